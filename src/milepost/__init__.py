@@ -1,0 +1,1 @@
+"""Milepost sees every item through."""

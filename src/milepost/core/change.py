@@ -1,0 +1,54 @@
+"""A change: the row before, the row after, the history line between them and the content that goes with it.
+
+It may be written only while the ledger still holds `before` (same version, same lease): that is its precondition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.history import Attempt, Line, encode_line, link
+from milepost.core.item import Put, Row
+from milepost.core.status import Reason, Status
+
+
+class Change(Struct, frozen=True):
+    before: Row
+    after: Row
+    line: Line | None = None
+    body: bytes = b""
+    """The line as written: exactly these bytes are stored and hashed."""
+    puts: tuple[Put, ...] = ()
+
+
+FREE: dict[str, Any] = {"lease": None, "holder": None, "claimed_at": None}
+"""What every write that takes an item out of a worker's hands sets."""
+
+
+def change(
+    row: Row,
+    reason: Reason,
+    now: int,
+    status: Status,
+    *,
+    to: str | None = None,
+    by: str | None = None,
+    since: int | None = None,
+    why: str | None = None,
+    act: str | None = None,
+    attempt: Attempt | None = None,
+    output: str | None = None,
+    offered: str | None = None,
+    note: Any = None,
+    puts: tuple[Put, ...] = (),
+    **fields: Any,
+) -> Change:
+    """One write with its line: the version rises by one and the chain grows by one link."""
+    version = row.version + 1
+    line = Line(version, now, reason, row.stage, status, to, by, since, why, act, attempt, output, offered, note)
+    body = encode_line(line)
+    after = replace(row, version=version, head=link(row.head, body), updated_at=now, status=status, **fields)
+    return Change(row, after, line, body, puts)

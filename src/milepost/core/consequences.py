@@ -1,0 +1,69 @@
+"""What must follow from a change: offers, events and counter deltas. A pure function of before and after."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from milepost.core.change import Change
+from milepost.core.events import Event, events_of
+from milepost.core.item import Row
+from milepost.core.route import Plan
+from milepost.core.status import Status
+
+HOUR = 3_600_000
+
+CounterKey = tuple[str, str, Status, int]
+"""(route, stage, status, hour in which the item entered)."""
+GroupKey = tuple[str, str, str]
+"""(route, stage, error group)."""
+
+
+class Offer(Struct, frozen=True):
+    """Tell the item's stage that there is work, after a delay; only where the row itself is not the queue."""
+
+    stage: str
+    delay_ms: int = 0
+
+
+class Consequences(Struct, frozen=True):
+    offers: tuple[Offer, ...]
+    events: tuple[Event, ...]
+    counters: dict[CounterKey, int]
+    groups: dict[GroupKey, int]
+
+
+def consequences(change: Change, plan: Plan) -> Consequences:
+    """Everything that the world must be told about this change."""
+    before, after = change.before, change.after
+    offers: tuple[Offer, ...] = ()
+    if after.status is Status.PENDING and (before.status is not Status.PENDING or before.stage != after.stage or before.version == 0):
+        offers = (Offer(after.stage),)
+    elif after.status in (Status.WAITING, Status.RETRY_SCHEDULED) and after.look_at is not None and after.look_at != before.look_at:
+        offers = (Offer(after.stage, max(0, after.look_at - after.updated_at)),)
+    counters: dict[CounterKey, int] = {}
+    groups: dict[GroupKey, int] = {}
+    count(before, after, counters, groups)
+    events = () if change.line is None else events_of(change.line, after.route, after.key, after.correlation_id)
+    return Consequences(offers, events, counters, groups)
+
+
+def count(before: Row, after: Row, counters: dict[CounterKey, int], groups: dict[GroupKey, int]) -> None:
+    """Add a change's deltas to running sums. A row of version 0 never was, so it is taken from nowhere."""
+    to = (after.route, after.stage, after.status, after.entered_at // HOUR)
+    if before.version:
+        at = (before.route, before.stage, before.status, before.entered_at // HOUR)
+        if at == to:
+            if before.error is after.error:
+                return
+        else:
+            counters[at] = counters.get(at, 0) - 1
+            counters[to] = counters.get(to, 0) + 1
+    else:
+        counters[to] = counters.get(to, 0) + 1
+    if before.error is not after.error:
+        if before.error is not None:
+            lost = (before.route, before.stage, before.error.group)
+            groups[lost] = groups.get(lost, 0) - 1
+        if after.error is not None:
+            won = (after.route, after.stage, after.error.group)
+            groups[won] = groups.get(won, 0) + 1

@@ -1,0 +1,87 @@
+"""What happens when an item's time has come: one look for claiming, rescuing, resending and telling that it is late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.change import FREE, Change, change
+from milepost.core.decide import MAX_LOSSES, decide, end, fail
+from milepost.core.history import Attempt
+from milepost.core.item import Failure, Item, Row, work_id
+from milepost.core.outcome import Done, Retry, outcome_from_builtins
+from milepost.core.route import Plan, Stage
+from milepost.core.status import Reason, Status
+
+
+class Grip(Struct, frozen=True):
+    """A worker's claim: who, under which fresh token, until when."""
+
+    token: str
+    holder: str
+    until: int
+
+
+def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None) -> Change | None:
+    """What must be written for an item that is due. With a `grip` the item is claimed if it is ready to be worked on;
+    without one (the resender) only what needs no worker is done. None: nothing to do for this caller.
+    """
+    row = item.row
+    stage = plan.by_name.get(row.stage)
+    if stage is None or row.terminal:
+        return None
+    held = row.status is Status.PROCESSING
+    expired = row.look_at is not None and row.look_at <= now
+    if row.undecided is not None and held:
+        return decide(item, outcome_from_builtins(row.undecided), plan, now, jitter, by=row.holder)
+    if row.stage in row.kept and (not held or expired):
+        return decide(item, Done(), plan, now, jitter)
+    overdue = row.overdue_at is not None and row.overdue_at <= now
+    if not expired:
+        return _tell_overdue(row, now) if overdue else None
+    if held:
+        return _lost(row, now, grip)
+    if row.handed_over:
+        silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
+        return fail(row, stage, silence, now, jitter, by="resender")
+    if stage.external:
+        return _tell_overdue(row, now) if overdue else resent(row, stage, now, by="resender")
+    if grip is None:
+        return _tell_overdue(row, now) if overdue else None
+    claimed = _claim_fields(grip, now)
+    if overdue:
+        return change(row, Reason.OVERDUE, now, Status.PROCESSING, overdue_at=None, **claimed)
+    return Change(row, replace(row, status=Status.PROCESSING, **claimed))
+
+
+def _claim_fields(grip: Grip, now: int) -> dict[str, Any]:
+    return {"lease": grip.token, "holder": grip.holder, "claimed_at": now, "look_at": grip.until}
+
+
+def _tell_overdue(row: Row, now: int) -> Change:
+    return change(row, Reason.OVERDUE, now, row.status, overdue_at=None)
+
+
+def _lost(row: Row, now: int, grip: Grip | None) -> Change:
+    """The lease ran out: a loss, not an attempt. The result of that try is unknown. (An overdue mark waits for its own look.)"""
+    losses = row.losses + 1
+    teller: dict[str, Any] = {"by": row.holder, "since": row.claimed_at}
+    if losses >= MAX_LOSSES:
+        message = f"{losses} workers were lost while they held this item"
+        attempt = Attempt(row.attempts, "WORKER_LOST", message)
+        failure = Failure("WORKER_LOST", message, now, "worker-lost")
+        fields = end(Status.MAX_RETRIES_EXCEEDED, now) | {"losses": losses, "error": failure}
+        return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, attempt=attempt, **teller, **fields)
+    fields = {"losses": losses, "unknown": True}
+    if grip is None:
+        return change(row, Reason.LOST, now, Status.QUEUED, look_at=now, **teller, **(FREE | fields))
+    return change(row, Reason.LOST, now, Status.PROCESSING, **teller, **fields, **_claim_fields(grip, now))
+
+
+def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:
+    """Offer an external stage again: a new line and so a new event, with the same work_id."""
+    fields = dict(FREE, look_at=now + stage.offer_life_ms, handed_over=False)
+    offered = work_id(row.route, row.key, row.stage, row.pass_no) if stage.external else None
+    return change(row, Reason.RESENT, now, Status.QUEUED, by=by, why=why, act=act, offered=offered, **fields)

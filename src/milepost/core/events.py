@@ -1,0 +1,120 @@
+"""Events: facts told to subscribers. Each is a pure function of its history line, so a repeat has the same id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.core.durations import iso
+from milepost.core.history import Line, attempt_to_public
+from milepost.core.route import Plan
+from milepost.core.status import Reason, Status
+
+QUIET = frozenset({Reason.UNDECIDED, Reason.GIVEN_BACK, Reason.KEPT, Reason.NOTED, Reason.LATE})
+"""Lines that are kept for the record and told to nobody."""
+
+
+class Event(Struct, frozen=True):
+    """`kind` is the line's reason, or "offered" for the offer of an external stage that the same write made."""
+
+    id: str
+    kind: str
+    route: str
+    key: str
+    sequence: int
+    at: int
+    stage: str
+    status: Status
+    correlation_id: str
+    line: Line
+    payload: Any = None
+
+
+def event_id(route: str, key: str, version: int, kind: str) -> str:
+    """Follows from what it names alone, so that whoever gets it twice can tell."""
+    return f"{route}/{key}/{version}/{kind}"
+
+
+def events_of(line: Line, route: str, key: str, correlation_id: str, payload: Any = None) -> tuple[Event, ...]:
+    """The events of one line, in order. `payload` is what an offered external stage is to work on."""
+    events: tuple[Event, ...] = ()
+    if line.reason not in QUIET and line.reason is not Reason.RESENT:
+        kind = line.reason.value
+        events = (
+            Event(
+                event_id(route, key, line.version, kind),
+                kind,
+                route,
+                key,
+                line.version,
+                line.at,
+                line.stage,
+                line.status,
+                correlation_id,
+                line,
+            ),
+        )
+    if line.offered is not None:
+        stage = line.after_stage
+        events = (
+            *events,
+            Event(
+                event_id(route, key, line.version, "offered"),
+                "offered",
+                route,
+                key,
+                line.version,
+                line.at,
+                stage,
+                line.status,
+                correlation_id,
+                line,
+                payload,
+            ),
+        )
+    return events
+
+
+def cloud_event(event: Event, plan: Plan | None = None) -> dict[str, Any]:
+    """The event as CloudEvents 1.0 JSON, or in the route's own form where it has one."""
+    line = event.line
+    data: dict[str, Any] = {
+        "route": event.route,
+        "key": event.key,
+        "stage": event.stage,
+        "status": event.status.value,
+        "reason": event.kind,
+    }
+    stage = plan.by_name.get(event.stage) if plan is not None else None
+    if stage is not None and stage.announce and event.kind in ("advanced", "completed", "confirmed"):
+        data["text"] = stage.announce
+    if event.kind == "offered":
+        data |= {
+            "payload": event.payload,
+            "work_id": line.offered,
+            "confirm": f"milepost confirm {event.route} {event.key} --stage {event.stage}",
+        }
+    if line.to:
+        data["to"] = line.to
+    for name in ("by", "why", "act", "note"):
+        value = getattr(line, name)
+        if value is not None:
+            data[name] = value
+    if line.attempt is not None:
+        data["attempt"] = attempt_to_public(line.attempt, line.at, event.correlation_id)
+    envelope = {
+        "specversion": "1.0",
+        "id": event.id,
+        "source": f"/milepost/{event.route}",
+        "type": f"milepost.item.{event.kind}",
+        "subject": event.key,
+        "time": iso(event.at),
+        "datacontenttype": "application/json",
+        "sequence": str(event.sequence),
+        "correlationid": event.correlation_id,
+        "data": data,
+    }
+    if plan is not None and plan.route.form is not None:
+        return plan.route.form(envelope) or envelope
+    return envelope

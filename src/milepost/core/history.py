@@ -1,0 +1,125 @@
+"""History lines and the chain that holds them together. The line is also the outbox: events are made from it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.durations import iso
+from milepost.core.status import Reason, Status
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """One failed try: which, why, and when the next one is."""
+
+    number: int
+    category: str
+    message: str
+    details: Any = None
+    response_ms: int | None = None
+    http_status: int | None = None
+    delay_ms: int | None = None
+    exponential_ms: int | None = None
+    jitter_ms: int | None = None
+    next_at: int | None = None
+
+
+class Line(Struct, frozen=True, omit_defaults=True):
+    """One line of an item's history. `stage` is where it happened, `to` where the item is after it, if elsewhere."""
+
+    version: int
+    at: int
+    reason: Reason
+    stage: str
+    status: Status
+    to: str | None = None
+    by: str | None = None
+    since: int | None = None
+    why: str | None = None
+    act: str | None = None
+    attempt: Attempt | None = None
+    output: str | None = None
+    """Digest of the stage's output, so that the kept result can be proved to be the one reported."""
+    offered: str | None = None
+    """The work_id under which an external stage was offered by this write."""
+    note: Any = None
+
+    @property
+    def after_stage(self) -> str:
+        return self.to or self.stage
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Line).decode
+
+GENESIS = b"\0" * 32
+
+
+def encode_line(line: Line) -> bytes:
+    """The line's one written form: what is stored is what is hashed."""
+    return _encode(line)
+
+
+def decode_line(body: bytes) -> Line:
+    return _decode(body)
+
+
+def link(previous: bytes, body: bytes) -> bytes:
+    """The digest of a line: of the digest before it and its own body."""
+    return sha256(previous + body).digest()
+
+
+def verify_chain(links: Iterable[tuple[bytes, bytes]], head: bytes) -> int | None:
+    """Walk (digest of the one before, body) pairs, oldest first; None if all holds and ends at `head`,
+    else the number (from 1) of the first line that does not, or of the line missing at the end."""
+    expected, number = GENESIS, 0
+    for number, (previous, body) in enumerate(links, 1):
+        if previous != expected:
+            return number
+        expected = link(previous, body)
+    return None if expected == head else number + 1
+
+
+def line_to_public(line: Line, correlation_id: str) -> dict[str, Any]:
+    """A line for people and programs: ISO times, and for a failed try all the fields of the retry document."""
+    public: dict[str, Any] = {
+        "version": line.version,
+        "at": iso(line.at),
+        "reason": line.reason.value,
+        "stage": line.stage,
+        "status": line.status.value,
+    }
+    for name in ("to", "by", "why", "act", "output", "offered", "note"):
+        value = getattr(line, name)
+        if value is not None:
+            public[name] = value
+    if line.since is not None:
+        public["claimed_at"] = iso(line.since)
+    if line.attempt is not None:
+        public |= attempt_to_public(line.attempt, line.at, correlation_id)
+    return public
+
+
+def attempt_to_public(attempt: Attempt, at: int, correlation_id: str) -> dict[str, Any]:
+    details = attempt.details if isinstance(attempt.details, dict) else {"details": attempt.details} if attempt.details is not None else {}
+    return {
+        "attempt_number": attempt.number,
+        "timestamp": iso(at),
+        "error_category": attempt.category,
+        "error_details": {"message": attempt.message, **details},
+        "response_time": attempt.response_ms,
+        "http_status": attempt.http_status,
+        "retry_delay_seconds": _seconds(attempt.delay_ms),
+        "exponential_delay": _seconds(attempt.exponential_ms),
+        "jitter_applied": _seconds(attempt.jitter_ms),
+        "next_retry_timestamp": iso(attempt.next_at),
+        "correlation_id": correlation_id,
+    }
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000

@@ -1,0 +1,172 @@
+"""An item and its row: what the ledger holds, and what a handler is given."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.status import TERMINAL, Status
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """The last error of an item, and the group of like errors that it belongs to."""
+
+    category: str
+    message: str
+    at: int
+    group: str
+    details: Any = None
+    http_status: int | None = None
+
+
+class Row(Struct, frozen=True):
+    """Where one item is: the state that the rules read and write. Times are milliseconds since 1970, UTC."""
+
+    route: str
+    key: str
+    stage: str
+    status: Status
+    version: int
+    """How many history lines the item has; a write holds only for the version that it read."""
+    head: bytes
+    """Digest of the last history line: the head of the chain."""
+    created_at: int
+    updated_at: int
+    entered_at: int
+    """When the item came to its present stage, or ended."""
+    correlation_id: str
+    input_digest: bytes
+    lane: str = ""
+    look_at: int | None = None
+    """The next look: lease expiry, next try, next check, next resend. None: nobody needs to look."""
+    overdue_at: int | None = None
+    """When people are to be told that the item is late at this stage; None: no mark, or told already."""
+    lease: str | None = None
+    holder: str | None = None
+    claimed_at: int | None = None
+    attempts: int = 0
+    total_attempts: int = 0
+    looks: int = 0
+    losses: int = 0
+    round: int = 1
+    pass_no: int = 1
+    unknown: bool = False
+    """The last try's result is not known: `verify` runs before the next."""
+    alone: bool = False
+    """The item failed alone in a halved batch: it is given alone until it advances."""
+    handed_over: bool = False
+    list_id: str | None = None
+    note: str | None = None
+    error: Failure | None = None
+    kept: dict[str, Any] = {}
+    """Outside outcomes, by stage, that wait for the item to be ready for them."""
+    undecided: Any = None
+    """An outcome settled by a process whose route is out of date; a newer process decides it."""
+    handle: Any = None
+    """The ledger's own way to find the row again; means nothing to anybody else."""
+
+    @property
+    def due_at(self) -> int | None:
+        """The one clock of an item: when somebody must look at it if nothing else happens."""
+        if self.overdue_at is None or self.look_at is None:
+            return self.look_at if self.overdue_at is None else self.overdue_at
+        return min(self.look_at, self.overdue_at)
+
+    @property
+    def terminal(self) -> bool:
+        return self.status in TERMINAL
+
+
+class Content(Struct):
+    """What an item carries, kept apart from its row: the first input, each stage's own payload and result."""
+
+    input: Any = None
+    payloads: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+
+
+class Put(Struct, frozen=True):
+    """One piece of content that a change writes. `kind` is "payload" or "result"."""
+
+    kind: str
+    stage: str
+    value: Any
+
+
+class Item:
+    """One item at one stage, as a handler sees it."""
+
+    __slots__ = ("content", "row")
+
+    def __init__(self, row: Row, content: Content) -> None:
+        self.row = row
+        self.content = content
+
+    @property
+    def route(self) -> str:
+        return self.row.route
+
+    @property
+    def key(self) -> str:
+        return self.row.key
+
+    @property
+    def stage(self) -> str:
+        return self.row.stage
+
+    @property
+    def lane(self) -> str:
+        return self.row.lane
+
+    @property
+    def input(self) -> Any:
+        """What was handed over at intake."""
+        return self.content.input
+
+    @property
+    def payload(self) -> Any:
+        """What this stage is to work on: the stage before's output, or the input."""
+        return self.content.payloads.get(self.row.stage, self.content.input)
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The outputs of the stages before, by stage."""
+        return self.content.results
+
+    @property
+    def attempt(self) -> int:
+        """This try's number, from 1."""
+        return self.row.attempts + 1
+
+    @property
+    def correlation_id(self) -> str:
+        return self.row.correlation_id
+
+    @property
+    def work_id(self) -> str:
+        """The same on every try of this work: give it to the partner, so that it can recognise a repeat."""
+        return work_id(self.row.route, self.row.key, self.row.stage, self.row.pass_no)
+
+    def __repr__(self) -> str:
+        return f"<Item {self.route}/{self.key} at {self.stage}: {self.row.status}>"
+
+
+def work_id(route: str, key: str, stage: str, pass_no: int) -> str:
+    """One name for (route, key, stage, pass): 32 hex digits."""
+    return sha256("\x1f".join((route, key, stage, str(pass_no))).encode()).hexdigest()[:32]
+
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with sorted names and no spaces: the same content always gives the same bytes."""
+    return _canonical.encode(value)
+
+
+def digest_of(value: Any) -> bytes:
+    """SHA-256 of the content's canonical JSON."""
+    return sha256(_canonical.encode(value)).digest()

@@ -1,0 +1,117 @@
+"""What a stage can say. A handler returns one of these; an outside confirmation counts like one of our own."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, Union
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import force_setattr
+
+from milepost.core.durations import span_ms
+
+
+class Done(Struct, frozen=True, tag="done", omit_defaults=True):
+    """The stage is through. `output` is kept as the stage's result and becomes the next stage's payload,
+    unless `payload` says otherwise; with neither, the payload travels on."""
+
+    output: Any = None
+    payload: Any | UnsetType = UNSET
+
+
+class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
+    """Looked, and it is not there yet: normal, never counted. `after` wins over the stage's schedule of checks."""
+
+    after: float | int | str | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.after is not None:
+            span_ms(self.after, "NotYet(after=…)")
+
+
+class HandedOver(Struct, frozen=True, tag="handed-over", omit_defaults=True):
+    """The work was given to a partner whose answer comes later. Silence past `within` is a counted try (NO_ANSWER)."""
+
+    within: float | int | str
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        span_ms(self.within, "HandedOver(within=…)")
+
+
+class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
+    """This try failed and counts; there may be another. `after` is a floor for the delay (a partner's Retry-After)."""
+
+    error: str = "failed"
+    after: float | int | str | None = None
+    category: str = "ERROR"
+    details: Any = None
+    http_status: int | None = None
+    unknown: bool = False
+    """True if the partner may have done the work all the same: the next try runs the stage's `verify` first."""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "error", str(self.error))
+        if self.after is not None:
+            span_ms(self.after, "Retry(after=…)")
+
+
+class Reject(Struct, frozen=True, tag="reject", omit_defaults=True):
+    """Failed for good: trying again would not help."""
+
+    error: str = "rejected"
+    category: str = "REJECTED"
+    details: Any = None
+    http_status: int | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "error", str(self.error))
+
+
+Outcome = Union[Done, NotYet, HandedOver, Retry, Reject]  # noqa: UP007  (msgspec reads it at run time)
+OUTCOMES = (Done, NotYet, HandedOver, Retry, Reject)
+
+
+def outcome_of_exception(error: BaseException) -> Retry | Reject:
+    """A raised exception is a Retry; one that carries `permanent = True` is a Reject, `retry_after` is obeyed."""
+    message = str(error) or type(error).__name__
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = {"where": f"{last[0].filename.rsplit('/', 1)[-1]}:{last[0].lineno}"} if last else {}
+    details = {"type": type(error).__name__, **where}
+    status = getattr(error, "http_status", None)
+    http_status = status if isinstance(status, int) else None
+    if getattr(error, "permanent", False) is True:
+        return Reject(message, category="EXCEPTION", details=details, http_status=http_status)
+    after = getattr(error, "retry_after", None)
+    try:
+        if after is not None:
+            span_ms(after, "retry_after")
+    except Exception:
+        after = None
+    return Retry(message, after=after, category="EXCEPTION", details=details, http_status=http_status)
+
+
+def as_outcome(answer: object) -> Outcome:
+    """What a handler returned, as an outcome; anything that is none says what was expected."""
+    if isinstance(answer, OUTCOMES):
+        return answer
+    return Retry(
+        f"the handler returned {type(answer).__name__}, not an outcome: return Done(), NotYet(), HandedOver(), Retry() or Reject()",
+        category="WRONG_ANSWER",
+    )
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Outcome)
+
+
+def outcome_to_builtins(outcome: Outcome) -> Any:
+    """The outcome as plain JSON values, for keeping beside a row."""
+    return msgspec.json.decode(_encoder.encode(outcome))
+
+
+def outcome_from_builtins(value: Any) -> Outcome:
+    outcome: Outcome = _decoder.decode(_encoder.encode(value))
+    return outcome

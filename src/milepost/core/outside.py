@@ -1,0 +1,94 @@
+"""Outcomes from outside: a partner's confirmation, a result message, a person's word. They count like our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milepost.core.change import Change, change
+from milepost.core.decide import decide
+from milepost.core.item import Item, canonical_json
+from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
+from milepost.core.route import Plan, Stage
+from milepost.core.status import FAILED, Reason, Status
+
+EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
+
+
+def valid_confirmation(value: Any, stage: Stage | None = None) -> bool:
+    """Does this value confirm? True, a non-zero number, a non-empty object or list, or text that is not a way to say no."""
+    if stage is not None and stage.accepts is not None:
+        try:
+            return bool(stage.accepts(value))
+        except Exception:
+            return False
+    if isinstance(value, str):
+        return value.strip().lower() not in EMPTY_WORDS
+    return bool(value)
+
+
+def confirm(
+    item: Item,
+    stage_name: str,
+    outcome: Outcome,
+    plan: Plan,
+    now: int,
+    jitter: float,
+    *,
+    by: str,
+    why: str | None = None,
+    act: str | None = None,
+) -> Change | str:
+    """The write that an outside outcome for a stage leads to, or why there is none.
+
+    At the item's stage it is applied, unless a worker holds the item: then it is kept, and beats the worker's outcome.
+    For a later stage it is kept until the item gets there. The first valid one wins; a different later one is noted.
+    """
+    row = item.row
+    stage = plan.by_name.get(stage_name)
+    if stage is None:
+        return f"route {plan.name!r} has no stage {stage_name!r}; its stages are {', '.join(plan.by_name)}"
+    if isinstance(outcome, Done) and not valid_confirmation(outcome.output, stage):
+        return f"{outcome.output!r} confirms nothing; give true, a number, text or an object"
+    teller: dict[str, Any] = {"by": by, "why": why, "act": act}
+    told = outcome_to_builtins(outcome)
+    here = plan.position.get(row.stage)
+    ended_here = row.status in FAILED or row.status is Status.CANCELLED
+    if here is None:
+        return f"the item is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+    if row.status is Status.COMPLETED or plan.position[stage_name] < here:
+        return _second(item, stage_name, outcome, now, teller)
+    if plan.position[stage_name] > here:
+        if stage_name in row.kept:
+            return _again(row.kept[stage_name], told, item, now, teller)
+        return change(row, Reason.KEPT, now, row.status, note={"for": stage_name}, kept={**row.kept, stage_name: told}, **teller)
+    if ended_here:
+        if isinstance(outcome, Done):
+            return decide(item, outcome, plan, now, jitter, outside=True, **teller)
+        return f"the item has ended ({row.status}); only a confirmation can still move it"
+    if row.status is Status.PROCESSING:
+        if row.stage in row.kept:
+            return _again(row.kept[row.stage], told, item, now, teller)
+        return change(row, Reason.KEPT, now, row.status, kept={**row.kept, stage_name: told}, **teller)
+    return decide(item, outcome, plan, now, jitter, outside=True, **teller)
+
+
+def _again(kept: Any, told: Any, item: Item, now: int, teller: dict[str, Any]) -> Change | str:
+    if canonical_json(kept) == canonical_json(told):
+        return "known: this confirmation was given before"
+    return change(item.row, Reason.NOTED, now, item.row.status, note={"differs": told}, **teller)
+
+
+def _second(item: Item, stage_name: str, outcome: Outcome, now: int, teller: dict[str, Any]) -> Change | str:
+    """The stage is behind the item already."""
+    given = item.results.get(stage_name)
+    same = isinstance(outcome, Done) and (outcome.output is True or canonical_json(given) == canonical_json(outcome.output))
+    if same:
+        return "known: the item is through this stage already"
+    note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
+    return change(item.row, Reason.NOTED, now, item.row.status, note=note, **teller)
+
+
+def kept_outcome(item: Item) -> Outcome | None:
+    """The outside outcome that waits for the item at its stage, if any."""
+    kept = item.row.kept.get(item.row.stage)
+    return None if kept is None else outcome_from_builtins(kept)

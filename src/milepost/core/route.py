@@ -1,0 +1,302 @@
+"""A route as a user writes it: a name, a key and stages in order. Mistakes are told while the file is being imported."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from milepost.core.backoff import Backoff, Checks
+from milepost.core.durations import Span, rate_per_second, span_ms
+from milepost.core.errors import MalformedInput, RouteMistake, UsageError
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
+
+EXTERNAL_RESEND = 14 * 86_400_000
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a stage, or one lane of it, may use: `rate` for the whole ledger, `concurrency` per process."""
+
+    rate: str | float | None = None
+    concurrency: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate is not None:
+            rate_per_second(self.rate, "rate")
+        check_count(self.concurrency, "concurrency")
+
+
+class Stage(Struct, frozen=True, kw_only=True):
+    """One step of a route, checked and ready. `grace_ms` and `offer_life_ms` are filled in by the ledger at wiring."""
+
+    name: str
+    handler: Handler | None = None
+    retry: Backoff
+    checks: Checks
+    timeout_ms: int | None = None
+    concurrency: int = 16
+    rate: float | None = None
+    lane: Callable[[Any], str] | None = None
+    lanes: dict[str, Limits] = {}
+    batch: int = 1
+    verify: Handler | None = None
+    accepts: Callable[[Any], bool] | None = None
+    announce: str | None = None
+    resend_after_ms: int | None = None
+    overdue_ms: int | None = None
+    grace_ms: int = 0
+    offer_life_ms: int = 0
+
+    @property
+    def external(self) -> bool:
+        return self.handler is None
+
+    @property
+    def is_async(self) -> bool:
+        return self.handler is not None and inspect.iscoroutinefunction(self.handler)
+
+    def lane_of(self, content: Any) -> str:
+        """The lane of an item with this input; a lane function that fails puts the item into the default lane."""
+        if self.lane is None:
+            return ""
+        try:
+            return str(self.lane(content))
+        except Exception:
+            return ""
+
+
+class Route:
+    """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a function of it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str] | Callable[[Any], Any] = "id",
+        remember: Span | None = None,
+        form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
+    ) -> None:
+        check_name(name, "a route's name", "Route")
+        self.name = name
+        self.key = key
+        if (
+            not callable(key)
+            and not (isinstance(key, str) and key)
+            and not (isinstance(key, Sequence) and key and all(isinstance(part, str) and part for part in key))
+        ):
+            raise RouteMistake(f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input")
+        self.remember_ms = None if remember is None else span_ms(remember, f"route {name!r}: remember")
+        self.form = form
+        self.stages: list[Stage] = []
+
+    def stage(
+        self,
+        name: str,
+        *,
+        retry: Backoff | None = None,
+        checks: Checks | None = None,
+        timeout: Span | None = None,
+        concurrency: int = 16,
+        rate: str | float | None = None,
+        lane: Callable[[Any], str] | None = None,
+        lanes: dict[str, Limits] | None = None,
+        batch: int = 1,
+        verify: Handler | None = None,
+        accepts: Callable[[Any], bool] | None = None,
+        announce: str | None = None,
+    ) -> Callable[[H], H]:
+        """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item (or, with `batch`, a list)."""
+        subject = f"stage {name!r} of route {self.name!r}"
+        check_name(name, "a stage's name", f"route {self.name!r}")
+        self._check_new(name)
+        check_count(concurrency, f"{subject}: concurrency")
+        check_count(batch, f"{subject}: batch")
+        if retry is not None and not isinstance(retry, Backoff):
+            raise RouteMistake(f"{subject}: retry is {retry!r}; write retry=mp.Backoff(attempts=3, base=1)")
+        if checks is not None and not isinstance(checks, Checks):
+            raise RouteMistake(f"{subject}: checks is {checks!r}; write checks=mp.Checks(every='10m', up_to='6h')")
+        for option, function in (("lane", lane), ("verify", verify), ("accepts", accepts)):
+            if function is not None:
+                check_shape(function, f"{subject}: {option}", "item" if option == "verify" else "input")
+        used = checks or Checks()
+
+        def declare(handler: H) -> H:
+            check_shape(handler, f"{subject}: its handler", "items" if batch > 1 else "item")
+            self._check_new(name)
+            self.stages.append(
+                Stage(
+                    name=name,
+                    handler=handler,
+                    retry=retry or Backoff(),
+                    checks=used,
+                    timeout_ms=None if timeout is None else told(span_ms, timeout, f"{subject}: timeout"),
+                    concurrency=concurrency,
+                    rate=None if rate is None else told(rate_per_second, rate, f"{subject}: rate"),
+                    lane=lane,
+                    lanes=dict(lanes or {}),
+                    batch=batch,
+                    verify=verify,
+                    accepts=accepts,
+                    announce=announce,
+                    overdue_ms=None if used.overdue is None else span_ms(used.overdue, f"{subject}: overdue"),
+                )
+            )
+            return handler
+
+        if rate is not None:
+            told(rate_per_second, rate, f"{subject}: rate")
+        if timeout is not None:
+            told(span_ms, timeout, f"{subject}: timeout")
+        return declare
+
+    def external(
+        self,
+        name: str,
+        *,
+        resend_after: Span | None = None,
+        overdue: Span | None = None,
+        retry: Backoff | None = None,
+        lane: Callable[[Any], str] | None = None,
+        accepts: Callable[[Any], bool] | None = None,
+        announce: str | None = None,
+    ) -> None:
+        """Declare a stage that somebody else carries out: it is offered to them, and they confirm it."""
+        subject = f"stage {name!r} of route {self.name!r}"
+        check_name(name, "a stage's name", f"route {self.name!r}")
+        self._check_new(name)
+        for option, function in (("lane", lane), ("accepts", accepts)):
+            if function is not None:
+                check_shape(function, f"{subject}: {option}", "input")
+        self.stages.append(
+            Stage(
+                name=name,
+                retry=retry or Backoff(),
+                checks=Checks(),
+                lane=lane,
+                accepts=accepts,
+                announce=announce,
+                resend_after_ms=None if resend_after is None else told(span_ms, resend_after, f"{subject}: resend_after"),
+                overdue_ms=None if overdue is None else told(span_ms, overdue, f"{subject}: overdue"),
+            )
+        )
+
+    def key_of(self, content: Any) -> str:
+        """The item's key; raises MalformedInput with the field that is missing or empty."""
+        if isinstance(self.key, str):
+            if isinstance(content, dict):
+                value = content.get(self.key)
+                if type(value) is str and value:
+                    return value
+            return _part(content, self.key)
+        if callable(self.key):
+            try:
+                value = self.key(content)
+            except Exception as error:
+                raise MalformedInput(f"the route's key function failed on it: {type(error).__name__}: {error}") from error
+            return _part({"key": value}, "key")
+        return "#".join(_part(content, field).replace("%", "%25").replace("#", "%23") for field in self.key)
+
+    def _check_new(self, name: str) -> None:
+        if any(stage.name == name for stage in self.stages):
+            raise RouteMistake(f"route {self.name!r} has two stages called {name!r}; give one of them another name")
+
+
+def _part(content: Any, field: str) -> str:
+    if not isinstance(content, dict):
+        raise MalformedInput(f"the input is {type(content).__name__}, not an object with the field {field!r}")
+    value = content.get(field)
+    if value is None:
+        raise MalformedInput(f"the field {field!r} is missing")
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise MalformedInput(f"the field {field!r} is {type(value).__name__}; a key is text or a whole number")
+    text = str(value).strip()
+    if not text:
+        raise MalformedInput(f"the field {field!r} is empty")
+    if len(text) > 1024 or any(ord(c) < 32 for c in text):
+        raise MalformedInput(f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key")
+    return text
+
+
+class Plan:
+    """A route made ready for one ledger: frozen stages, quick look-ups, and the version that the ledger holds."""
+
+    __slots__ = ("by_name", "digest", "first", "following", "name", "position", "route", "shape", "stages", "version")
+
+    def __init__(self, route: Route, *, grace_ms: int = 0, offer_life_ms: int = 0, version: int = 1) -> None:
+        if not route.stages:
+            raise RouteMistake(f"route {route.name!r} has no stages; add one with @{route.name}.stage('…')")
+        self.route = route
+        self.name = route.name
+        self.version = version
+        self.stages = tuple(
+            _replace(
+                stage,
+                grace_ms=grace_ms,
+                offer_life_ms=(stage.resend_after_ms or offer_life_ms or EXTERNAL_RESEND) if stage.external else offer_life_ms,
+            )
+            for stage in route.stages
+        )
+        self.by_name = {stage.name: stage for stage in self.stages}
+        self.position = {stage.name: index for index, stage in enumerate(self.stages)}
+        self.first = self.stages[0]
+        self.following: dict[str, Stage | None] = {
+            stage.name: self.stages[index + 1] if index + 1 < len(self.stages) else None for index, stage in enumerate(self.stages)
+        }
+        self.shape = tuple((stage.name, "external" if stage.external else "handler") for stage in self.stages)
+        self.digest = shape_digest(self.shape)
+
+    def at_version(self, version: int) -> Plan:
+        """The same plan, holding the version number that the ledger gave it."""
+        self.version = version
+        return self
+
+
+def shape_digest(shape: Sequence[Sequence[str]]) -> str:
+    """Digest of the stages' names, kinds and order: what may not change silently while items are on the way."""
+    return sha256("\x1e".join("\x1f".join(pair) for pair in shape).encode()).hexdigest()[:16]
+
+
+def _replace(stage: Stage, **changes: Any) -> Stage:
+    from msgspec.structs import replace
+
+    return replace(stage, **changes)
+
+
+def told(parse: Callable[[Any, str], Any], value: Any, subject: str) -> Any:
+    """Parse an option of a route, telling a mistake as a mistake of the route."""
+    try:
+        return parse(value, subject)
+    except UsageError as error:
+        raise RouteMistake(str(error)) from None
+
+
+def check_name(name: object, what: str, where: str) -> None:
+    if not isinstance(name, str) or not name or len(name) > 64 or not all(c.isalnum() or c in "-_." for c in name):
+        raise RouteMistake(f"{where}: {what} is {name!r}; use 1 to 64 letters, digits, '-', '_' or '.'")
+
+
+def check_count(value: object, subject: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise RouteMistake(f"{subject} is {value!r}; give a whole number from 1 up")
+
+
+def check_shape(function: object, subject: str, wanted: str) -> None:
+    """A handler must be callable with exactly one positional argument."""
+    if not callable(function):
+        raise RouteMistake(f"{subject} is {function!r}; give a function of one argument ({wanted})")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(object())
+    except TypeError:
+        name = getattr(function, "__name__", repr(function))
+        raise RouteMistake(f"{subject} is {name}{signature}; it must take one argument: def {name}({wanted})") from None
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise RouteMistake(f"{subject} uses 'yield'; return one outcome instead")

@@ -1,0 +1,119 @@
+"""Where an item can be, and every edge it may take: the one table that the code, the tests and the docs' diagram share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Status(StrEnum):
+    PENDING = "PENDING"
+    QUEUED = "QUEUED"
+    PROCESSING = "PROCESSING"
+    WAITING = "WAITING"
+    RETRY_SCHEDULED = "RETRY_SCHEDULED"
+    COMPLETED = "COMPLETED"
+    MAX_RETRIES_EXCEEDED = "MAX_RETRIES_EXCEEDED"
+    REJECTED = "REJECTED"
+    CANCELLED = "CANCELLED"
+
+
+class Reason(StrEnum):
+    ACCEPTED = "accepted"
+    OFFERED = "offered"
+    CLAIMED = "claimed"
+    ADVANCED = "advanced"
+    COMPLETED = "completed"
+    NOT_YET = "not-yet"
+    HANDED_OVER = "handed-over"
+    RETRY = "retry"
+    EXHAUSTED = "exhausted"
+    REJECTED = "rejected"
+    LOST = "lost"
+    GIVEN_BACK = "given-back"
+    RESENT = "resent"
+    CONFIRMED = "confirmed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    OPERATOR_RETRY = "operator-retry"
+    MOVED = "moved"
+    BACK_FILL = "back-fill"
+    # Lines that change no status: facts worth keeping beside the item.
+    OVERDUE = "overdue"
+    KEPT = "kept"
+    NOTED = "noted"
+    LATE = "late"
+    UNDECIDED = "undecided"
+
+
+S, R = Status, Reason
+
+TERMINAL = frozenset({S.COMPLETED, S.MAX_RETRIES_EXCEEDED, S.REJECTED, S.CANCELLED})
+FAILED = frozenset({S.MAX_RETRIES_EXCEEDED, S.REJECTED})
+LIVE = frozenset(Status) - TERMINAL
+NOTES = frozenset({R.OVERDUE, R.KEPT, R.NOTED, R.LATE, R.UNDECIDED})
+
+STATUS_MEANING: dict[Status, str] = {
+    S.PENDING: "recorded at its stage; not yet offered",
+    S.QUEUED: "offered to its stage",
+    S.PROCESSING: "a worker holds the lease",
+    S.WAITING: "looked at and not there yet, or handed over",
+    S.RETRY_SCHEDULED: "failed; tried again at its due time",
+    S.COMPLETED: "through the last stage",
+    S.MAX_RETRIES_EXCEEDED: "failed after too many attempts",
+    S.REJECTED: "failed for good (a permanent error)",
+    S.CANCELLED: "taken off the route by an operator",
+}
+
+
+class Edge(NamedTuple):
+    """From any of `sources` to `target`; `None` is the time before the item was recorded."""
+
+    sources: frozenset[Status | None]
+    target: Status
+    reasons: frozenset[Reason]
+    who: str
+
+
+def _edge(sources: Iterable[Status | None], target: Status, reasons: Iterable[Reason], who: str) -> Edge:
+    return Edge(frozenset(sources), target, frozenset(reasons), who)
+
+
+EDGES: tuple[Edge, ...] = (
+    _edge([None], S.PENDING, [R.ACCEPTED], "intake"),
+    _edge([S.PENDING], S.QUEUED, [R.OFFERED], "relay"),
+    _edge([S.PENDING, S.QUEUED, S.WAITING, S.RETRY_SCHEDULED], S.PROCESSING, [R.CLAIMED], "worker"),
+    _edge([S.PROCESSING], S.QUEUED, [R.GIVEN_BACK, R.LOST], "worker"),
+    _edge([S.QUEUED, S.WAITING, S.RETRY_SCHEDULED], S.QUEUED, [R.RESENT], "resender"),
+    _edge([S.PROCESSING], S.PENDING, [R.ADVANCED], "worker"),
+    _edge([S.PROCESSING], S.COMPLETED, [R.COMPLETED], "worker"),
+    _edge([S.PROCESSING], S.WAITING, [R.NOT_YET, R.HANDED_OVER], "worker"),
+    _edge([S.PROCESSING, S.WAITING], S.RETRY_SCHEDULED, [R.RETRY], "worker"),
+    _edge([S.PROCESSING, S.WAITING], S.MAX_RETRIES_EXCEEDED, [R.EXHAUSTED], "worker"),
+    _edge([S.PROCESSING], S.REJECTED, [R.REJECTED], "worker"),
+    _edge(LIVE, S.PENDING, [R.CONFIRMED, R.SKIPPED], "outside or operator"),
+    _edge(LIVE, S.COMPLETED, [R.CONFIRMED, R.SKIPPED], "outside or operator"),
+    _edge(LIVE, S.WAITING, [R.NOT_YET, R.HANDED_OVER], "outside"),
+    _edge(LIVE, S.RETRY_SCHEDULED, [R.RETRY], "outside"),
+    _edge(LIVE, S.MAX_RETRIES_EXCEEDED, [R.EXHAUSTED], "outside"),
+    _edge(LIVE, S.REJECTED, [R.REJECTED], "outside"),
+    _edge(LIVE, S.CANCELLED, [R.CANCELLED], "operator"),
+    _edge(LIVE, S.PENDING, [R.MOVED, R.OPERATOR_RETRY], "operator"),
+    _edge(FAILED | {S.CANCELLED}, S.PENDING, [R.OPERATOR_RETRY, R.SKIPPED, R.CONFIRMED], "operator"),
+    _edge(FAILED | {S.CANCELLED}, S.COMPLETED, [R.SKIPPED, R.CONFIRMED], "operator"),
+    _edge([S.COMPLETED], S.PENDING, [R.BACK_FILL], "operator"),
+)
+
+# Where the second half of a double edge begins: two edges in one write make one line, with the first edge's reason.
+_SECOND = {(S.PENDING, S.QUEUED), (S.QUEUED, S.PROCESSING)}
+
+
+def allowed(before: Status | None, after: Status, reason: Reason) -> bool:
+    """May one write lead from `before` to `after` and give this reason?"""
+    if reason in NOTES:
+        return before is after or (reason is R.OVERDUE and allowed(before, after, R.CLAIMED))
+    for edge in EDGES:
+        if before in edge.sources and reason in edge.reasons and (edge.target is after or (edge.target, after) in _SECOND):
+            return True
+    return False

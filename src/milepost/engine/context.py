@@ -1,0 +1,30 @@
+"""What every part of the engine is given: the ledger, the routes made ready for it, time, chance and a place for blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from milepost.core.errors import UsageError
+from milepost.core.route import Plan
+from milepost.ports.blobs import Blobs
+from milepost.ports.ledger import Ledger
+from milepost.ports.runner import Chance, Clock
+
+
+class Context:
+    """Everything hangs from here; there are no globals."""
+
+    def __init__(self, ledger: Ledger, plans: Mapping[str, Plan], clock: Clock, chance: Chance, blobs: Blobs) -> None:
+        self.ledger = ledger
+        self.plans = dict(plans)
+        self.clock = clock
+        self.chance = chance
+        self.blobs = blobs
+
+    def plan(self, route: str) -> Plan:
+        """The route of that name, or an error that names the ones there are."""
+        plan = self.plans.get(route)
+        if plan is None:
+            known = ", ".join(sorted(self.plans)) or "none; give --routes file.py, or name them in milepost.toml"
+            raise UsageError(f"there is no route {route!r}; known routes: {known}")
+        return plan

@@ -1,0 +1,128 @@
+"""The control documents that processes share through the ledger: small, named, and written conditionally.
+
+A scope names what a hold or a limit applies to: "route", "route/stage" or "route/stage/lane".
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+T = TypeVar("T")
+
+ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST = (
+    "route", "hold", "limit", "process", "cursor", "parked", "act", "list",
+)  # fmt: skip
+
+
+class RouteVersion(Struct, frozen=True):
+    """Which stages a route has, as of this version."""
+
+    version: int
+    digest: str
+    shape: list[list[str]]
+    at: int
+    by: str = ""
+    moves: dict[str, str | None] = {}
+    """Stages that are gone, and where their items are being moved (None: cancelled); empty once all have been."""
+
+
+class Hold(Struct, frozen=True):
+    """A pause."""
+
+    at: int
+    by: str
+    reason: str
+
+
+class Limit(Struct, frozen=True):
+    """Limits set while running; they win over the route file's."""
+
+    rate: str | float | None = None
+    concurrency: int | None = None
+    by: str = ""
+    reason: str = ""
+    at: int = 0
+
+
+class Process(Struct, frozen=True):
+    """A process at work: who it is, when it was last heard of, when each of its roles last had a good run."""
+
+    holder: str
+    host: str
+    pid: int
+    started_at: int
+    seen_at: int
+    roles: dict[str, int] = {}
+    in_hand: int = 0
+    overrunning: list[dict[str, Any]] = []
+    outdated: list[str] = []
+
+
+class Cursor(Struct, frozen=True):
+    """How far a subscriber has been told, and who tells it now."""
+
+    seq: int
+    told_at: int
+    lease: str = ""
+    until: int = 0
+    failures: int = 0
+    retry_at: int = 0
+    error: str = ""
+    removed: bool = False
+
+
+class Parked(Struct, frozen=True):
+    """An item whose event one subscriber refused: its later events wait behind that one, for that subscriber only."""
+
+    subscriber: str
+    route: str
+    key: str
+    version: int
+    since: int
+    tries: int
+    retry_at: int
+    error: str
+
+
+class Act(Struct, frozen=True):
+    """A bulk act by an operator. It touches only rows last changed before `started_at`; a rerun goes on where it stopped."""
+
+    id: str
+    verb: str
+    route: str
+    by: str
+    reason: str
+    started_at: int
+    filter: dict[str, Any] = {}
+    done: int = 0
+    refused: int = 0
+    finished_at: int | None = None
+
+
+class ListRecord(Struct, frozen=True):
+    """A delivered list of keys."""
+
+    id: str
+    route: str
+    name: str
+    digest: str
+    at: int
+    full: bool
+    counts: dict[str, int]
+    keys_blob: str
+    by: str = ""
+
+
+def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:
+    """The name under which a hold or limit on a route, stage or lane is kept."""
+    if stage is None:
+        return route
+    return f"{route}/{stage}" if lane is None else f"{route}/{stage}/{lane}"
+
+
+def read_as(kind: type[T], value: Any) -> T:
+    """A document's value as its type."""
+    return msgspec.convert(value, kind)

@@ -1,0 +1,242 @@
+"""The Ledger: the durable record of every item. Plain synchronous batches; values in, values out.
+
+Every verb takes `now` and never reads a clock. A lost race is a value (`Conflict`), never an exception; nothing of the
+storage underneath shows (no SQL, no client types). The contract suite in `milepost.testing` says what each verb promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from milepost.core.change import Change
+from milepost.core.due import Grip
+from milepost.core.history import Line, decode_line
+from milepost.core.item import Content, Item, Row
+from milepost.core.route import Plan
+from milepost.core.status import Status
+
+
+class Timing(Struct, frozen=True):
+    """How long an offer may go unmade, and how long it lives, on this ledger; fills a plan's stages at wiring."""
+
+    grace_ms: int
+    offer_life_ms: int
+
+
+class Known(Struct, frozen=True):
+    """What the ledger remembers of a key: from its row, or from the seal that outlives the row."""
+
+    key: str
+    status: Status
+    input_digest: bytes
+    stage: str = ""
+    list_id: str | None = None
+    sealed: bool = False
+    ended_at: int | None = None
+    head: bytes = b""
+
+
+class Newcomer(Struct, frozen=True):
+    """An item to be added: its first change (see `core.decide.accept`) and its input."""
+
+    change: Change
+    input: Any
+
+
+class Ask(Struct, frozen=True):
+    """One stage's wish for work. `want` counts items; `batch` is how many share one handler call, for the rate;
+    `held` says how many this process has in hand already, by lane; `spent` are extra calls made since the last claim.
+    `concurrency` is how many calls one lane may have in hand here, by lane, where it has a limit of its own."""
+
+    plan: Plan
+    stage: str
+    want: int
+    grip: Grip
+    batch: int = 1
+    held: dict[str, int] = {}
+    spent: int = 0
+
+
+class Claimed(Struct, frozen=True):
+    """The answer to an Ask: items now held under its grip, how many others were moved on without a worker,
+    and the earliest moment at which asking again can bring more (None: only a new change can)."""
+
+    items: list[Item]
+    moved: int = 0
+    next_at: int | None = None
+    outdated: bool = False
+    """The ledger holds a newer version of the route: this process must stand by."""
+
+
+class Conflict(Struct, frozen=True):
+    """A change lost its race. `current` is the row as it is now, None if it is gone."""
+
+    current: Row | None
+    outdated: bool = False
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """Which rows; all given conditions must hold. Pages go forward in one fixed order, `after` is the last page's `next`."""
+
+    route: str
+    statuses: frozenset[Status] | None = None
+    stages: frozenset[str] | None = None
+    lane: str | None = None
+    group: str | None = None
+    list_id: str | None = None
+    entered_before: int | None = None
+    changed_before: int | None = None
+    due_before: int | None = None
+    overdue_before: int | None = None
+    with_content: bool = False
+    after: Any = None
+    limit: int = 1000
+
+
+class Page(Struct, frozen=True):
+    items: list[Item]
+    next: Any = None
+    """Give it as `after` to go on; None: this was the last page."""
+
+
+class Written(Struct, frozen=True):
+    """A history line as stored. `seq` is its place in the order in which the whole ledger was written."""
+
+    seq: int
+    route: str
+    key: str
+    correlation_id: str
+    previous: bytes
+    body: bytes
+    payload: Any = None
+
+    @property
+    def line(self) -> Line:
+        return decode_line(self.body)
+
+
+class Count(Struct, frozen=True):
+    route: str
+    stage: str
+    status: Status
+    hour: int
+    """Hours since 1970 at which these items entered their stage, or ended."""
+    n: int
+
+
+class Group(Struct, frozen=True):
+    """Like errors, across items. `now` have it at present; `total` have ever had it."""
+
+    route: str
+    stage: str
+    group: str
+    category: str
+    sample: str
+    now: int
+    total: int
+    first_at: int
+    last_at: int
+
+
+class Document(Struct, frozen=True):
+    value: Any
+    version: int
+
+
+class Pruned(Struct, frozen=True):
+    items: int
+    forgotten: int
+    """Seals that were older than the route remembers."""
+    more: bool
+
+
+class Ledger(Protocol):
+    """Eight verbs for items, four for what surrounds them, and a few for its own upkeep."""
+
+    timing: Timing
+    url: str
+
+    # Items ------------------------------------------------------------------------------------------------------------
+    def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
+        """What is known of each key, rows and seals alike, in the order asked."""
+
+    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+        """Record new items: row, content, first line and counters at once. None: recorded; Known: it was there before
+        (nothing written). Raises RouteChanged if the ledger holds another version of the route."""
+
+    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
+        """Give due items of open lanes to a worker, oldest due first, within rates and pauses, by `core.due.look`."""
+
+    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
+        """Write each change if the ledger still holds its `before` (same version, same lease); None: written.
+        Each is whole or not at all, and none hinders another. `versions` are the route versions that were decided by."""
+
+    def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
+        """Move the leases on; False: that lease is gone."""
+
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+        """Items with their content, by (route, key)."""
+
+    def find(self, query: Query) -> Page:
+        """Rows that match, a page at a time."""
+
+    def history(self, route: str, key: str) -> list[Written]:
+        """One item's lines, oldest first."""
+
+    # What surrounds them ----------------------------------------------------------------------------------------------
+    def feed(self, after: int, limit: int) -> list[Written]:
+        """Lines of all items in the order written, past `after`; with the payload where the line offered one."""
+
+    def last_seq(self) -> int:
+        """The place of the newest line."""
+
+    def counts(self, route: str | None = None) -> list[Count]:
+        """Maintained counters, never a scan."""
+
+    def groups(self, route: str | None = None) -> list[Group]:
+        """Groups of like errors that some item has at present or ever had."""
+
+    def read(self, kind: str) -> dict[str, Document]:
+        """All control documents of a kind, by name."""
+
+    def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
+        """Write one document (None removes it). `expect` is the version it must have now, 0 for absent; False: it has not."""
+
+    # Upkeep -----------------------------------------------------------------------------------------------------------
+    def next_due(self, plans: Iterable[Plan]) -> int | None:
+        """The earliest due time among items that our own workers could take (handler stages, open lanes)."""
+
+    def rename_stage(self, route: str, old: str, new: str) -> None:
+        """Every item at stage `old` is at `new`, its counters too. Nothing else changes."""
+
+    def reclaim(self, holders: Sequence[str], now: int) -> int:
+        """The holders are proved dead: what they held is due at once. How many items that was."""
+
+    def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
+        """Let go of rows that ended before then and whose lines have all been told (seq <= `up_to_seq`); their seals stay,
+        but for those older than `forget_before`."""
+
+    def sign_on(self, holder: str) -> None:
+        """This process is alive as `holder` until it signs off or dies."""
+
+    def sign_off(self, holder: str) -> None: ...
+
+    def departed(self) -> list[str]:
+        """Holders that signed on here and are proved dead."""
+
+    def pulse(self) -> int:
+        """A number that differs whenever anybody may have written since."""
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for `milepost doctor`: where it lives, how large it is, what it thinks of itself."""
+
+    def close(self) -> None: ...
+
+
+__all__ = [
+    "Ask", "Claimed", "Conflict", "Content", "Count", "Document", "Group", "Known", "Ledger",
+    "Newcomer", "Page", "Pruned", "Query", "Timing", "Written",
+]  # fmt: skip

@@ -1,0 +1,84 @@
+"""The Runner: who runs the engine's turns and the users' handlers. The engine itself starts no thread and never sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from milepost.core.item import Item
+from milepost.core.outcome import Outcome
+from milepost.core.route import Stage
+
+
+class Ran:
+    """One item's outcome, as the crew that ran it reports it."""
+
+    __slots__ = ("calls", "failed_alone", "item", "outcome", "response_ms")
+
+    def __init__(self, item: Item, outcome: Outcome, response_ms: int, *, calls: int = 0, failed_alone: bool = False) -> None:
+        self.item = item
+        self.outcome = outcome
+        self.response_ms = response_ms
+        self.calls = calls
+        """Handler calls beyond the first that this job needed (a halved batch); counted on one of its items."""
+        self.failed_alone = failed_alone
+
+
+Job = list[Item]
+"""The items of one handler call: one, or up to the stage's batch."""
+
+
+class Crew(Protocol):
+    """Runs one stage's handler calls, at most `width` at a time."""
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        """Hand over work; returns at once."""
+
+    def take(self) -> list[Ran]:
+        """What has finished since the last take."""
+
+    def recall(self) -> list[Item]:
+        """Take back what has not been started."""
+
+    def cancel(self) -> None:
+        """Ask running calls to stop, where they can (async handlers); what was cut off is not reported."""
+
+    def running(self) -> list[tuple[Item, int]]:
+        """The first item of each call under way, with the moment it began."""
+
+    def resize(self, width: int) -> None: ...
+
+
+class Service(Protocol):
+    """Something that is given turns: it does what is to be done now and says when it wants the next turn."""
+
+    name: str
+
+    def turn(self) -> float:
+        """Seconds until the next turn; a wake-up may bring it sooner."""
+
+
+class Runner(Protocol):
+    def crew(self, stage: Stage, width: int, wake: Callable[[], None]) -> Crew: ...
+
+    def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:
+        """Give turns to all services until `stopped()`; a service that raises stops them all and the error is raised here."""
+
+    def wake(self, name: str) -> None:
+        """Bring the next turn of the service of that name forward to now."""
+
+
+class Clock(Protocol):
+    def now(self) -> int:
+        """Milliseconds since 1970, UTC."""
+
+
+class Chance(Protocol):
+    def jitter(self) -> float:
+        """Uniform in [-1, 1]."""
+
+    def token(self) -> str:
+        """Never given twice."""
+
+
+Probe = Callable[[Item], Any]
