@@ -1,0 +1,48 @@
+"""The command line: a thin door. Each group of commands is a small file; nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from milepost.core.errors import MilepostError, UsageError
+
+
+def main(args: list[str] | None = None) -> None:
+    """The entry point. Exit codes: 0 good, 1 something failed or was refused, 2 wrong usage."""
+    from milepost.cli.commands import cli
+
+    sys.exit(run(cli, args))
+
+
+def run(cli: click.Command, args: list[str] | None = None) -> int:
+    """Run a command and say what went wrong in one plain sentence; a person's mistake never shows a traceback."""
+    try:
+        answer: Any = cli.main(args=args, prog_name="milepost", standalone_mode=False)
+        sys.stdout.flush()
+        return answer if isinstance(answer, int) else 0
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.UsageError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        return _say(error.format_message(), 1)
+    except UsageError as error:
+        return _say(str(error), 2)
+    except MilepostError as error:
+        return _say(str(error), 1)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("stopped", 130)
+    except BrokenPipeError:
+        # Whoever read our output has had enough (milepost list | head). Nothing more may be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _say(message: str, code: int) -> int:
+    click.echo(f"milepost: {message}", err=True)
+    return code

@@ -15,7 +15,7 @@ from milepost.core.item import Put, Row
 from milepost.core.status import Reason, Status
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, gc=False):
     before: Row
     after: Row
     line: Line | None = None

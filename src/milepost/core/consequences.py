@@ -60,7 +60,8 @@ def count(before: Row, after: Row, counters: dict[CounterKey, int], groups: dict
             counters[to] = counters.get(to, 0) + 1
     else:
         counters[to] = counters.get(to, 0) + 1
-    if before.error is not after.error:
+    # An error that a moved item takes along to another stage is counted there from now on.
+    if before.error is not after.error or (before.error is not None and before.stage != after.stage):
         if before.error is not None:
             lost = (before.route, before.stage, before.error.group)
             groups[lost] = groups.get(lost, 0) - 1

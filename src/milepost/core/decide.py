@@ -12,7 +12,7 @@ from milepost.core.change import FREE, Change, change
 from milepost.core.durations import span_ms
 from milepost.core.history import GENESIS, Attempt, Line, encode_line, link
 from milepost.core.item import Failure, Item, Put, Row, digest_of, work_id
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins
+from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.route import Plan, Stage
 from milepost.core.status import Reason, Status
 
@@ -160,8 +160,11 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, **tell
         return change(row, reason, now, Status.COMPLETED, output=output, puts=puts, error=None, **teller, **fields)
     payload = done.payload
     if payload is UNSET:
-        payload = item.payload if done.output is None else done.output
-    if payload is not item.input:
+        # A plain "true" from outside only says yes: it is no content for the next stage to work on.
+        bare = done.output is None or (done.output is True and reason is Reason.CONFIRMED)
+        payload = item.payload if bare else done.output
+    # Without a payload of its own a stage works on the input; one left from an earlier pass must not stand in the way.
+    if payload is not item.input or following.name in item.content.payloads:
         puts = (*puts, Put("payload", following.name, payload))
     status, fields = enter(item, following, now)
     return change(row, reason, now, status, to=following.name, output=output, puts=puts, **teller, **fields)
@@ -242,6 +245,14 @@ def late(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
     if isinstance(outcome, (Retry, Reject)):
         note["error"] = outcome.error[:MESSAGE_LIMIT]
     return change(row, Reason.LATE, now, row.status, by=by, note=note)
+
+
+def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
+    """A process whose route is out of date settles what it holds: the outcome is kept as it is, due at once for a newer
+    process to decide. `row` is the row as the ledger holds it now (its stage may have been renamed), still under the
+    lease of whoever worked on it: the lease ends here, the holder stays on record for the line that decides."""
+    told = outcome_to_builtins(outcome)
+    return change(row, Reason.UNDECIDED, now, row.status, by=by, since=row.claimed_at, undecided=told, look_at=now, lease=None)
 
 
 def without(kept: dict[str, Any], stage: str) -> dict[str, Any]:

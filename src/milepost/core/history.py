@@ -13,7 +13,7 @@ from milepost.core.durations import iso
 from milepost.core.status import Reason, Status
 
 
-class Attempt(Struct, frozen=True, omit_defaults=True):
+class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
     """One failed try: which, why, and when the next one is."""
 
     number: int
@@ -28,7 +28,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     next_at: int | None = None
 
 
-class Line(Struct, frozen=True, omit_defaults=True):
+class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     """One line of an item's history. `stage` is where it happened, `to` where the item is after it, if elsewhere."""
 
     version: int

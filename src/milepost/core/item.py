@@ -11,7 +11,7 @@ from msgspec import Struct
 from milepost.core.status import TERMINAL, Status
 
 
-class Failure(Struct, frozen=True, omit_defaults=True):
+class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     """The last error of an item, and the group of like errors that it belongs to."""
 
     category: str
@@ -22,7 +22,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     http_status: int | None = None
 
 
-class Row(Struct, frozen=True):
+class Row(Struct, frozen=True, gc=False):
     """Where one item is: the state that the rules read and write. Times are milliseconds since 1970, UTC."""
 
     route: str
@@ -80,7 +80,7 @@ class Row(Struct, frozen=True):
         return self.status in TERMINAL
 
 
-class Content(Struct):
+class Content(Struct, gc=False):
     """What an item carries, kept apart from its row: the first input, each stage's own payload and result."""
 
     input: Any = None
@@ -88,7 +88,7 @@ class Content(Struct):
     results: dict[str, Any] = {}
 
 
-class Put(Struct, frozen=True):
+class Put(Struct, frozen=True, gc=False):
     """One piece of content that a change writes. `kind` is "payload" or "result"."""
 
     kind: str

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from milepost.core.item import Item
 from milepost.core.outcome import Outcome
@@ -44,7 +44,7 @@ class Crew(Protocol):
         """Ask running calls to stop, where they can (async handlers); what was cut off is not reported."""
 
     def running(self) -> list[tuple[Item, int]]:
-        """The first item of each call under way, with the moment it began."""
+        """The first item of each call under way, with the milliseconds it has taken so far."""
 
     def resize(self, width: int) -> None: ...
 
@@ -58,8 +58,13 @@ class Service(Protocol):
         """Seconds until the next turn; a wake-up may bring it sooner."""
 
 
+Execute = Callable[[Stage, Job, Callable[[], int]], list[Ran]]
+ExecuteAsync = Callable[[Stage, Job, Callable[[], int]], Awaitable[list[Ran]]]
+
+
 class Runner(Protocol):
-    def crew(self, stage: Stage, width: int, wake: Callable[[], None]) -> Crew: ...
+    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> Crew:
+        """Hands for one stage; `wake` is called when there is something to take."""
 
     def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:
         """Give turns to all services until `stopped()`; a service that raises stops them all and the error is raised here."""
@@ -80,5 +85,3 @@ class Chance(Protocol):
     def token(self) -> str:
         """Never given twice."""
 
-
-Probe = Callable[[Item], Any]

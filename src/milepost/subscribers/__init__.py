@@ -1,0 +1,8 @@
+"""Who is told: each subscriber has a name, a cursor of its own, and a `tell` (see `milepost.ports.publisher`)."""
+
+from __future__ import annotations
+
+from milepost.subscribers.call import CallSubscriber
+from milepost.subscribers.log import LogSubscriber
+
+__all__ = ["CallSubscriber", "LogSubscriber"]

@@ -1,0 +1,11 @@
+"""What Milepost is tested with, for users to test their own routes and ledgers with.
+
+The contract suite is in `milepost.testing.contract`: only that package needs pytest.
+"""
+
+from __future__ import annotations
+
+from milepost.testing.audit import audit, problems
+from milepost.testing.clock import SeededChance, VirtualClock
+
+__all__ = ["SeededChance", "VirtualClock", "audit", "problems"]

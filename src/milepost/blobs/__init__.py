@@ -1,0 +1,1 @@
+"""Places for blobs: larger pieces that are kept beside the ledger."""

@@ -1,0 +1,162 @@
+"""Acting on items: retry, skip, confirm, cancel, resend; pause, resume and limit. Always with a name and a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.filters import any_given, filters, query_of
+from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.out import console, print_json, progress, safe, table
+
+if TYPE_CHECKING:
+    from milepost.engine.operate import ActReport
+
+F = TypeVar("F", bound=Callable[..., Any])
+REFUSALS = 20
+
+
+def _on_items(command: F) -> F:
+    """What all verbs on items take: keys or filters, who and why, a preview, and the id of an act to go on with."""
+    for option in (
+        click.argument("route"),
+        click.argument("keys", nargs=-1, metavar="[KEY]..."),
+        filters,
+        signed,
+        dry_run_option,
+        click.option("--act", "act_id", metavar="ID", help="Go on with an interrupted act: what it has done is skipped."),
+        json_option,
+        settings,
+    )[::-1]:
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option("--to", "to_stage", metavar="STAGE", help="Send the items back to this earlier stage.")
+@click.option("--as-new", is_flag=True, help="With a new work_id: the partner is to do it afresh.")
+@_on_items
+def retry(given: Settings, **options: Any) -> int:
+    """Start items again at their stage.
+
+    Counts return to zero. Name keys, or choose by filter: 'milepost retry parcels --status failed --by ann --reason fixed'.
+    """
+    return _act(given, "retry", **options)
+
+
+@click.command()
+@_on_items
+def skip(given: Settings, **options: Any) -> int:
+    """Move items past their stage, its work undone."""
+    return _act(given, "skip", **options)
+
+
+@click.command()
+@click.option("--output", metavar="JSON", help="What the stage answered; 'true' if not given.")
+@click.option("--failed", metavar="ERROR", help="It failed: a counted try.")
+@click.option("--rejected", metavar="ERROR", help="It failed for good.")
+@_on_items
+def confirm(given: Settings, output: str | None, failed: str | None, rejected: str | None, **options: Any) -> int:
+    """Confirm a stage by hand, as its partner would.
+
+    --stage names the stage that is confirmed; without keys, all items at it are.
+    """
+    from milepost.core.outcome import Done, Outcome, Reject, Retry
+
+    if sum(value is not None for value in (output, failed, rejected)) > 1:
+        raise click.UsageError("give one of --output, --failed and --rejected")
+    stages: tuple[str, ...] = options["stages"]
+    if len(stages) != 1:
+        raise click.UsageError("name the stage that is confirmed: --stage STAGE")
+    outcome: Outcome = Done(_json(output) if output is not None else True)
+    if failed is not None:
+        outcome = Retry(failed)
+    elif rejected is not None:
+        outcome = Reject(rejected)
+    if options["keys"]:
+        options["stages"] = ()
+    return _act(given, "confirm", to_stage=stages[0], outcome=outcome, **options)
+
+
+@click.command()
+@_on_items
+def cancel(given: Settings, **options: Any) -> int:
+    """Take items off their route."""
+    return _act(given, "cancel", **options)
+
+
+@click.command()
+@click.argument("route", required=False)
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@filters
+@signed
+@dry_run_option
+@click.option("--act", "act_id", metavar="ID", help="Go on with an interrupted act.")
+@json_option
+@settings
+def resend(given: Settings, route: str | None, **options: Any) -> int:
+    """Offer external stages again; alone: run the resender once.
+
+    'milepost resend' by itself finds whatever is due and quiet and offers it again. With a route and keys or filters it
+    offers exactly these again now.
+    """
+    if route is not None:
+        return _act(given, "resend", route=route, **options)
+    from milepost.engine.resend import Resender
+
+    with given.context(act=True) as ctx:
+        done = Resender(ctx).run_once()
+    if options["as_json"]:
+        print_json(done)
+    else:
+        click.echo(f"The resender has looked at everything that is due: {done}")
+    return 0
+
+
+def _act(
+    given: Settings,
+    verb: str,
+    *,
+    route: str,
+    keys: tuple[str, ...],
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    act_id: str | None,
+    as_json: bool,
+    to_stage: str | None = None,
+    as_new: bool = False,
+    outcome: Any = None,
+    **chosen: Any,
+) -> int:
+    if keys and any_given(chosen):
+        raise click.UsageError("give keys or filters, not both" + ("; to send items back to a stage use --to" if verb == "retry" else ""))
+    if not keys and not any_given(chosen):
+        raise click.UsageError(f"say which items to {verb}: keys, or filters such as --status failed or --stage STAGE")
+    by, reason = check_signed(by, reason, dry_run=dry_run)
+    from milepost.engine.operate import act
+
+    with given.context(act=True) as ctx, progress(verb, quiet=as_json) as told:
+        report = act(
+            ctx,
+            verb,
+            route,
+            keys=keys or None,
+            query=None if keys else query_of(ctx, route, **chosen),
+            by=by,
+            reason=reason,
+            dry_run=dry_run,
+            act_id=act_id,
+            stage=to_stage,
+            as_new=as_new,
+            outcome=outcome,
+            on_progress=told,
+        )
+    if as_json:
+        print_json(report)
+    else:
+        _tell(report, verb, dry_run)
+    return 1 if report.refused else 0

@@ -1,0 +1,104 @@
+"""Which items: keys, or conditions that all must hold. Shared by the commands that look and those that act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from milepost.core.durations import span_ms
+from milepost.core.errors import UsageError
+from milepost.core.status import FAILED, LIVE, Status
+
+if TYPE_CHECKING:
+    from milepost.engine.context import Context
+    from milepost.ports.ledger import Query
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WORDS = {"failed": FAILED, "live": LIVE}
+"""Short words for several statuses."""
+
+_OPTIONS = (
+    click.option("--status", "statuses", multiple=True, metavar="STATUS", help="A status, 'failed' or 'live'; may be repeated."),
+    click.option("--stage", "stages", multiple=True, metavar="STAGE", help="At this stage; may be repeated."),
+    click.option("--lane", metavar="LANE", help="In this lane."),
+    click.option("--group", metavar="ID", help="With this kind of error (see 'milepost groups')."),
+    click.option("--list", "list_", metavar="NAME", help="Brought by this list."),
+    click.option("--older-than", metavar="SPAN", help="At its stage, or ended, for longer than this, such as 2d."),
+)
+
+
+def filters(command: F) -> F:
+    """Give a command the options that choose items; they arrive as `statuses, stages, lane, group, list_, older_than`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def any_given(chosen: dict[str, Any]) -> bool:
+    return any(chosen.values())
+
+
+def query_of(
+    ctx: Context,
+    route: str,
+    *,
+    statuses: Iterable[str] = (),
+    stages: Iterable[str] = (),
+    lane: str | None = None,
+    group: str | None = None,
+    list_: str | None = None,
+    older_than: str | None = None,
+    with_content: bool = False,
+) -> Query:
+    """The options as a query on the ledger; a stage, group or list that nobody knows is a mistake, not an empty answer."""
+    from milepost.engine.observe import check_route
+    from milepost.engine.observe import status as status_of
+    from milepost.ports.ledger import Query
+
+    check_route(ctx, route)
+    stages = frozenset(stages)
+    there = status_of(ctx, route)["routes"][route]["stages"]
+    for stage in sorted(stages - set(there)):
+        raise UsageError(f"route {route!r} has no stage {stage!r}; its stages are {', '.join(there)}")
+    before = None
+    if older_than is not None:
+        before = ctx.clock.now() - span_ms(older_than, "--older-than")
+    if group is not None and not any(known.group == group for known in ctx.ledger.groups(route)):
+        raise UsageError(f"there is no error group {group!r} in route {route!r}; see 'milepost groups {route}'")
+    return Query(
+        route=route,
+        statuses=_statuses(statuses),
+        stages=stages or None,
+        lane=lane,
+        group=group,
+        list_id=None if list_ is None else _list_id(ctx, route, list_),
+        entered_before=before,
+        with_content=with_content,
+    )
+
+
+def _statuses(words: Iterable[str]) -> frozenset[Status] | None:
+    found: set[Status] = set()
+    for word in words:
+        if word.lower() in WORDS:
+            found |= WORDS[word.lower()]
+        elif word.upper() in Status.__members__:
+            found.add(Status[word.upper()])
+        else:
+            raise UsageError(f"there is no status {word!r}; there are {', '.join(Status)}, failed and live")
+    return frozenset(found) or None
+
+
+def _list_id(ctx: Context, route: str, name: str) -> str:
+    """A list by its id, or the latest of that name."""
+    from milepost.engine.observe import lists
+
+    records = lists(ctx, route)
+    for record in reversed(records):
+        if name in (record.id, record.name):
+            return record.id
+    known = ", ".join(dict.fromkeys(record.name for record in records)) or "none"
+    raise UsageError(f"route {route!r} was never given a list {name!r}; lists: {known}")

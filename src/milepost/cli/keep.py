@@ -1,0 +1,67 @@
+"""Keeping: prune and doctor."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import dry_run_option, json_option, settings
+from milepost.cli.out import console, print_json, progress, safe, styled, table
+
+
+@click.command()
+@click.argument("route")
+@click.option("--older-than", metavar="SPAN", default="30d", show_default=True, help="Ended longer ago than this.")
+@dry_run_option
+@json_option
+@settings
+def prune(given: Settings, route: str, older_than: str, dry_run: bool, as_json: bool) -> None:
+    """Let go of the rows of items that have ended.
+
+    Only what every subscriber has been told of goes. A small seal stays, so that a key which comes again is still known.
+    """
+    from milepost.core.durations import short_span, span_ms
+    from milepost.engine.prune import prune as let_go
+
+    span = span_ms(older_than, "--older-than")
+    with given.context(act=True) as ctx, progress("pruning", quiet=as_json or dry_run) as told:
+        report = let_go(ctx, route, span, dry_run=dry_run, on_progress=told)
+    if as_json:
+        print_json(report)
+        return
+    click.echo(f"{report} {short_span(span)}")
+
+
+@click.command()
+@json_option
+@settings
+def doctor(given: Settings, as_json: bool) -> int:
+    """Is everything well? What is not, and what to do about it.
+
+    Looks at the ledger, the processes and when each role last had a good run, pauses, leases, late work, subscribers
+    and the chains of the items written last. Exit code 1 if something is bad.
+    """
+    from milepost.core.durations import iso
+    from milepost.engine.doctor import BAD
+    from milepost.engine.doctor import doctor as look
+
+    with given.context() as ctx:
+        report = look(ctx)
+    code = 1 if report.level == BAD else 0
+    if as_json:
+        print_json({"at": iso(report.at), "level": report.level, "ledger": report.facts, "findings": report.findings})
+        return code
+    to = console()
+    facts = table("the ledger", "")
+    for name, value in report.facts.items():
+        facts.add_row(safe(name.replace("_", " ")), safe(value))
+    to.print(facts)
+    shown = table("", "about", "what was found, and what to do")
+    for finding in report.findings:
+        shown.add_row(styled(finding.level), finding.about, safe(finding.what))
+        if finding.next:
+            shown.add_row("", "", f"[bold]→[/] {safe(finding.next)}")
+    to.print(shown)
+    closing = {"ok": "All is well.", "warn": "It works; something wants a look.", "bad": "Something is wrong."}
+    to.print(closing[report.level], style="bold")
+    return code

@@ -1,0 +1,127 @@
+"""How answers look: tables that fit 80 columns, JSON for programs, progress on stderr. No colour when piped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+STYLES = {
+    "PENDING": "cyan",
+    "QUEUED": "cyan",
+    "PROCESSING": "yellow",
+    "WAITING": "blue",
+    "RETRY_SCHEDULED": "magenta",
+    "COMPLETED": "green",
+    "MAX_RETRIES_EXCEEDED": "red",
+    "REJECTED": "red",
+    "CANCELLED": "dim",
+    "ok": "green",
+    "warn": "yellow",
+    "bad": "red",
+}
+
+
+def console(*, err: bool = False) -> Console:
+    """Where tables go. Piped output is 100 columns wide at most and plain."""
+    from rich.console import Console
+
+    stream: IO[str] = sys.stderr if err else sys.stdout
+    width = None if stream.isatty() else 100
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def styled(word: str) -> str:
+    """A status or level in its colour."""
+    style = STYLES.get(word)
+    return word if style is None else f"[{style}]{word}[/]"
+
+
+def safe(text: object) -> str:
+    """Text of somebody else's, with nothing in it taken for markup or for control of the terminal."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() else " " for c in str(text)))
+
+
+def table(*columns: str, right: Sequence[str] = (), title: str | None = None) -> Table:
+    """A plain table: no frame, a rule under the head. Columns in `right` hold numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right)
+    return made
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """JSON on stdout; keys and texts of any script stay readable."""
+    import msgspec
+
+    body = msgspec.json.encode(value)
+    click.echo((msgspec.json.format(body, indent=indent) if indent else body).decode())
+
+
+def ago(ms: int | None, now: int) -> str:
+    """A span in short: '5 min'; '-' for none."""
+    from milepost.core.durations import short_span
+
+    return "-" if ms is None else short_span(now - ms)
+
+
+class Told(Protocol):
+    """How far something is: items done, and the share of the whole (of bytes, or of items) where that is known."""
+
+    def __call__(self, done: int, part: int = 0, whole: int | None = None, /) -> None: ...
+
+
+@contextmanager
+def progress(what: str, *, quiet: bool = False) -> Iterator[Told]:
+    """Show how far a long act is: a bar on a terminal, a line every few seconds elsewhere, both on stderr."""
+    if quiet:
+        yield lambda _done, _part=0, _whole=None, /: None
+    elif sys.stderr.isatty():
+        with _bar(what) as told:
+            yield told
+    else:
+        yield _Lines(what)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Told]:
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    began = monotonic()
+    columns = (TextColumn("{task.description}"), BarColumn(24), TaskProgressColumn(), TextColumn("{task.fields[pace]}"), TimeRemainingColumn())
+    with Progress(*columns, console=console(err=True), transient=True) as bar:
+        task = bar.add_task(what, total=None, pace="")
+
+        def told(done: int, part: int = 0, whole: int | None = None, /) -> None:
+            pace = f"{done:,}  {done / max(0.001, monotonic() - began):,.0f}/s"
+            bar.update(task, completed=part, total=whole, pace=pace)
+
+        yield told
+
+
+class _Lines:
+    """Progress without a terminal: one line every five seconds."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.began = self.last = monotonic()
+
+    def __call__(self, done: int, part: int = 0, whole: int | None = None, /) -> None:
+        now = monotonic()
+        if now - self.last >= 5:
+            self.last = now
+            share = f" ({part * 100 // whole}%)" if whole else ""
+            click.echo(f"{self.what}: {done:,}{share}, {done / (now - self.began):,.0f}/s", err=True)

@@ -1,0 +1,131 @@
+"""`milepost submit`: one item, or a list of a million."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import dry_run_option, json_option, settings
+from milepost.cli.out import console, print_json, progress, safe, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from milepost.engine.lists import ListReport
+
+WORDS = {
+    "new": "taken in",
+    "in_progress": "known, and on the way",
+    "finished": "known, and through",
+    "failed": "known, and failed: 'milepost list ROUTE --status failed'",
+    "changed": "known with other content; what was recorded first stays",
+    "repeated": "again within this list",
+    "malformed": "not taken in",
+    "vanished": "in the last full list, and not in this one",
+}
+SHOWN = 20
+
+
+@click.command()
+@click.argument("route")
+@click.argument("file", required=False)
+@click.option("--item", metavar="JSON", help="One item, instead of a file.")
+@click.option("--name", metavar="NAME", help="The list's name; the file's name if not given.")
+@click.option("--format", "form", type=click.Choice(["txt", "csv", "jsonl"]), help="If the file's name does not tell.")
+@click.option("--full", is_flag=True, help="This is the whole master list: say what has vanished from it.")
+@click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Who hands it over.")
+@click.option("--correlation-id", metavar="ID", help="With --item: the id by which it is followed elsewhere.")
+@dry_run_option
+@json_option
+@settings
+def submit(
+    given: Settings,
+    route: str,
+    file: str | None,
+    item: str | None,
+    name: str | None,
+    form: str | None,
+    full: bool,
+    by: str | None,
+    correlation_id: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Hand over items: a list (txt, csv, jsonl, or - for standard input), or one.
+
+    Every item is taken in once. The answer says which are new, on the way, finished, failed, changed, repeated or
+    malformed, with line numbers. An interrupted list can simply be submitted again. Exit code 1 if lines were malformed.
+    """
+    if (file is None) == (item is None):
+        raise click.UsageError("give a file (or - for standard input), or --item JSON for one item")
+    if item is not None:
+        if full or name or form:
+            raise click.UsageError("--full, --name and --format are for lists, not for --item")
+        return _one(given, route, item, correlation_id, by, dry_run, as_json)
+    if correlation_id is not None:
+        raise click.UsageError("--correlation-id is for --item")
+    from milepost.engine.lists import submit_list
+
+    assert file is not None
+    with given.context(act=True, create=True) as ctx, progress("taking in", quiet=as_json) as told:
+        report = submit_list(ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=told)
+    if as_json:
+        print_json(report)
+    else:
+        _tell(report)
+    return 1 if report.counts.get("malformed") else 0
+
+
+def _one(given: Settings, route: str, item: str, correlation_id: str | None, by: str | None, dry_run: bool, as_json: bool) -> int:
+    """One item. Known with other content is refused, and so is what cannot be taken in."""
+    import msgspec
+
+    from milepost.engine.intake import take_in
+
+    try:
+        content = msgspec.json.decode(item)
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"--item is not JSON: {error}") from None
+    with given.context(act=True, create=True) as ctx:
+        [receipt] = take_in(ctx, ctx.plan(route), [content], correlation_id=correlation_id, by=by, dry_run=dry_run)
+    refused = receipt.answer in ("changed", "malformed")
+    if as_json:
+        print_json(receipt)
+    elif receipt.answer == "malformed":
+        click.echo(f"milepost: the item was not taken in: {receipt.error}", err=True)
+    elif receipt.answer == "changed":
+        click.echo(f"milepost: {receipt.key} was not taken in: {receipt.error}", err=True)
+    elif receipt.answer == "new":
+        click.echo(f"{receipt.key}: {'would be taken in' if dry_run else 'taken in'}, at {receipt.stage}")
+    else:
+        click.echo(f"{receipt.key}: known, {receipt.status} at {receipt.stage}; nothing was changed")
+    return 1 if refused else 0
+
+
+def _tell(report: ListReport) -> None:
+    to = console()
+    seen = "Nothing was changed; this is what would happen." if report.dry_run else f"Recorded as list {report.id}."
+    to.print(f"[bold]{safe(report.name)}[/] for {safe(report.route)}: {report.lines:,} lines. {seen}")
+    shown = table("", "items", "", right=["items"])
+    for word, n in report.counts.items():
+        bad = n and word in ("changed", "malformed", "vanished")
+        name = f"[yellow]{word.replace('_', ' ')}[/]" if bad else word.replace("_", " ")
+        shown.add_row(name, f"{n:,}", WORDS.get(word, "").replace("ROUTE", safe(report.route)))
+    to.print(shown)
+    for note in report.notes:
+        to.print(safe(note))
+    _some(to, "malformed", [f"line {bad.line}: {bad.reason}" for bad in report.malformed], report.counts["malformed"])
+    _some(to, "vanished", report.vanished, report.counts.get("vanished", 0))
+
+
+def _some(to: Console, what: str, texts: list[str], n: int) -> None:
+    """The first of many, and how many more there are."""
+    if not texts:
+        return
+    to.print(f"[bold]{what}[/]")
+    for text in texts[:SHOWN]:
+        to.print(f"  {safe(text)}", soft_wrap=True)
+    if n > SHOWN:
+        to.print(f"  … and {n - SHOWN:,} more; --json names up to 1,000")

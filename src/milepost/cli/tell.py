@@ -1,0 +1,87 @@
+"""An item's story on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milepost.cli.out import STYLES, console, safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from milepost.engine.story import Story
+
+SHOWN = 15
+"""So many of the last lines of a long history are shown."""
+VALUE = 600
+
+
+def tell(story: Story, view: dict[str, Any], whole: bool = False) -> None:
+    """Print the story in paragraphs; long values are cut, since --json has them whole."""
+    to = console()
+    style = STYLES.get(view["status"], "")
+    to.print(f"[bold]{safe(story.route)} / {safe(story.key)}[/]")
+    to.print()
+    to.print(safe(story.where), style=style)
+    for warning in story.warnings:
+        to.print(f"[bold red]Careful:[/] {safe(warning)}")
+    for text in story.why:
+        to.print(safe(text))
+    _paragraph(to, "What happens next", story.next)
+    if story.happened:
+        _history(to, story, whole)
+    _values(to, view)
+    if story.can:
+        to.print("\n[bold]What you can do[/]")
+        for command in story.can:
+            to.print(f"  {safe(command)}", soft_wrap=True)
+
+
+def _paragraph(to: Console, title: str, sentences: list[str]) -> None:
+    from rich.padding import Padding
+
+    if sentences:
+        to.print(f"\n[bold]{title}[/]")
+    for text in sentences:
+        to.print(Padding(safe(text), (0, 0, 0, 2)))
+
+
+def _history(to: Console, story: Story, whole: bool) -> None:
+    from datetime import datetime
+
+    from rich.table import Table
+
+    to.print("\n[bold]What happened[/]")
+    lines = story.happened if whole else story.happened[-SHOWN:]
+    if len(lines) < len(story.happened):
+        to.print(f"  [dim]… {len(story.happened) - len(lines)} earlier lines; --all shows them[/]")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    day = None
+    for told in lines:
+        moment = datetime.fromtimestamp(told.at / 1000)
+        stamp = moment.strftime("%H:%M:%S") if moment.date() == day else moment.strftime("%Y-%m-%d %H:%M:%S")
+        day = moment.date()
+        grid.add_row(f"  {stamp:>19}", safe(told.text))
+    to.print(grid)
+
+
+def _values(to: Console, view: dict[str, Any]) -> None:
+    import msgspec
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    values = {"input": view["input"], **{f"result of {stage}": value for stage, value in (view["results"] or {}).items()}}
+    for name, value in values.items():
+        if value is not None:
+            text = msgspec.json.encode(value).decode()
+            grid.add_row(f"  {safe(name)}", safe(text if len(text) <= VALUE else f"{text[:VALUE]}… ({len(text):,} characters; --json)"))
+    for name in ("lane", "list_name", "work_id", "correlation_id"):
+        if view.get(name):
+            grid.add_row(f"  {name.replace('_', ' ').removesuffix(' name')}", safe(view[name]))
+    if grid.row_count:
+        to.print("\n[bold]What it carries[/]")
+        to.print(grid)

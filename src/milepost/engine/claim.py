@@ -1,0 +1,67 @@
+"""Claim: how much one stage may take in hand, and in which jobs it is given to the crew."""
+
+from __future__ import annotations
+
+from milepost.core.due import Grip
+from milepost.core.item import Item
+from milepost.core.route import Plan, Stage
+from milepost.ports.ledger import Ask
+from milepost.ports.runner import Crew, Job, Ran
+
+MOST_IN_HAND = 1000
+FRAGILE = 2
+"""After this many losses nothing else runs beside an item in its process."""
+
+
+class Desk:
+    """One stage in one process: its crew, what it has in hand, and how fast it gets through it."""
+
+    def __init__(self, plan: Plan, stage: Stage, crew: Crew) -> None:
+        self.plan = plan
+        self.stage = stage
+        self.crew = crew
+        self.width = stage.concurrency
+        self.in_hand: dict[object, Item] = {}
+        self.lanes: dict[str, int] = {}
+        self.spent = 0
+        self.next_at: int | None = 0
+        self.mean_ms: float | None = None
+
+    def room(self) -> int:
+        """How many more items to claim: no more in hand than can be started within a second, and never a trickle."""
+        least = self.width * self.stage.batch
+        most = least
+        if self.mean_ms is not None:
+            most = max(least, min(MOST_IN_HAND, int(least * 1000 / max(self.mean_ms, 1))))
+        free = most - len(self.in_hand)
+        return free if free * 2 >= most or len(self.in_hand) < least else 0
+
+    def ask(self, grip: Grip) -> Ask:
+        spent, self.spent = self.spent, 0
+        return Ask(self.plan, self.stage.name, self.room(), grip, self.stage.batch, dict(self.lanes) if self.stage.lane else {}, spent)
+
+    def take_in_hand(self, items: list[Item]) -> None:
+        self.in_hand.update((item.row.handle, item) for item in items)
+        if self.stage.lane is not None:
+            for item in items:
+                self.lanes[item.lane] = self.lanes.get(item.lane, 0) + 1
+
+    def let_go(self, items: list[Item]) -> None:
+        for item in items:
+            if self.in_hand.pop(item.row.handle, None) is not None and self.stage.lane is not None:
+                self.lanes[item.lane] -= 1
+
+    def learn(self, rans: list[Ran]) -> None:
+        """Take the pace from what has just finished."""
+        self.spent += sum(ran.calls for ran in rans)
+        mean = sum(ran.response_ms for ran in rans) / len(rans)
+        self.mean_ms = mean if self.mean_ms is None else self.mean_ms + (mean - self.mean_ms) * 0.3
+
+    def jobs(self, items: list[Item]) -> list[Job]:
+        """Items in the portions in which they are given to the handler. What failed alone, or was lost once, goes alone."""
+        size = self.stage.batch
+        if size == 1:
+            return [[item] for item in items]
+        alone = [[item] for item in items if item.row.alone or item.row.losses]
+        others = [item for item in items if not (item.row.alone or item.row.losses)]
+        return [others[start : start + size] for start in range(0, len(others), size)] + alone

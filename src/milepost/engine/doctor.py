@@ -1,0 +1,229 @@
+"""`milepost doctor`: is everything well, and if not, what is wrong and what to do about it. It only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.core.durations import short_span
+from milepost.core.route import Plan
+from milepost.core.status import FAILED, LIVE, Status
+from milepost.engine.context import Context
+from milepost.engine.observe import chain_broken_at, when
+from milepost.engine.relay import silent
+from milepost.engine.story import HEARD_MS
+from milepost.ports.documents import CURSOR, HOLD, PARKED, PROCESS, ROUTE, Cursor, Hold, Parked, Process, RouteVersion, read_as
+from milepost.ports.ledger import Query
+
+OK, WARN, BAD = "ok", "warn", "bad"
+ROLES = ("worker", "resender", "relay")
+LATE_MS = 5 * 60_000
+"""Work that has been due for this long and was not taken up is worth a word."""
+SAMPLE = 1000
+CHAINS = 50
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at. `level` is ok, warn or bad; `next` says what to do about it."""
+
+    level: str
+    about: str
+    what: str
+    next: str = ""
+
+
+class Report(Struct, frozen=True):
+    """What the doctor found: the ledger's facts, and findings from the best to the worst of each kind."""
+
+    at: int
+    facts: dict[str, Any]
+    findings: list[Finding]
+
+    @property
+    def level(self) -> str:
+        """The worst of all findings."""
+        levels = {finding.level for finding in self.findings}
+        return BAD if BAD in levels else WARN if WARN in levels else OK
+
+
+def doctor(ctx: Context) -> Report:
+    """Look at everything once; each look costs little, however many items there are."""
+    now = ctx.clock.now()
+    findings: list[Finding] = []
+    for look in (_routes, _processes, _roles, _holds, _gone_stages, _leases, _late, _failed, _subscribers, _parked, _chains):
+        findings.extend(look(ctx, now))
+    return Report(now, ctx.ledger.describe(), findings)
+
+
+def processes(ctx: Context) -> list[Process]:
+    """All processes that have signed on, the latest heard of first."""
+    found = [read_as(Process, document.value) for document in ctx.ledger.read(PROCESS).values()]
+    return sorted(found, key=lambda process: -process.seen_at)
+
+
+def _routes(ctx: Context, now: int) -> Iterator[Finding]:
+    for name, document in sorted(ctx.ledger.read(ROUTE).items()):
+        version = read_as(RouteVersion, document.value)
+        stages = " → ".join(pair[0] for pair in version.shape)
+        plan = ctx.plans.get(name)
+        if version.moves:
+            yield Finding(BAD, "route", f"{name}: items are still at {', '.join(version.moves)}", "run the same 'milepost routes apply' again")
+        elif plan is not None and plan.digest != version.digest:
+            yield Finding(BAD, "route", f"{name}: the route file differs from version {version.version} in the ledger", "milepost routes")
+        else:
+            yield Finding(OK, "route", f"{name}, version {version.version}: {stages}")
+
+
+def _processes(ctx: Context, now: int) -> Iterator[Finding]:
+    for process in processes(ctx):
+        heard = when(process.seen_at, now)
+        if now - process.seen_at > HEARD_MS:
+            hold = f"; it held {process.in_hand} items" if process.in_hand else ""
+            cure = "if it is dead, its work comes back by itself when its leases run out or the next worker on that machine starts"
+            yield Finding(WARN, "process", f"{process.holder} was last heard of {heard}{hold}", cure)
+            continue
+        roles = ", ".join(sorted(process.roles)) or "no role yet"
+        yield Finding(OK, "process", f"{process.holder} ({roles}) was heard of {heard}; {process.in_hand} items in hand")
+        for slow in process.overrunning:
+            what = f"{process.holder}: a handler overruns its time: {_slow(slow, now)}"
+            yield Finding(WARN, "handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
+        for route in process.outdated:
+            what = f"{process.holder} stands by: it has an older version of route {route!r}"
+            yield Finding(WARN, "process", what, "restart it with the present route file")
+
+
+def _slow(slow: dict[str, Any], now: int) -> str:
+    place = "/".join(str(slow[name]) for name in ("route", "stage", "key") if name in slow)
+    since = slow.get("since")
+    return f"{place}, since {when(since, now)}" if isinstance(since, int) else place
+
+
+def _roles(ctx: Context, now: int) -> Iterator[Finding]:
+    last: dict[str, tuple[int, str]] = {}
+    for process in processes(ctx):
+        for role, at in process.roles.items():
+            last[role] = max(last.get(role, (0, "")), (at, process.holder))
+    for role in sorted({*ROLES, *last}):
+        at, holder = last.get(role, (0, ""))
+        if not at:
+            yield Finding(WARN, "role", f"no {role} has had a good run here yet", "milepost up")
+        elif now - at > HEARD_MS:
+            yield Finding(WARN, "role", f"the last good run of a {role} was {when(at, now)}, by {holder}", "milepost up")
+        else:
+            yield Finding(OK, "role", f"the last good run of a {role} was {when(at, now)}, by {holder}")
+
+
+def _holds(ctx: Context, now: int) -> Iterator[Finding]:
+    for name, document in sorted(ctx.ledger.read(HOLD).items()):
+        hold = read_as(Hold, document.value)
+        route, *rest = name.split("/", 2)
+        where = " ".join([route, *(f"--{option} {value}" for option, value in zip(("stage", "lane"), rest, strict=False))])
+        what = f"{name} has been paused by {hold.by} since {when(hold.at, now)}: {hold.reason}"
+        yield Finding(WARN, "pause", what, f"milepost resume {where}")
+
+
+def _gone_stages(ctx: Context, now: int) -> Iterator[Finding]:
+    """Items at stages that neither the route file nor the ledger's version of the route has."""
+    shapes = {name: {pair[0] for pair in read_as(RouteVersion, doc.value).shape} for name, doc in ctx.ledger.read(ROUTE).items()}
+    sums: dict[tuple[str, str], int] = {}
+    for count in ctx.ledger.counts():
+        plan = ctx.plans.get(count.route)
+        stages = shapes.get(count.route) or (set(plan.by_name) if plan else None)
+        if stages is not None and count.stage not in stages and count.status is not Status.COMPLETED:
+            place = (count.route, count.stage)
+            sums[place] = sums.get(place, 0) + count.n
+    for (route, stage), n in sorted(sums.items()):
+        if n > 0:
+            what = f"{n:,} items of {route} are at {stage!r}, which is not a stage of it any more"
+            yield Finding(BAD, "stage", what, f"milepost routes apply --map {stage}=STAGE")
+
+
+def _leases(ctx: Context, now: int) -> Iterator[Finding]:
+    for plan in ctx.plans.values():
+        page = ctx.ledger.find(Query(route=plan.name, statuses=frozenset({Status.PROCESSING}), due_before=now, limit=SAMPLE))
+        expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= now)
+        if expired:
+            more = "at least " if page.next is not None else ""
+            yield Finding(WARN, "lease", f"{more}{expired:,} leases of {plan.name} have run out", "the next claim takes them over: milepost work")
+
+
+def _late(ctx: Context, now: int) -> Iterator[Finding]:
+    """Work of our own that should have been taken up long ago, stage by stage."""
+    held = set(ctx.ledger.read(HOLD))
+    for plan in ctx.plans.values():
+        for stage in plan.stages:
+            if stage.external or held & {plan.name, f"{plan.name}/{stage.name}"}:
+                continue
+            yield from _late_stage(ctx, plan, stage.name, held, now)
+
+
+def _late_stage(ctx: Context, plan: Plan, stage: str, held: set[str], now: int) -> Iterator[Finding]:
+    query = Query(route=plan.name, statuses=LIVE - {Status.PROCESSING}, stages=frozenset({stage}), due_before=now, limit=SAMPLE)
+    due = [
+        item.row.look_at
+        for item in ctx.ledger.find(query).items
+        if item.row.look_at is not None and f"{plan.name}/{stage}/{item.row.lane}" not in held
+    ]
+    if due and now - min(due) > LATE_MS:
+        what = f"work at {plan.name}/{stage} has been due for {short_span(now - min(due))} and nobody has taken it up"
+        yield Finding(WARN, "late", what, "start more workers (milepost work), or raise the stage's concurrency or rate")
+
+
+def _failed(ctx: Context, now: int) -> Iterator[Finding]:
+    sums: dict[str, int] = {}
+    for count in ctx.ledger.counts():
+        if count.status in FAILED:
+            sums[count.route] = sums.get(count.route, 0) + count.n
+    for route, n in sorted(sums.items()):
+        if n > 0:
+            yield Finding(WARN, "failed", f"{n:,} items of {route} have failed", f"milepost groups {route}")
+
+
+def _subscribers(ctx: Context, now: int) -> Iterator[Finding]:
+    quiet = set(silent(ctx))
+    newest = ctx.ledger.last_seq()
+    for name, document in sorted(ctx.ledger.read(CURSOR).items()):
+        cursor = read_as(Cursor, document.value)
+        if cursor.removed:
+            continue
+        behind = max(0, newest - cursor.seq)
+        lag = f"{behind:,} lines behind" if behind else "up to date"
+        if name in quiet:
+            what = f"{name} has been silent since {when(cursor.told_at, now)}, {lag}; pruning waits for it"
+            yield Finding(BAD, "subscriber", what, "start it again, or let it go")
+        elif cursor.failures:
+            again = f"it is tried again {when(cursor.retry_at, now)}"
+            yield Finding(WARN, "subscriber", f"{name} has failed {cursor.failures} times, {lag}: {cursor.error}", again)
+        else:
+            yield Finding(OK, "subscriber", f"{name} was told {when(cursor.told_at, now)}, {lag}")
+
+
+def _parked(ctx: Context, now: int) -> Iterator[Finding]:
+    for document in ctx.ledger.read(PARKED).values():
+        parked = read_as(Parked, document.value)
+        what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {when(parked.since, now)}: {parked.error}"
+        yield Finding(WARN, "parked", what, f"its later events wait behind it; milepost show {parked.route} {parked.key}")
+
+
+def _chains(ctx: Context, now: int) -> Iterator[Finding]:
+    """Prove the records of the items written last."""
+    newest = ctx.ledger.last_seq()
+    refs = list({(line.route, line.key): None for line in ctx.ledger.feed(max(0, newest - CHAINS), CHAINS)})
+    checked = 0
+    for item in ctx.ledger.get(refs):
+        if item is None:
+            continue
+        checked += 1
+        broken = chain_broken_at(ctx, item)
+        if broken is not None and _unchanged(ctx, item.route, item.key, item.row.version):
+            what = f"line {broken} of the history of {item.route}/{item.key} does not fit its chain"
+            yield Finding(BAD, "chain", what, "the record was changed by other means, or the file is damaged; compare with a backup")
+    yield Finding(OK, "chain", f"the histories of the {checked} items written last were checked")
+
+
+def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
+    """Row and history are read one after the other; a write between the two is no damage."""
+    [item] = ctx.ledger.get([(route, key)])
+    return item is not None and item.row.version == version

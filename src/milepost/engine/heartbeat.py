@@ -1,0 +1,58 @@
+"""The heartbeat: says that this process is alive and what its roles last did, and takes back what dead processes held."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from milepost.engine.context import Context
+from milepost.ports.documents import PROCESS, Process, read_as
+
+EVERY_MS = 2_000
+FORGET_MS = 7 * 86_400_000
+
+
+class Heartbeat:
+    """`facts` gives what the process document says beside who and when (roles, in_hand, overrunning, outdated)."""
+
+    name = "heartbeat"
+
+    def __init__(self, ctx: Context, holder: str, facts: Callable[[], dict[str, Any]]) -> None:
+        self.ctx = ctx
+        self.holder = holder
+        self.facts = facts
+        self.started_at = ctx.clock.now()
+        self.taken_back = 0
+
+    def start(self) -> None:
+        """Sign on, take back the leases of the dead, forget processes not heard of for a week."""
+        self.ctx.ledger.sign_on(self.holder)
+        self.take_back()
+        now = self.ctx.clock.now()
+        for name, document in self.ctx.ledger.read(PROCESS).items():
+            if read_as(Process, document.value).seen_at < now - FORGET_MS:
+                self.ctx.ledger.write(PROCESS, name, None, document.version)
+        self.beat()
+
+    def take_back(self) -> None:
+        dead = self.ctx.ledger.departed()
+        if dead:
+            self.taken_back += self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
+
+    def beat(self) -> None:
+        now = self.ctx.clock.now()
+        sheet = Process(self.holder, socket.gethostname(), os.getpid(), self.started_at, now, **self.facts())
+        self.ctx.ledger.write(PROCESS, self.holder, msgspec.to_builtins(sheet))
+
+    def turn(self) -> float:
+        self.take_back()
+        self.beat()
+        return EVERY_MS / 1000
+
+    def stop(self) -> None:
+        self.beat()
+        self.ctx.ledger.sign_off(self.holder)

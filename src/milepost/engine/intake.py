@@ -1,0 +1,151 @@
+"""Intake: the one door by which items come in. One item and a million take the same path, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from milepost.core.decide import accept
+from milepost.core.errors import MalformedInput
+from milepost.core.item import digest_of
+from milepost.core.route import Plan, Route
+from milepost.core.status import Status
+from milepost.engine.context import Context
+from milepost.ports.ledger import Known, Newcomer
+
+BATCH = 1_000
+LONGEST_KEY = 1_024
+
+Answer = Literal["new", "known", "changed", "malformed"]
+
+OTHER_CONTENT = "this key was handed over before with other content; what was recorded first stays"
+
+
+class Receipt(Struct, frozen=True):
+    """What became of one input: recorded, known, known with other content (nothing is overwritten), or not taken in."""
+
+    key: str
+    answer: Answer
+    status: Status | None = None
+    stage: str = ""
+    error: str = ""
+
+
+def submit(
+    ctx: Context,
+    route: str,
+    inputs: Iterable[Any],
+    *,
+    correlation_id: str | None = None,
+    by: str | None = None,
+    list_id: str | None = None,
+) -> list[Receipt]:
+    """Hand over items; one receipt each, in the order given. What is answered "new" is durably recorded.
+
+    Without a `correlation_id` each item gets one of its own. An input that cannot be taken in never hinders the others.
+    """
+    plan = ctx.plan(route)
+    receipts: list[Receipt] = []
+    rest = iter(inputs)
+    while batch := list(islice(rest, BATCH)):
+        receipts += take_in(ctx, plan, batch, correlation_id=correlation_id, by=by, list_id=list_id)
+    return receipts
+
+
+def take_in(
+    ctx: Context,
+    plan: Plan,
+    inputs: Sequence[Any],
+    *,
+    correlation_id: str | None = None,
+    by: str | None = None,
+    list_id: str | None = None,
+    dry_run: bool = False,
+) -> list[Receipt]:
+    """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written."""
+    try:
+        keys = _keys(plan.route, inputs)
+        digests = [_digest(content) for content in inputs]
+    except MalformedInput:
+        return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run)
+
+    distinct = list(dict.fromkeys(keys))
+    known: dict[str, Known | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
+    now = ctx.clock.now()
+    prefix = ctx.chance.token()
+    arrivals: dict[str, Newcomer] = {}
+    for key, digest, content in zip(keys, digests, inputs, strict=True):
+        if known[key] is None and key not in arrivals:
+            own_id = correlation_id or f"{prefix}-{len(arrivals):x}"
+            change = accept(plan, key, content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by)
+            arrivals[key] = Newcomer(change, content)
+    if arrivals and not dry_run:
+        # What was unknown a moment ago may be there by now: then the other one was first, and the ledger says so.
+        known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
+
+    receipts: list[Receipt] = []
+    for key, digest in zip(keys, digests, strict=True):
+        there = known[key]
+        if there is None:
+            row = arrivals[key].change.after
+            receipts.append(Receipt(key, "new", row.status, row.stage))
+            known[key] = Known(key, row.status, row.input_digest, row.stage)
+        elif there.input_digest == digest:
+            receipts.append(Receipt(key, "known", there.status, there.stage))
+        else:
+            receipts.append(Receipt(key, "changed", there.status, there.stage, OTHER_CONTENT))
+    return receipts
+
+
+def _without_the_malformed(
+    ctx: Context,
+    plan: Plan,
+    inputs: Sequence[Any],
+    correlation_id: str | None,
+    by: str | None,
+    list_id: str | None,
+    dry_run: bool,
+) -> list[Receipt]:
+    """Some of the batch cannot be taken in: find out which, and take in the others."""
+    refused: dict[int, Receipt] = {}
+    sound = []
+    for place, content in enumerate(inputs):
+        try:
+            _keys(plan.route, [content])
+            _digest(content)
+        except MalformedInput as error:
+            refused[place] = Receipt("", "malformed", error=str(error))
+        else:
+            sound.append(content)
+    receipts = iter(take_in(ctx, plan, sound, correlation_id=correlation_id, by=by, list_id=list_id, dry_run=dry_run) if sound else ())
+    return [refused[place] if place in refused else next(receipts) for place in range(len(inputs))]
+
+
+def _keys(route: Route, inputs: Sequence[Any]) -> list[str]:
+    """The inputs' keys, each one line of text without spaces around it."""
+    key_of = route.key_of
+    keys = [key_of(content).strip() for content in inputs]
+    # Asked of the batch as a whole, because it is nearly always so; only then key by key.
+    if not (all(keys) and "".join(keys).isprintable() and max(map(len, keys)) <= LONGEST_KEY):
+        for key in keys:
+            _check(key)
+    return keys
+
+
+def _check(key: str) -> None:
+    if not key:
+        raise MalformedInput("its key is empty")
+    if len(key) > LONGEST_KEY:
+        raise MalformedInput(f"its key has {len(key):,} characters; a key has at most {LONGEST_KEY:,}")
+    if any(ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in key):
+        raise MalformedInput("its key holds control characters, line breaks or halves of characters; a key is one line of text")
+
+
+def _digest(content: Any) -> bytes:
+    try:
+        return digest_of(content)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise MalformedInput(f"the input is not JSON: {error}") from None

@@ -1,0 +1,283 @@
+"""Lists: a delivered file of items, taken in and reconciled with what the ledger knows, then recorded.
+
+A list that was interrupted is simply submitted again: what was taken in before is known by then.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from itertools import islice
+from typing import IO
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.durations import iso
+from milepost.core.errors import MilepostError, UsageError
+from milepost.core.status import TERMINAL, Status
+from milepost.engine.context import Context
+from milepost.engine.formats import LONGEST_LINE, BadLine, Batch, Slices, bad_line, read_batches
+from milepost.engine.intake import BATCH, Receipt, take_in
+from milepost.engine.list_keys import SortedKeys, missing, pack, unpack
+from milepost.ports.documents import LIST, ListRecord, read_as
+
+SHOWN = 1_000
+"""How many malformed lines and vanished keys a report holds; their numbers are exact."""
+PROGRESS_MS = 100
+
+Progress = Callable[[int, int, int | None], None]
+"""Told lines done, bytes done, and bytes in all where that is known."""
+
+# A key that comes several times counts once, under the first of these that any of its lines has.
+_CATEGORIES = {"a": "new", "b": "changed", "c": "in_progress", "d": "finished", "e": "failed"}
+_MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
+
+
+class ListReport(Struct, frozen=True, kw_only=True):
+    """What a list held. `lines` counts those that hold something, and is the sum of all counts but `vanished`."""
+
+    id: str
+    """Empty after a dry run: then nothing was recorded."""
+    route: str
+    name: str
+    digest: str
+    """SHA-256 of the file's bytes."""
+    at: int
+    full: bool
+    dry_run: bool
+    lines: int
+    counts: dict[str, int]
+    """new, in_progress, finished, failed, changed, repeated, malformed; for a full list also vanished."""
+    malformed: list[BadLine]
+    vanished: list[str]
+    compared_with: str = ""
+    """The full list before, from which `vanished` is reckoned."""
+    notes: list[str] = []
+
+
+def submit_list(
+    ctx: Context,
+    route: str,
+    path: str,
+    *,
+    name: str | None = None,
+    format: str | None = None,
+    full: bool = False,
+    dry_run: bool = False,
+    by: str | None = None,
+    on_progress: Progress | None = None,
+) -> ListReport:
+    """Take in the list at `path` ("-": standard input), reconcile and record it. `full` says that it is the whole master list,
+    so that what it no longer has can be told. With `dry_run` nothing at all is written. UsageError if it cannot be read."""
+    plan = ctx.plan(route)
+    earlier = records(ctx, route)
+    # Lists are in order of time, also where two come within a millisecond.
+    at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
+    title = name or ("stdin" if path == "-" else os.path.basename(path))
+    record = ListRecord(ctx.chance.token(), route, title, "", at, full, {}, "", by or "")
+    malformed: list[BadLine] = []
+    refused = 0
+    told_at = 0
+    begun = dry_run
+    with _open(path) as source, SortedKeys() as keys:
+        for batch in read_batches(source.slices(), source.name, plan.route, format):
+            if not begun:
+                # Recorded before its first item, so that an item's list can be found even if the list stops half-way.
+                _write(ctx, record)
+                begun = True
+            bad = batch.bad
+            if batch.inputs:
+                receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run)
+                bad = _sorted_out(batch, receipts, keys)
+            refused += len(bad)
+            malformed += bad[: SHOWN - len(malformed)]
+            if on_progress is not None and (now := ctx.clock.now()) - told_at >= PROGRESS_MS:
+                told_at = now
+                on_progress(source.lines_done, source.bytes_done, source.size)
+        if on_progress is not None:
+            on_progress(source.lines_done, source.bytes_done, source.size)
+        return _finish(ctx, replace(record, digest=source.digest), keys, malformed, refused, _last_full(earlier), dry_run)
+
+
+def records(ctx: Context, route: str) -> list[ListRecord]:
+    """The route's lists, oldest first. One without a `keys_blob` was interrupted, or is being taken in now."""
+    found = (read_as(ListRecord, document.value) for document in ctx.ledger.read(LIST).values())
+    return sorted((record for record in found if record.route == route), key=lambda record: (record.at, record.id))
+
+
+def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
+    """The keys, in order, that the full list before had and this full list has not; none if there was no list before."""
+    known = records(ctx, route)
+    place = next((place for place, record in enumerate(known) if record.id == list_id), None)
+    if place is None:
+        raise UsageError(f"route {route!r} has no list {list_id!r}; its last ones: {', '.join(r.id for r in known[-3:]) or 'none yet'}")
+    record, before = known[place], _last_full(known[:place])
+    if not (record.full and record.keys_blob):
+        cure = "submit it again" if record.full else "submit it with --full if it is the whole master list"
+        raise UsageError(
+            f"list {list_id!r} is {'not finished' if record.full else 'not a full list'}, so nothing can vanish from it; {cure}"
+        )
+    return iter(()) if before is None else missing(_keys_of(ctx, before), _keys_of(ctx, record))
+
+
+def _sorted_out(batch: Batch, receipts: list[Receipt], keys: SortedKeys) -> list[BadLine]:
+    """Note each key with its category; all malformed lines of the batch, in order."""
+    sound = [receipt for receipt in receipts if receipt.answer != "malformed"]
+    marks = [_MARK_OF_STATUS[r.status] if r.answer == "known" and r.status else "a" if r.answer == "new" else "b" for r in sound]
+    keys.add([receipt.key for receipt in sound], marks)
+    if len(sound) == len(receipts):
+        return batch.bad
+    lines = zip(batch.numbers, receipts, batch.raw, strict=True)
+    bad = [bad_line(number, receipt.error, raw) for number, receipt, raw in lines if receipt.answer == "malformed"]
+    return sorted(batch.bad + bad, key=lambda bad: bad.line)
+
+
+def _finish(
+    ctx: Context, record: ListRecord, keys: SortedKeys, malformed: list[BadLine], refused: int, before: ListRecord | None, dry_run: bool
+) -> ListReport:
+    """Count each key once, keep the keys, find what has vanished, and record it all."""
+    tally = dict.fromkeys(_CATEGORIES, 0)
+
+    def counted() -> Iterator[str]:
+        for key, mark in keys.distinct():
+            tally[mark] += 1
+            yield key
+
+    if dry_run:
+        for _ in counted():
+            pass
+    else:
+        record = replace(record, keys_blob=f"lists/{record.id}")
+        ctx.blobs.write(record.keys_blob, pack(counted()))
+    counts = {category: tally[mark] for mark, category in _CATEGORIES.items()}
+    counts |= {"repeated": keys.total - sum(tally.values()), "malformed": refused}
+    lines = sum(counts.values())
+    vanished: list[str] = []
+    notes = []
+    if record.full:
+        try:
+            gone = iter(()) if before is None else missing(_keys_of(ctx, before), (key for key, _ in keys.distinct()))
+            vanished = list(islice(gone, SHOWN))
+            counts["vanished"] = len(vanished) + sum(1 for _ in gone)
+        except MilepostError as error:
+            notes.append(f"what has vanished is not known: {error}")
+    if not dry_run:
+        _write(ctx, replace(record, counts=counts))
+    return ListReport(
+        id="" if dry_run else record.id,
+        route=record.route,
+        name=record.name,
+        digest=record.digest,
+        at=record.at,
+        full=record.full,
+        dry_run=dry_run,
+        lines=lines,
+        counts=counts,
+        malformed=malformed,
+        vanished=vanished,
+        compared_with=before.id if before is not None and "vanished" in counts else "",
+        notes=notes,
+    )
+
+
+def _write(ctx: Context, record: ListRecord) -> None:
+    ctx.ledger.write(LIST, record.id, msgspec.to_builtins(record))
+
+
+def _last_full(earlier: list[ListRecord]) -> ListRecord | None:
+    return next((record for record in reversed(earlier) if record.full and record.keys_blob), None)
+
+
+def _keys_of(ctx: Context, record: ListRecord) -> Iterator[str]:
+    try:
+        yield from unpack(ctx.blobs.read(record.keys_blob))
+    except (OSError, EOFError, zlib.error) as error:
+        raise MilepostError(f"the keys of list {record.id!r} of {iso(record.at)} cannot be read: {error}") from error
+
+
+# Reading the file ----------------------------------------------------------------------------------------------------------
+
+CHUNK = 1 << 18
+_BOM = b"\xef\xbb\xbf"
+_FOREIGN = {
+    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
+    b"\x1f\x8b": "compressed; unpack it first, as in: gunzip -c FILE | milepost submit ROUTE -",
+    b"PK\x03\x04": "a zip archive or a spreadsheet; save it as CSV UTF-8",
+}
+
+
+class Source:
+    """A list while it is read: its lines, and how many of them and of its bytes were read so far. Holds a chunk and a line."""
+
+    def __init__(self, stream: IO[bytes], name: str, size: int | None = None) -> None:
+        self.name = name
+        self.size = size
+        self.bytes_done = 0
+        self.lines_done = 0
+        self._stream = stream
+        self._digest = sha256()
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def slices(self) -> Slices:
+        """All lines, without a byte order mark, in slices of a batch at most."""
+        rest = b""
+        while chunk := self._read():
+            lines = chunk.split(b"\n")
+            lines[0] = _cut(rest + lines[0])
+            rest = lines.pop()
+            for start in range(0, len(lines), BATCH):
+                part = lines[start : start + BATCH]
+                self.lines_done += len(part)
+                yield self.lines_done - len(part) + 1, part
+        if rest:
+            self.lines_done += 1
+            yield self.lines_done, [rest]
+
+    def _read(self) -> bytes:
+        at_start = self.bytes_done == 0
+        try:
+            chunk = self._stream.read(CHUNK)
+        except OSError as error:
+            cure = "what came before was taken in; once it can be read, submit it again"
+            raise MilepostError(f"{self.name} cannot be read past byte {self.bytes_done:,}: {error}; {cure}") from error
+        self._digest.update(chunk)
+        self.bytes_done += len(chunk)
+        if not at_start:
+            return chunk
+        for magic, what in _FOREIGN.items():
+            if chunk.startswith(magic):
+                raise UsageError(f"{self.name} is {what}")
+        return chunk.removeprefix(_BOM)
+
+
+def _cut(line: bytes) -> bytes:
+    return line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + b"\xff"
+
+
+@contextmanager
+def _open(path: str) -> Iterator[Source]:
+    if path == "-":
+        yield Source(sys.stdin.buffer, "standard input")
+        return
+    try:
+        stream = open(path, "rb")  # noqa: SIM115  (closed below; only a failure to open it is a mistake of the call)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path!r} in {os.getcwd()!r}; check the name, or give '-' to read standard input") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path!r} is a directory; give one file of it, such as {os.path.join(path, 'list.csv')!r}") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path!r} cannot be opened: {error}; make it readable for this user, or give '-' and pipe it in") from None
+    with stream:
+        facts = os.fstat(stream.fileno())
+        yield Source(stream, path, facts.st_size if stat.S_ISREG(facts.st_mode) else None)

@@ -1,0 +1,217 @@
+"""Eyes: what the ledger holds, as plain values for people and programs. Everything here only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from milepost.core.durations import iso, short_span
+from milepost.core.errors import UsageError
+from milepost.core.history import line_to_public, verify_chain
+from milepost.core.item import Failure, Item, work_id
+from milepost.core.status import Status
+from milepost.engine.context import Context
+from milepost.ports.documents import LIST, ROUTE, ListRecord, RouteVersion, read_as
+from milepost.ports.ledger import Known, Query, Written
+
+
+def stage_names(ctx: Context, route: str) -> list[str]:
+    """The route's stages in order: from the route file, or as the ledger remembers them."""
+    plan = ctx.plans.get(route)
+    if plan is not None:
+        return [stage.name for stage in plan.stages]
+    document = ctx.ledger.read(ROUTE).get(route)
+    return [] if document is None else [pair[0] for pair in read_as(RouteVersion, document.value).shape]
+
+
+def route_names(ctx: Context) -> list[str]:
+    """The routes that were given, then those that only the ledger knows."""
+    known = list(ctx.plans)
+    return known + sorted(name for name in ctx.ledger.read(ROUTE) if name not in ctx.plans)
+
+
+def check_route(ctx: Context, route: str) -> None:
+    """Raise a UsageError that names the routes there are, if this is none of them."""
+    names = route_names(ctx)
+    if route not in names:
+        known = ", ".join(names) or "none; give --routes file.py, or name them in milepost.toml"
+        raise UsageError(f"there is no route {route!r}; known routes: {known}")
+
+
+def status(ctx: Context, route: str | None = None) -> dict[str, Any]:
+    """How many items are where. Every stage of every route is there; counts of zero are left out."""
+    if route is not None:
+        check_route(ctx, route)
+    routes: dict[str, Any] = {}
+    for name in route_names(ctx) if route is None else [route]:
+        routes[name] = {"total": 0, "statuses": {}, "stages": {stage: {} for stage in stage_names(ctx, name)}}
+    sums: dict[tuple[str, str, Status], int] = {}
+    for count in ctx.ledger.counts(route):
+        place = (count.route, count.stage, count.status)
+        sums[place] = sums.get(place, 0) + count.n
+    for (name, stage, at), n in sorted(sums.items(), key=lambda entry: list(Status).index(entry[0][2])):
+        if n <= 0:
+            continue
+        entry = routes.setdefault(name, {"total": 0, "statuses": {}, "stages": {}})
+        entry["total"] += n
+        entry["statuses"][at.value] = entry["statuses"].get(at.value, 0) + n
+        stages = entry["stages"].setdefault(stage, {})
+        stages[at.value] = n
+    return {"routes": routes}
+
+
+def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
+    """Everything about one item, or what its seal remembers; None if the key was never seen."""
+    [item] = ctx.ledger.get([(route, key)])
+    if item is None:
+        [known] = ctx.ledger.peek(route, [key])
+        return None if known is None else _sealed(route, known)
+    lines = ctx.ledger.history(route, key)
+    row = item.row
+    broken = chain_broken_at(ctx, item, lines)
+    return {
+        **row_view(item),
+        "input": item.input,
+        "payload": item.payload,
+        "results": item.results,
+        "total_attempts": row.total_attempts,
+        "looks": row.looks,
+        "losses": row.losses,
+        "round": row.round,
+        "pass": row.pass_no,
+        "work_id": work_id(row.route, row.key, row.stage, row.pass_no),
+        "version": row.version,
+        "overdue_at": iso(row.overdue_at),
+        "handed_over": row.handed_over,
+        "note": row.note,
+        "kept": row.kept,
+        "list_name": list_name(ctx, row.list_id),
+        "held_by": row.holder,
+        "held_since": iso(row.claimed_at),
+        "sealed": False,
+        "chain": {"head": row.head.hex(), "verified": broken is None, "broken_at": broken},
+        "verified": broken is None,
+        "history": [line_to_public(written.line, row.correlation_id) for written in lines],
+    }
+
+
+def row_view(item: Item) -> dict[str, Any]:
+    """One item in a table: its row without its content."""
+    row = item.row
+    return {
+        "route": row.route,
+        "key": row.key,
+        "stage": row.stage,
+        "status": row.status.value,
+        "attempts": row.attempts,
+        "lane": row.lane,
+        "due_at": iso(row.due_at),
+        "error": error_view(row.error),
+        "correlation_id": row.correlation_id,
+        "list": row.list_id,
+        "created_at": iso(row.created_at),
+        "entered_at": iso(row.entered_at),
+        "updated_at": iso(row.updated_at),
+    }
+
+
+def error_view(error: Failure | None) -> dict[str, Any] | None:
+    """An item's last error; the group is the name that `--group` takes."""
+    if error is None:
+        return None
+    view: dict[str, Any] = {"category": error.category, "message": error.message, "at": iso(error.at), "group": error.group}
+    if error.details is not None:
+        view["details"] = error.details
+    if error.http_status is not None:
+        view["http_status"] = error.http_status
+    return view
+
+
+def _sealed(route: str, known: Known) -> dict[str, Any]:
+    """A key whose row has left: its seal is all that is known."""
+    absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified")
+    return {
+        "route": route,
+        "key": known.key,
+        "stage": known.stage,
+        "status": known.status.value,
+        "attempts": 0,
+        **dict.fromkeys(absent),
+        "list": known.list_id,
+        "updated_at": iso(known.ended_at),
+        "ended_at": iso(known.ended_at),
+        "input_digest": known.input_digest.hex(),
+        "sealed": True,
+        "chain": {"head": known.head.hex(), "verified": None, "broken_at": None},
+        "history": [],
+    }
+
+
+def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]:
+    """The items that match, page by page, so that any number of them takes little memory."""
+    left = limit
+    while left is None or left > 0:
+        page = ctx.ledger.find(replace(query, limit=query.limit if left is None else min(query.limit, left)))
+        yield from page.items
+        if left is not None:
+            left -= len(page.items)
+        if page.next is None:
+            return
+        query = replace(query, after=page.next)
+
+
+def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
+    """Errors that are alike, the most frequent now first."""
+    if route is not None:
+        check_route(ctx, route)
+    found = sorted(ctx.ledger.groups(route), key=lambda group: (-group.now, -group.total, group.group))
+    return [
+        {
+            "route": group.route,
+            "stage": group.stage,
+            "group": group.group,
+            "category": group.category,
+            "sample": group.sample,
+            "now": group.now,
+            "total": group.total,
+            "first_at": iso(group.first_at),
+            "last_at": iso(group.last_at),
+        }
+        for group in found
+    ]
+
+
+def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
+    """The lists that were delivered, oldest first."""
+    records = [read_as(ListRecord, document.value) for document in ctx.ledger.read(LIST).values()]
+    return sorted((record for record in records if route in (None, record.route)), key=lambda record: record.at)
+
+
+def list_name(ctx: Context, list_id: str | None) -> str | None:
+    """The name of the list that brought an item, if it is still recorded."""
+    if list_id is None:
+        return None
+    return next((record.name for record in lists(ctx) if record.id == list_id), None)
+
+
+def chain_broken_at(ctx: Context, item: Item, lines: list[Written] | None = None) -> int | None:
+    """The number of the first history line that does not hold, or None: the item's record is whole."""
+    lines = ctx.ledger.history(item.route, item.key) if lines is None else lines
+    return verify_chain(((line.previous, line.body) for line in lines), item.row.head)
+
+
+def clock_time(ms: int, now: int) -> str:
+    """A moment for people, in local time; the day is named only if it is another one."""
+    then, today = datetime.fromtimestamp(ms / 1000), datetime.fromtimestamp(now / 1000)
+    return then.strftime("%H:%M:%S" if then.date() == today.date() else "%Y-%m-%d %H:%M")
+
+
+def when(ms: int, now: int) -> str:
+    """'in 5 min (14:03:12)', or '3 min ago (13:55:01)'."""
+    if abs(ms - now) < 1000:
+        return f"now ({clock_time(ms, now)})"
+    span = short_span(ms - now)
+    return f"{f'in {span}' if ms > now else f'{span} ago'} ({clock_time(ms, now)})"

@@ -1,0 +1,242 @@
+"""What people do: retry, skip, confirm, cancel and resend items; pause, resume and limit stages. All with name and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from milepost.core import operators, outside
+from milepost.core.change import Change
+from milepost.core.durations import rate_per_second
+from milepost.core.errors import UsageError
+from milepost.core.item import Item, Row
+from milepost.core.outcome import Done, Outcome, outcome_to_builtins
+from milepost.core.route import Plan, check_count
+from milepost.engine.acts import ActReport, begin, has_line, record, select, selection_of, signed
+from milepost.engine.apply import Decision, apply_all
+from milepost.engine.context import Context
+from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
+from milepost.ports.ledger import Query
+
+Progress = Callable[[int, int | None], None]
+"""Called with how many items have been looked at, and about how many there are, if that is known."""
+
+_ALREADY = "this act has dealt with it already"
+_SINCE = "it has changed since the act began; look at it again"
+
+
+def act(
+    ctx: Context,
+    verb: str,
+    route: str,
+    *,
+    keys: Sequence[str] | None = None,
+    query: Query | None = None,
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    act_id: str | None = None,
+    stage: str | None = None,
+    as_new: bool = False,
+    outcome: Outcome | None = None,
+    on_progress: Progress | None = None,
+) -> ActReport:
+    """Do one verb to all items with these keys, or that match the query; each is done or refused by itself.
+
+    A bulk act (a query, or several keys) has an id and a start: it leaves alone what changes after its start, every line
+    that it writes carries its id, and the same call with that id again goes on where it stopped. With `dry_run` nothing
+    is written and nobody need sign. `stage`: where retry sends an item back to, or what confirm confirms.
+    """
+    plan = _checked(ctx, verb, route, stage, as_new, outcome)
+    chosen = select(route, keys, query)
+    if not dry_run:
+        signed(by, reason)
+    now = ctx.clock.now()
+    options = {"stage": stage, "as_new": as_new or None, "outcome": None if outcome is None else outcome_to_builtins(outcome)}
+    about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
+    begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about)
+    bulk = query is not None or len(chosen.keys or ()) > 1 or act_id is not None
+    if bulk and not dry_run:
+        begun = begin(ctx, begun)
+        chosen = selection_of(begun, chosen)
+    teller = {"by": by, "why": reason, "act": begun.id if bulk else None}
+    decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), teller)
+    if bulk:
+        decision = _once(ctx, begun, decision)
+    report = ActReport(begun.id, verb, route, dry_run)
+    expected = chosen.expected(ctx)
+    for page in chosen.pages(ctx, route, begun.started_at):
+        _do(ctx, page, decision, report)
+        if bulk and not dry_run:
+            ctx.ledger.write(ACT, begun.id, replace(begun, done=begun.done + report.done, refused=report.refused_count))
+        if on_progress is not None:
+            on_progress(report.matched, expected)
+    if bulk and not dry_run:
+        ended = replace(begun, done=begun.done + report.done, refused=report.refused_count, finished_at=ctx.clock.now())
+        ctx.ledger.write(ACT, begun.id, ended)
+    return report
+
+
+def _do(ctx: Context, page: Sequence[tuple[str, Item | None]], decision: Decision, report: ActReport) -> None:
+    decisions = 0
+
+    def counted(item: Item) -> Change | str | None:
+        nonlocal decisions
+        decisions += 1
+        return decision(item)
+
+    there = [item for _, item in page if item is not None]
+    answers: Sequence[Row | str | Change | None]
+    if report.dry_run:
+        answers = [decision(item) for item in there]
+    else:
+        answers = apply_all(ctx, [(item, counted) for item in there])
+        report.retried += decisions - len(there)
+    report.matched += len(page)
+    for key, item in page:
+        if item is None:
+            report.refuse(key, _absent(ctx, report.route, key))
+    for item, answer in zip(there, answers, strict=True):
+        if answer is _ALREADY:
+            report.skipped += 1
+        elif isinstance(answer, str):
+            report.refuse(item.key, answer)
+        else:
+            report.done += 1
+
+
+def _decision(
+    ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, teller: dict[str, Any]
+) -> Decision:
+    """The verb's rule, as a function of an item as it is at the time."""
+
+    def decision(item: Item) -> Change | str | None:
+        now = ctx.clock.now()
+        if verb == "retry":
+            return operators.retry(item, plan, now, stage=stage, as_new=as_new, **teller)
+        if verb == "skip":
+            return operators.skip(item, plan, now, **teller)
+        if verb == "cancel":
+            return operators.cancel(item, plan, now, **teller)
+        if verb == "resend":
+            return operators.resend(item, plan, now, **teller)
+        return outside.confirm(item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), **teller)
+
+    return decision
+
+
+def _once(ctx: Context, begun: Act, decision: Decision) -> Decision:
+    """Only what was last changed before the act began, and not what the act itself has changed (in this run or another)."""
+
+    def decides(item: Item) -> Change | str | None:
+        changed = item.row.updated_at
+        if changed >= begun.started_at and has_line(ctx, item.row, begun.id):
+            return _ALREADY
+        return _SINCE if changed > begun.started_at else decision(item)
+
+    return decides
+
+
+def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None) -> Plan:
+    plan = ctx.plan(route)
+    if verb not in operators.VERBS:
+        raise UsageError(f"there is no act {verb!r}; there are {', '.join(operators.VERBS)}")
+    if stage is not None and verb not in ("retry", "confirm"):
+        raise UsageError(f"{verb} acts on the stage an item is at; only retry and confirm take a stage")
+    if as_new and verb != "retry":
+        raise UsageError(f"only a retry can be as new, not {verb}")
+    if outcome is not None and verb != "confirm":
+        raise UsageError(f"only a confirmation carries an outcome, not {verb}")
+    if stage is not None:
+        _check_stage(plan, stage)
+    return plan
+
+
+def _check_stage(plan: Plan, stage: str) -> None:
+    if stage not in plan.by_name:
+        raise UsageError(f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
+
+
+def _absent(ctx: Context, route: str, key: str) -> str:
+    known = ctx.ledger.peek(route, [key])[0]
+    if known is None:
+        return "there is no item with this key"
+    return f"it has ended ({known.status}) and its row was pruned; only its seal is left"
+
+
+def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | str:
+    """A partner's word about one item's stage: the row as it then is, or why nothing was written."""
+    plan = ctx.plan(route)
+    item = ctx.ledger.get([(route, key)])[0]
+    if item is None:
+        return _absent(ctx, route, key)
+    return apply_all(
+        ctx,
+        [(item, lambda now_there: outside.confirm(now_there, stage, outcome, plan, ctx.clock.now(), ctx.chance.jitter(), by=by, why=why))],
+    )[0]
+
+
+def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> Hold:
+    """Hold a route, a stage or a lane: nothing there is claimed or sent again until it is resumed, and nothing is counted.
+    A pause that is in force already stays as it is."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    hold = Hold(ctx.clock.now(), by, reason)
+    if ctx.ledger.write(HOLD, name, hold, expect=0):
+        record(ctx, "pause", route, by, reason, {"scope": name})
+        return hold
+    held = ctx.ledger.read(HOLD).get(name)
+    return hold if held is None else read_as(Hold, held.value)
+
+
+def resume(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> bool:
+    """Lift that pause, and no other. False: there was none."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    held = ctx.ledger.read(HOLD).get(name)
+    if held is None or not ctx.ledger.write(HOLD, name, None, expect=held.version):
+        return False
+    record(ctx, "resume", route, by, reason, {"scope": name})
+    return True
+
+
+def limit(
+    ctx: Context,
+    route: str,
+    stage: str,
+    lane: str | None = None,
+    *,
+    rate: str | float | None = None,
+    concurrency: int | None = None,
+    clear: bool = False,
+    by: str,
+    reason: str,
+) -> Limit | None:
+    """Set what a stage or lane may use; it wins over the route file's. What is not given stays; `clear` takes all off."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    if ctx.plan(route).by_name[stage].external:
+        raise UsageError(f"stage {stage!r} of route {route!r} is external: no handler of ours runs there, so there is nothing to limit")
+    if clear == (rate is not None or concurrency is not None):
+        raise UsageError("give a rate, a concurrency or both, or else clear the limits")
+    if rate is not None:
+        rate_per_second(rate, "rate")
+    check_count(concurrency, "concurrency")
+    while True:
+        held = ctx.ledger.read(LIMIT).get(name)
+        old = Limit() if held is None else read_as(Limit, held.value)
+        new = None if clear else Limit(rate or old.rate, concurrency or old.concurrency, by, reason, ctx.clock.now())
+        if ctx.ledger.write(LIMIT, name, new, expect=0 if held is None else held.version):
+            record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear})
+            return new
+
+
+def _scope(ctx: Context, route: str, stage: str | None, lane: str | None) -> str:
+    plan = ctx.plan(route)
+    if stage is None and lane is not None:
+        raise UsageError(f"a lane belongs to a stage; say of which stage {lane!r} is a lane")
+    if stage is not None:
+        _check_stage(plan, stage)
+    return scope(route, stage, lane)

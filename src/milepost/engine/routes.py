@@ -1,0 +1,281 @@
+"""Routes change in flight: the ledger holds each route's version and stages, and no change of them is silent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.change import Change
+from milepost.core.errors import RouteChanged, UsageError
+from milepost.core.item import Item, Row
+from milepost.core.operators import back_fill as send_on
+from milepost.core.operators import move
+from milepost.core.route import Plan
+from milepost.core.status import LIVE, Status
+from milepost.engine.apply import Decision, apply_all
+from milepost.engine.context import Context
+from milepost.ports.documents import ROUTE, RouteVersion, read_as
+from milepost.ports.ledger import Ledger, Query
+
+PAGE = 1000
+MOVABLE = frozenset(Status) - {Status.COMPLETED}
+FINISHED = "*"
+"""Stands in `RouteVersion.moves` for the finished items, which are sent on to the stage beside it."""
+RENAMED = "="
+"""In `RouteVersion.moves`, before a stage's name: the stage is renamed, its items do not enter it anew."""
+
+
+class Difference(Struct, frozen=True):
+    """How the stages that a process knows differ from those the ledger holds, and whom that concerns.
+
+    `items` counts, by stage, what would be stranded: unfinished, failed and cancelled items at stages that are removed,
+    or whose kind has changed.
+    """
+
+    route: str
+    version: int
+    """The ledger's version; 0: the ledger does not know the route yet."""
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[tuple[str, str, str], ...] = ()
+    """Stages that were of one kind and are of another: (name, was, is)."""
+    reordered: bool = False
+    kinds: dict[str, str] = {}
+    """What kind each of the ledger's stages was."""
+    items: dict[str, int] = {}
+
+    @property
+    def same(self) -> bool:
+        return not (self.added or self.removed or self.changed or self.reordered)
+
+    def __str__(self) -> str:
+        parts = [f"added {name!r}" for name in self.added]
+        parts += [f"removed {name!r}{self._items(name)}" for name in self.removed]
+        parts += [f"{name!r} was {was}, is {now}{self._items(name)}" for name, was, now in self.changed]
+        parts += ["the order of its stages has changed"] if self.reordered else []
+        return "; ".join(parts) or "no difference"
+
+    def _items(self, name: str) -> str:
+        n = self.items.get(name, 0)
+        return f" ({n:,} item{'' if n == 1 else 's'} there)" if n else ""
+
+
+def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
+    """The plan with the version that the ledger holds; a route it does not know becomes version 1.
+
+    Raises RouteChanged if the ledger holds other stages under this name.
+    """
+    while True:
+        held = ledger.read(ROUTE).get(plan.name)
+        if held is None:
+            if ledger.write(ROUTE, plan.name, RouteVersion(1, plan.digest, _shape(plan), now, by), expect=0):
+                return plan.at_version(1)
+            continue  # another process was first: see what it wrote
+        stored = read_as(RouteVersion, held.value)
+        if stored.digest == plan.digest:
+            return plan.at_version(stored.version)
+        difference = compare(ledger, plan)
+        raise RouteChanged(
+            f"route {plan.name!r} is not the one the ledger holds (version {stored.version}): {difference}. "
+            f"If that is meant, run 'milepost routes apply {plan.name}'"
+        )
+
+
+def compare(ledger: Ledger, plan: Plan) -> Difference:
+    """What differs between the plan and the ledger's version of its route."""
+    held = ledger.read(ROUTE).get(plan.name)
+    if held is None:
+        return Difference(plan.name, 0, added=tuple(plan.by_name))
+    stored = read_as(RouteVersion, held.value)
+    was, now = dict(_pairs(stored.shape)), dict(plan.shape)
+    removed = tuple(name for name in was if name not in now)
+    changed = tuple((name, was[name], now[name]) for name in now if name in was and was[name] != now[name])
+    there: Counter[str] = Counter()
+    concerned = {*removed, *(name for name, _, _ in changed)}
+    for count in ledger.counts(plan.name) if concerned else ():
+        if count.stage in concerned and count.status is not Status.COMPLETED and count.n:
+            there[count.stage] += count.n
+    return Difference(
+        plan.name,
+        stored.version,
+        added=tuple(name for name in now if name not in was),
+        removed=removed,
+        changed=changed,
+        reordered=[name for name in was if name in now] != [name for name in now if name in was],
+        kinds=was,
+        items=dict(there),
+    )
+
+
+def outdated(ctx: Context) -> list[str]:
+    """The routes of which the ledger holds another version than this process: it stands by for them."""
+    held = ctx.ledger.read(ROUTE)
+    return [
+        name for name, plan in ctx.plans.items() if name in held and read_as(RouteVersion, held[name].value).version != plan.version
+    ]
+
+
+class Applied(Struct, frozen=True):
+    """What applying a route came to. `left` counts, by stage, unfinished items that still are at stages which are gone."""
+
+    version: int
+    difference: Difference
+    moves: dict[str, str | None] = {}
+    moved: int = 0
+    back_filled: int = 0
+    left: dict[str, int] = {}
+
+
+def apply_route(
+    ctx: Context,
+    plan: Plan,
+    *,
+    mapping: dict[str, str | None],
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    back_fill: str | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Applied:
+    """Make the plan's stages the route's stages, and bring its items along.
+
+    `mapping` says where the items of each removed stage go: to a stage of the plan (a rename, if that stage is new and of
+    the same kind), or None: they are cancelled. `back_fill` names an added stage to which finished items are sent on.
+    The version rises first, so that older processes stand by; what is left to be moved stands beside it, and the same
+    call again goes on with it after a crash.
+    """
+    if not dry_run and not (by.strip() and reason.strip()):
+        raise UsageError("changing a route needs a name and a reason: --by and --reason")
+    ledger = ctx.ledger
+    while True:
+        difference = compare(ledger, plan)
+        held = ledger.read(ROUTE).get(plan.name)
+        if held is None:
+            if not dry_run:
+                register(ledger, plan, ctx.clock.now(), by)
+            return Applied(1, difference)
+        stored = read_as(RouteVersion, held.value)
+        moves = _moves(difference, plan, mapping, back_fill, stored.moves if difference.same else {}, stranded(ledger, plan))
+        if dry_run:
+            return Applied(stored.version + (not difference.same), difference, moves, left=stranded(ledger, plan))
+        if difference.same:
+            target = replace(stored, moves=moves)
+        else:
+            target = RouteVersion(stored.version + 1, plan.digest, _shape(plan), ctx.clock.now(), by, moves)
+        if target == stored or ledger.write(ROUTE, plan.name, target, expect=held.version):
+            break
+    plan.at_version(target.version)
+    with_plan = Context(ledger, {**ctx.plans, plan.name: plan}, ctx.clock, ctx.chance, ctx.blobs)
+    report = _carry_out(with_plan, plan, target, by, reason, on_progress or (lambda n: None))
+    left = stranded(ledger, plan)
+    _settle_moves(ledger, plan.name, target, {stage: to for stage, to in moves.items() if stage in left})
+    return Applied(target.version, difference, moves, report[0], report[1], left)
+
+
+def stranded(ledger: Ledger, plan: Plan) -> dict[str, int]:
+    """Unfinished items at stages that the plan does not have, by stage."""
+    there: Counter[str] = Counter()
+    for count in ledger.counts(plan.name):
+        if count.stage not in plan.by_name and count.status in LIVE and count.n:
+            there[count.stage] += count.n
+    return dict(there)
+
+
+def _moves(
+    difference: Difference,
+    plan: Plan,
+    mapping: dict[str, str | None],
+    back_fill: str | None,
+    begun: dict[str, str | None],
+    strays: dict[str, int],
+) -> dict[str, str | None]:
+    """What has to be moved where, or an error that says what was not thought of."""
+    items = strays | {stage: n for stage, n in difference.items.items() if stage in difference.removed}
+    gone = {*difference.removed, *strays, *(stage for stage in begun if stage not in plan.by_name)}
+    for stage, to in mapping.items():
+        if stage not in gone:
+            raise UsageError(f"{stage!r} is not a removed stage of route {plan.name!r}; removed: {', '.join(sorted(gone)) or 'none'}")
+        if to is not None and to not in plan.by_name:
+            raise UsageError(f"{stage!r} cannot go to {to!r}; the stages of route {plan.name!r} are {', '.join(plan.by_name)}")
+    open_ends = [stage for stage in items if stage not in mapping and stage not in begun]
+    if open_ends:
+        counts = ", ".join(f"{items[stage]:,} at {stage!r}" for stage in open_ends)
+        raise UsageError(f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go, or that they are cancelled")
+    if back_fill is not None and back_fill not in difference.added and begun.get(FINISHED) != back_fill:
+        raise UsageError(f"finished items can be sent on only to a stage that is being added; added: {', '.join(difference.added) or 'none'}")
+    moves = dict(begun)
+    kinds = dict(plan.shape)
+    for stage, to in mapping.items():
+        same_work = to in difference.added and difference.kinds.get(stage) == kinds[to]
+        moves[stage] = f"{RENAMED}{to}" if same_work else to
+    moves |= {name: name for name, _, _ in difference.changed}
+    if back_fill is not None:
+        moves[FINISHED] = back_fill
+    return moves
+
+
+def _carry_out(
+    ctx: Context, plan: Plan, target: RouteVersion, by: str, reason: str, on_progress: Callable[[int], None]
+) -> tuple[int, int]:
+    """Move everything that `target.moves` names; how many items were moved, and how many sent on."""
+    teller = {"by": by, "why": reason, "act": f"{plan.name}-v{target.version}"}
+    moved = sent_on = 0
+    for stage, to in target.moves.items():
+        if to is not None and to.startswith(RENAMED):
+            ctx.ledger.rename_stage(plan.name, stage, to.removeprefix(RENAMED))
+        elif stage == FINISHED:
+            assert to is not None
+            finished = Query(route=plan.name, statuses=frozenset({Status.COMPLETED}), entered_before=target.at + 1)
+            sent_on = _sweep(ctx, finished, _sender_on(ctx, plan, to, target.at, teller), moved, on_progress)
+        else:
+            query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
+            if stage == to:
+                # Only its kind has changed: what waits there is offered anew; what a worker holds is decided when it is done.
+                query = replace(query, statuses=LIVE - {Status.PROCESSING}, changed_before=target.at + 1)
+            moved += _sweep(ctx, query, _mover(ctx, plan, to, teller), moved, on_progress)
+    return moved, sent_on
+
+
+def _mover(ctx: Context, plan: Plan, to: str | None, teller: dict[str, str]) -> Decision:
+    return lambda item: move(item, plan, to, ctx.clock.now(), **teller)
+
+
+def _sender_on(ctx: Context, plan: Plan, to: str, since: int, teller: dict[str, str]) -> Decision:
+    def decision(item: Item) -> Change | str:
+        # Finished in the very millisecond of the change: under the old stages, or through the added one already?
+        if item.row.entered_at >= since and any(written.line.stage == to for written in ctx.ledger.history(item.route, item.key)):
+            return "it has been through that stage already"
+        return send_on(item, plan, to, ctx.clock.now(), **teller)
+
+    return decision
+
+
+def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progress: Callable[[int], None]) -> int:
+    """Apply one decision to all that match, a page at a time; how many were written."""
+    done, after = 0, None
+    while True:
+        page = ctx.ledger.find(replace(query, with_content=True, limit=PAGE, after=after))
+        done += sum(isinstance(answer, Row) for answer in apply_all(ctx, [(item, decision) for item in page.items]))
+        on_progress(before + done)
+        if page.next is None:
+            return done
+        after = page.next
+
+
+def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[str, str | None]) -> None:
+    """Nothing is left to be moved, or only these: say so, unless the route has changed once more meanwhile."""
+    held = ledger.read(ROUTE)[route]
+    stored = read_as(RouteVersion, held.value)
+    if stored.version == target.version and stored.moves != again:
+        ledger.write(ROUTE, route, replace(stored, moves=again), expect=held.version)
+
+
+def _shape(plan: Plan) -> list[list[str]]:
+    return [list(pair) for pair in plan.shape]
+
+
+def _pairs(shape: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+    return [(name, kind) for name, kind in shape]

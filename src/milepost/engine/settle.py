@@ -1,0 +1,95 @@
+"""Settle: write outcomes, each fenced by its lease. One batch, one transaction; who lost a race is looked at again alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.change import Change
+from milepost.core.decide import decide, given_back, late, undecided
+from milepost.core.item import Item, Row
+from milepost.engine.apply import follow_up
+from milepost.engine.context import Context
+from milepost.ports.ledger import Conflict
+from milepost.ports.runner import Ran
+
+TRIES = 5
+
+
+class Settled(Struct):
+    """What came of a batch of outcomes."""
+
+    written: int = 0
+    refused: int = 0
+    """Outcomes that came after their lease was gone."""
+    undecided: int = 0
+    """Outcomes kept for a newer process to decide, since this one's route is out of date."""
+
+
+def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
+    """Write what the handlers said. A kept outside confirmation beats it; a lost lease refuses it, and that is noted."""
+    if not rans:
+        return Settled()
+    now, jitter = ctx.clock.now(), ctx.chance.jitter
+    plans = ctx.plans
+    changes = [decide(_item(ran), ran.outcome, plans[ran.item.row.route], now, jitter(), response_ms=ran.response_ms) for ran in rans]
+    answers = ctx.ledger.apply(changes, now, _versions(ctx))
+    summary = Settled(written=answers.count(None))
+    follow = [change.after for change, answer in zip(changes, answers, strict=True) if answer is None and change.after.kept]
+    if summary.written < len(rans):
+        for ran, answer in zip(rans, answers, strict=True):
+            if answer is not None:
+                _settle_again(ctx, ran, answer, summary, follow)
+    if follow:
+        follow_up(ctx, follow)
+    return summary
+
+
+def _versions(ctx: Context) -> dict[str, int]:
+    return {name: plan.version for name, plan in ctx.plans.items()}
+
+
+def _item(ran: Ran) -> Item:
+    if ran.failed_alone and not ran.item.row.alone:
+        return Item(replace(ran.item.row, alone=True), ran.item.content)
+    return ran.item
+
+
+def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, follow: list[Row]) -> None:
+    """One outcome that lost its race. While its lease holds it is decided again on the row as it is now."""
+    held = ran.item.row
+    for _ in range(TRIES):
+        current = answer.current
+        if current is None:
+            summary.refused += 1
+            return
+        now = ctx.clock.now()
+        if current.lease != held.lease:
+            summary.refused += 1
+            ctx.ledger.apply([late(current, ran.outcome, now, by=held.holder or "")], now)
+            return
+        item = Item(replace(current, alone=current.alone or ran.failed_alone), ran.item.content)
+        versions: dict[str, int] | None = _versions(ctx)
+        if answer.outdated:
+            change, versions = undecided(current, ran.outcome, now, by=held.holder or ""), None
+        else:
+            change = decide(item, ran.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=ran.response_ms)
+        again = ctx.ledger.apply([change], now, versions)[0]
+        if again is None:
+            if answer.outdated:
+                summary.undecided += 1
+            else:
+                summary.written += 1
+                follow.append(change.after)
+            return
+        answer = again
+    summary.refused += 1
+
+
+def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
+    """Let go of claims that will not be finished here; uncounted. How many were still ours to give back."""
+    now = ctx.clock.now()
+    changes: list[Change] = [given_back(item.row, now, why=why, unknown=unknown) for item in items]
+    return ctx.ledger.apply(changes, now).count(None) if changes else 0

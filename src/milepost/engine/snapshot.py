@@ -1,0 +1,142 @@
+"""The state of a route at one moment, for a view that moves: counts, rate, oldest items, failures by kind."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from milepost.core.consequences import HOUR
+from milepost.core.status import FAILED, LIVE, TERMINAL, Status
+from milepost.engine.context import Context
+from milepost.engine.observe import route_names, stage_names
+from milepost.ports.documents import HOLD
+from milepost.ports.ledger import Count, Group, Query
+
+NEAR = 2 * HOUR
+"""Below this age the hour buckets are too coarse, and a few rows are looked at."""
+LOOK = 200
+
+
+class StageView(Struct, frozen=True):
+    """One stage: how many items are there by status, how many are past it, and the age of the oldest that is there."""
+
+    name: str
+    counts: dict[Status, int]
+    past: int
+    oldest_ms: int | None = None
+    paused: bool = False
+
+    def among(self, *statuses: Status) -> int:
+        return sum(self.counts.get(status, 0) for status in statuses)
+
+
+class Kind(Struct, frozen=True):
+    """A kind of failure: how many items have it now, and have had it."""
+
+    category: str
+    stage: str
+    sample: str
+    now: int
+    total: int
+
+
+class Snapshot(Struct, frozen=True):
+    """One route at one moment. `rate` counts items that ended a second since the snapshot before, `steps` all lines written."""
+
+    route: str
+    at: int
+    total: int
+    done: int
+    failed: int
+    cancelled: int
+    stages: list[StageView]
+    kinds: list[Kind]
+    seq: int
+    rate: float = 0.0
+    steps: float = 0.0
+    paused: bool = False
+
+    @property
+    def ended(self) -> int:
+        return self.done + self.failed + self.cancelled
+
+    @property
+    def live(self) -> int:
+        return self.total - self.ended
+
+    @property
+    def oldest_ms(self) -> int | None:
+        ages = [stage.oldest_ms for stage in self.stages if stage.oldest_ms is not None]
+        return max(ages, default=None)
+
+
+def snapshots(ctx: Context, before: dict[str, Snapshot] | None = None, route: str | None = None) -> dict[str, Snapshot]:
+    """A snapshot of each route; rates are since `before`."""
+    now, seq = ctx.clock.now(), ctx.ledger.last_seq()
+    holds = set(ctx.ledger.read(HOLD))
+    counts: dict[str, list[Count]] = {name: [] for name in (route_names(ctx) if route is None else [route])}
+    for count in ctx.ledger.counts(route):
+        counts.setdefault(count.route, []).append(count)
+    groups: dict[str, list[Group]] = {}
+    for group in ctx.ledger.groups(route):
+        groups.setdefault(group.route, []).append(group)
+    return {
+        name: _snapshot(ctx, name, found, groups.get(name, []), holds, now, seq, (before or {}).get(name)) for name, found in counts.items()
+    }
+
+
+def _snapshot(
+    ctx: Context, route: str, counts: list[Count], groups: list[Group], holds: set[str], now: int, seq: int, before: Snapshot | None
+) -> Snapshot:
+    names = stage_names(ctx, route)
+    names += sorted({count.stage for count in counts if count.n > 0 and count.stage not in names})
+    by_stage: dict[str, dict[Status, int]] = {name: {} for name in names}
+    buckets: dict[str, int] = {}
+    for count in counts:
+        if count.n <= 0:
+            continue
+        at = by_stage[count.stage]
+        at[count.status] = at.get(count.status, 0) + count.n
+        if count.status in LIVE:
+            buckets[count.stage] = min(buckets.get(count.stage, count.hour), count.hour)
+    stages, past = [], 0
+    for name in reversed(names):
+        here = by_stage[name]
+        past += here.get(Status.COMPLETED, 0)
+        oldest = _oldest(ctx, route, name, buckets[name], now) if name in buckets else None
+        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds))
+        past += sum(n for status, n in here.items() if status is not Status.COMPLETED)
+    stages.reverse()
+    sums = {status: sum(stage.counts.get(status, 0) for stage in stages) for status in Status}
+    ended = sum(sums[status] for status in TERMINAL)
+    rate = steps = 0.0
+    if before is not None and now > before.at:
+        seconds = (now - before.at) / 1000
+        rate, steps = max(0.0, (ended - before.ended) / seconds), max(0.0, (seq - before.seq) / seconds)
+    return Snapshot(
+        route,
+        now,
+        sum(sums.values()),
+        sums[Status.COMPLETED],
+        sum(sums[status] for status in FAILED),
+        sums[Status.CANCELLED],
+        stages,
+        _kinds(groups),
+        seq,
+        rate,
+        steps,
+        route in holds,
+    )
+
+
+def _oldest(ctx: Context, route: str, stage: str, hour: int, now: int) -> int | None:
+    """The age of the oldest live item at a stage: from the hour it entered in, more exactly while it is young."""
+    if now - hour * HOUR > NEAR:
+        return now - (hour + 1) * HOUR
+    found = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
+    return max((now - item.row.entered_at for item in found), default=None)
+
+
+def _kinds(groups: list[Group]) -> list[Kind]:
+    """The most frequent first; groups that differ only in what their messages say stay apart."""
+    kinds = [Kind(group.category, group.stage, group.sample, group.now, group.total) for group in groups if group.total > 0]
+    return sorted(kinds, key=lambda kind: (-kind.now, -kind.total, kind.category, kind.stage))

@@ -1,0 +1,268 @@
+"""One item's story in plain sentences: where it is, why it waits, what happened, what happens next, what people can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from shlex import quote
+
+from msgspec import Struct
+
+from milepost.core.durations import short_span
+from milepost.core.history import Line
+from milepost.core.item import Item, Row
+from milepost.core.route import Stage
+from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
+from milepost.engine.context import Context
+from milepost.engine.observe import chain_broken_at, clock_time, list_name, stage_names, when
+from milepost.ports.documents import HOLD, PROCESS, Hold, Process, read_as, scope
+from milepost.ports.ledger import Known
+
+HEARD_MS = 60_000
+"""A process that has not been heard of for this long is not counted on."""
+
+
+class Told(Struct, frozen=True):
+    """One thing that happened, and when."""
+
+    at: int
+    text: str
+
+
+class Story(Struct, frozen=True):
+    """Sentences, in the order in which they are read."""
+
+    route: str
+    key: str
+    where: str
+    why: list[str] = []
+    next: list[str] = []
+    happened: list[Told] = []
+    can: list[str] = []
+    """Commands that make sense now."""
+    warnings: list[str] = []
+
+
+def story(ctx: Context, route: str, key: str) -> Story | None:
+    """The story of one item, or of the seal that is left of it; None if the key was never seen."""
+    [item] = ctx.ledger.get([(route, key)])
+    if item is None:
+        [known] = ctx.ledger.peek(route, [key])
+        return None if known is None else _sealed(route, known, ctx.clock.now())
+    now = ctx.clock.now()
+    lines = ctx.ledger.history(route, key)
+    broken = chain_broken_at(ctx, item, lines)
+    warnings = [] if broken is None else [f"line {broken} of its history does not fit the chain: the record was changed or is damaged"]
+    stages = stage_names(ctx, route)
+    happened = [Told(written.line.at, sentence(written.line, ctx, item)) for written in lines]
+    why, following = _waiting(ctx, item, stages, now)
+    return Story(route, key, _where(item.row, stages, now), why, following, happened, _can(item.row, ctx, stages), warnings)
+
+
+def _where(row: Row, stages: list[str], now: int) -> str:
+    since = when(row.entered_at, now)
+    if row.status is Status.COMPLETED:
+        took = short_span(row.updated_at - row.created_at)
+        return f"It is through: COMPLETED {since}, {took} after it was accepted."
+    place = f"'{row.stage}'"
+    if row.stage in stages:
+        place += f" (stage {stages.index(row.stage) + 1} of {len(stages)})"
+    if row.terminal:
+        return f"It ended at {place}: {row.status}, {STATUS_MEANING[row.status]}; {since}."
+    return f"It is at {place}: {row.status}, {STATUS_MEANING[row.status]}. It came here {since}."
+
+
+def _waiting(ctx: Context, item: Item, stages: list[str], now: int) -> tuple[list[str], list[str]]:
+    """Why it waits, and what happens next."""
+    row = item.row
+    if row.terminal:
+        return _ended(row, now)
+    if stages and row.stage not in stages:
+        apply = f"milepost routes apply --map {row.stage}=STAGE"
+        return [f"The route has no stage '{row.stage}' any more."], [f"Nothing, until it is moved: {apply}"]
+    plan = ctx.plans.get(row.route)
+    stage = None if plan is None else plan.by_name.get(row.stage)
+    why, following = _by_status(row, stage, now)
+    holds = _holds(ctx, row, now)
+    why += holds
+    if holds and row.status is not Status.PROCESSING:
+        following = ["Nothing, until it is resumed; being paused uses no attempts."]
+    if row.losses:
+        times = "A worker was" if row.losses == 1 else f"{row.losses} workers were"
+        why.append(f"{times} lost while holding it; that is not counted as an attempt.")
+    if row.unknown:
+        why.append("What the last try achieved is not known" + _verify(stage))
+    for name in row.kept:
+        if name != row.stage:
+            why.append(f"An answer for '{name}' has come already and is kept until it gets there.")
+    if row.overdue_at is not None and row.overdue_at > now:
+        following.append(f"If it is still at '{row.stage}' {when(row.overdue_at, now)}, people are told that it is late.")
+    if not holds and _wants_worker(row, stage, now) and not _worker_alive(ctx, now):
+        following.append("No worker is running now; start one with 'milepost work' or 'milepost up'.")
+    return why, following
+
+
+def _verify(stage: Stage | None) -> str:
+    if stage is not None and stage.verify is None:
+        return "; the stage has no 'verify', so the work may be done twice."
+    return "; 'verify' is asked before the next try."
+
+
+def _ended(row: Row, now: int) -> tuple[list[str], list[str]]:
+    why = [] if row.error is None else [f"The last error was {row.error.category}: {row.error.message}"]
+    if row.status in FAILED:
+        return why, ["Nothing by itself; a person decides."]
+    return why, ["Nothing: it has ended. It stays known, so that it is not done a second time."]
+
+
+def _by_status(row: Row, stage: Stage | None, now: int) -> tuple[list[str], list[str]]:
+    look = now if row.look_at is None else row.look_at
+    due = when(look, now) if look > now else "as soon as a worker is free"
+    allowed = "" if stage is None else f" of {stage.retry.attempts}"
+    if row.status is Status.PROCESSING:
+        held = "" if row.claimed_at is None else f" since {clock_time(row.claimed_at, now)} ({short_span(now - row.claimed_at)})"
+        why = [f"Worker {row.holder} holds it{held}; this is try {row.attempts + 1}{allowed}."]
+        if look <= now:
+            return why, [f"Its lease ran out {when(look, now)}: the next claim takes it over."]
+        return why, [f"Its outcome is written when the worker is done. Should the worker die, the lease ends {when(look, now)}."]
+    if row.status is Status.RETRY_SCHEDULED:
+        error = "" if row.error is None else f": {row.error.category}: {row.error.message}"
+        return [f"Try {row.attempts}{allowed} failed{error}"], [f"It is tried again {due}: try {row.attempts + 1}{allowed}."]
+    if row.status is Status.WAITING and row.handed_over:
+        return [f"The work was handed over and the partner's answer is awaited{_note(row)}."], [
+            f"If no answer comes by then, it counts as a failed try: {when(look, now)}."
+        ]
+    if row.status is Status.WAITING:
+        looks = "once" if row.looks == 1 else f"{row.looks} times"
+        return [f"It was looked at {looks} and was not there yet{_note(row)}. That is normal and never counted."], [f"The next look is {due}."]
+    if stage is not None and stage.external:
+        return ["It was offered to whoever does this stage; their confirmation is awaited."], [
+            f"If nobody confirms it, it is offered again {when(look, now)}."
+        ]
+    return ["It waits for a worker."], [f"It is worked on {due}."]
+
+
+def _note(row: Row) -> str:
+    return f" ({row.note})" if row.note else ""
+
+
+def _holds(ctx: Context, row: Row, now: int) -> list[str]:
+    documents = ctx.ledger.read(HOLD)
+    sentences = []
+    for name in (scope(row.route), scope(row.route, row.stage), scope(row.route, row.stage, row.lane)):
+        if name in documents:
+            hold = read_as(Hold, documents[name].value)
+            sentences.append(f"{name} is paused by {hold.by} since {clock_time(hold.at, now)}: {hold.reason}")
+    return sentences
+
+
+def _wants_worker(row: Row, stage: Stage | None, now: int) -> bool:
+    return not row.handed_over and (stage is None or not stage.external) and row.look_at is not None and row.look_at <= now
+
+
+def _worker_alive(ctx: Context, now: int) -> bool:
+    processes = [read_as(Process, document.value) for document in ctx.ledger.read(PROCESS).values()]
+    return any("worker" in process.roles and now - process.seen_at < HEARD_MS for process in processes)
+
+
+def sentence(line: Line, ctx: Context, item: Item) -> str:
+    """One history line as a sentence."""
+    text = _SENTENCES[line.reason](line)
+    if line.reason is Reason.ACCEPTED and item.row.list_id is not None:
+        text += f", from the list {list_name(ctx, item.row.list_id) or item.row.list_id}"
+    if line.reason in _BY_PEOPLE and line.by is not None:
+        text += f", by {line.by}"
+    if line.why:
+        text += f": {line.why}"
+    if line.act:
+        text += f" (act {line.act})"
+    return text
+
+
+_BY_PEOPLE = frozenset(
+    {
+        Reason.ACCEPTED, Reason.SKIPPED, Reason.CANCELLED, Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL,
+        Reason.CONFIRMED, Reason.RESENT, Reason.KEPT, Reason.NOTED,
+    }
+)  # fmt: skip
+
+
+def _attempt(line: Line) -> str:
+    attempt = line.attempt
+    if attempt is None:
+        return "failed"
+    took = "" if attempt.response_ms is None else f" after {short_span(attempt.response_ms)}"
+    http = "" if attempt.http_status is None else f" (HTTP {attempt.http_status})"
+    return f"try {attempt.number} at '{line.stage}' failed{took}: {attempt.category}: {attempt.message}{http}"
+
+
+def _retry(line: Line) -> str:
+    delay = None if line.attempt is None else line.attempt.delay_ms
+    return _attempt(line) + ("" if delay is None else f"; again in {short_span(delay)}")
+
+
+def _took(line: Line) -> str:
+    return "" if line.since is None else f" in {short_span(line.at - line.since)}"
+
+
+def _onward(line: Line) -> str:
+    return f", on to '{line.to}'" if line.to else ", the last stage" if line.status is Status.COMPLETED else ""
+
+
+def _noted(line: Line) -> str:
+    return "" if line.note is None else f": {line.note}"
+
+
+_SENTENCES: dict[Reason, Callable[[Line], str]] = {
+    Reason.ACCEPTED: lambda line: f"accepted at '{line.stage}'",
+    Reason.OFFERED: lambda line: f"offered to '{line.stage}'",
+    Reason.CLAIMED: lambda line: f"taken up by {line.by}",
+    Reason.ADVANCED: lambda line: f"'{line.stage}' done{_took(line)}{_onward(line)}",
+    Reason.COMPLETED: lambda line: f"'{line.stage}' done{_took(line)}: through the last stage",
+    Reason.NOT_YET: lambda line: f"looked at '{line.stage}': not there yet{_noted(line)}",
+    Reason.HANDED_OVER: lambda line: f"'{line.stage}' handed over; an answer is awaited{_noted(line)}",
+    Reason.RETRY: _retry,
+    Reason.EXHAUSTED: lambda line: f"{_attempt(line)}; no tries are left",
+    Reason.REJECTED: lambda line: f"{_attempt(line)}; for good",
+    Reason.LOST: lambda line: f"the worker {line.by} was lost while holding it",
+    Reason.GIVEN_BACK: lambda line: f"given back unfinished by {line.by}",
+    Reason.RESENT: lambda line: f"'{line.stage}' offered again",
+    Reason.CONFIRMED: lambda line: f"'{line.stage}' confirmed from outside{_onward(line)}",
+    Reason.SKIPPED: lambda line: f"'{line.stage}' skipped{_onward(line)}",
+    Reason.CANCELLED: lambda line: f"taken off the route at '{line.stage}'",
+    Reason.OPERATOR_RETRY: lambda line: f"started again at '{line.after_stage}'",
+    Reason.MOVED: lambda line: f"moved from '{line.stage}' to '{line.to}', because the route changed",
+    Reason.BACK_FILL: lambda line: f"sent on to the added stage '{line.to}'",
+    Reason.OVERDUE: lambda line: f"late at '{line.stage}': people were told",
+    Reason.KEPT: lambda line: f"an answer came early and is kept{_noted(line)}",
+    Reason.NOTED: lambda line: f"noted{_noted(line)}",
+    Reason.LATE: lambda line: f"an outcome of {line.by} came too late and was refused{_noted(line)}",
+    Reason.UNDECIDED: lambda line: f"an outcome of {line.by} waits for a process with the present route",
+}
+
+
+def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
+    """The commands that would be accepted now."""
+    if row.status is Status.COMPLETED or (stages and row.stage not in stages):
+        return []
+    signed = "--by YOU --reason '…'"
+    subject = f"{row.route} {quote(row.key)}"
+    plan = ctx.plans.get(row.route)
+    stage = None if plan is None else plan.by_name.get(row.stage)
+    verbs: list[str] = []
+    if row.status not in (Status.PROCESSING, Status.PENDING, Status.QUEUED):
+        verbs.append(f"milepost retry {subject} {signed}")
+    if stage is not None and stage.external and not row.terminal:
+        verbs = [f"milepost resend {subject} {signed}"]
+    if row.handed_over or (stage is not None and stage.external):
+        verbs.append(f"milepost confirm {subject} --stage {row.stage} {signed}")
+    verbs.append(f"milepost skip {subject} {signed}")
+    if not row.terminal:
+        verbs.append(f"milepost cancel {subject} {signed}")
+    return verbs
+
+
+def _sealed(route: str, known: Known, now: int) -> Story:
+    ended = "" if known.ended_at is None else f" {when(known.ended_at, now)}"
+    where = f"It ended {known.status}{ended}. Its row has been pruned; this is what its seal remembers."
+    happens = ["If this key is submitted again it is known, and is not done a second time."]
+    return Story(route, known.key, where, [f"The digest of its first input is {known.input_digest.hex()[:16]}…"], happens)

@@ -1,0 +1,188 @@
+"""The worker: turn by turn it settles what has finished, keeps its leases alive, claims, and hands out. It never waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from milepost.core.due import Grip
+from milepost.core.item import Item
+from milepost.engine.claim import FRAGILE, Desk
+from milepost.engine.context import Context
+from milepost.engine.execute import run_async, run_plain
+from milepost.engine.settle import give_back, settle
+from milepost.ports.documents import LIMIT, Limit, read_as, scope
+from milepost.ports.runner import Ran, Runner
+
+LEASE_MS = 30_000
+POLL_S = 0.05
+CONTROLS_MS = 1_000
+DRAIN_MS = 10_000
+
+
+class Worker:
+    """All handler stages of the given routes in one process. Slow stages do not hold up others: each has its own crew."""
+
+    name = "worker"
+
+    def __init__(
+        self, ctx: Context, runner: Runner, holder: str, *, stages: Iterable[tuple[str, str]] | None = None, lease_ms: int = LEASE_MS
+    ) -> None:
+        self.ctx = ctx
+        self.holder = holder
+        self.lease_ms = lease_ms
+        self.finished = 0
+        self.last_good_run = 0
+        self.outdated: set[str] = set()
+        wanted = None if stages is None else set(stages)
+
+        def wake() -> None:
+            runner.wake(self.name)
+
+        self.desks = [
+            Desk(plan, stage, runner.crew(stage, stage.concurrency, run_plain, run_async, wake))
+            for plan in ctx.plans.values()
+            for stage in plan.stages
+            if not stage.external and (wanted is None or (plan.name, stage.name) in wanted)
+        ]
+        self._fragile: list[tuple[Desk, Item]] = []
+        self._fragile_running = False
+        self._pulse = -1
+        self._extend_at = 0
+        self._controls_at = 0
+        self._draining_until: int | None = None
+
+    @property
+    def in_hand(self) -> int:
+        return sum(len(desk.in_hand) for desk in self.desks)
+
+    @property
+    def drained(self) -> bool:
+        return self._draining_until is not None and self.in_hand == 0
+
+    def drain(self) -> None:
+        """Stop claiming; what has not been started is given back, what runs has a little while to finish."""
+        if self._draining_until is None:
+            self._draining_until = self.ctx.clock.now() + DRAIN_MS
+
+    def turn(self) -> float:
+        self._settle()
+        now = self.ctx.clock.now()
+        self._keep_leases(now)
+        if self._draining_until is not None:
+            self._give_up(now)
+            return 0.02
+        self._read_controls(now)
+        self._claim(now)
+        self.last_good_run = now
+        return self._rest(now)
+
+    def _settle(self) -> None:
+        rans: list[Ran] = []
+        for desk in self.desks:
+            ran = desk.crew.take()
+            if ran:
+                desk.learn(ran)
+                rans += ran
+        if not rans:
+            return
+        settle(self.ctx, rans)
+        self.finished += len(rans)
+        items = [ran.item for ran in rans]
+        routes = {item.route for item in items}
+        for desk in self.desks:
+            if desk.in_hand:
+                desk.let_go(items)
+            if desk.plan.name in routes:
+                desk.next_at = 0
+        if self._fragile_running and self._fragile[0][1].row.handle not in self._fragile[0][0].in_hand:
+            self._fragile.pop(0)
+            self._fragile_running = False
+
+    def _keep_leases(self, now: int) -> None:
+        """Everything in hand is leased for the same span; all leases are moved on together, long before they run out."""
+        if now < self._extend_at:
+            return
+        self._extend_at = now + self.lease_ms // 3
+        rows = [item.row for desk in self.desks for item in desk.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
+        if rows:
+            self.ctx.ledger.extend(rows, now + self.lease_ms, now)
+
+    def _read_controls(self, now: int) -> None:
+        """Limits that were changed while running."""
+        if now < self._controls_at:
+            return
+        self._controls_at = now + CONTROLS_MS
+        limits = self.ctx.ledger.read(LIMIT)
+        for desk in self.desks:
+            document = limits.get(scope(desk.plan.name, desk.stage.name))
+            limit = read_as(Limit, document.value) if document else Limit()
+            width = limit.concurrency or desk.stage.concurrency
+            if width != desk.width:
+                desk.width = width
+                desk.crew.resize(width)
+
+    def _claim(self, now: int) -> None:
+        if self._fragile:
+            self._run_fragile()
+            return
+        pulse = self.ctx.ledger.pulse()
+        changed = pulse != self._pulse
+        self._pulse = pulse
+        asking = [desk for desk in self.desks if (changed or (desk.next_at is not None and desk.next_at <= now)) and desk.room() > 0]
+        if not asking:
+            return
+        grip = Grip(self.ctx.chance.token(), self.holder, now + self.lease_ms)
+        answers = self.ctx.ledger.claim([desk.ask(grip) for desk in asking], now, self.ctx.chance.jitter())
+        for desk, answer in zip(asking, answers, strict=True):
+            if answer.outdated:
+                self.outdated.add(desk.plan.name)
+                desk.next_at = None
+                continue
+            desk.next_at = now if answer.items and answer.next_at is None else answer.next_at
+            desk.take_in_hand(answer.items)
+            fragile = [item for item in answer.items if item.row.losses >= FRAGILE]
+            self._fragile += [(desk, item) for item in fragile]
+            sound = [item for item in answer.items if item.row.losses < FRAGILE] if fragile else answer.items
+            if sound:
+                desk.crew.put(desk.jobs(sound))
+
+    def _run_fragile(self) -> None:
+        """Items that took two workers with them run when nothing else does, one after the other."""
+        if not self._fragile_running and self.in_hand == len(self._fragile):
+            desk, item = self._fragile[0]
+            self._fragile_running = True
+            desk.crew.put([[item]])
+
+    def _give_up(self, now: int) -> None:
+        for desk in self.desks:
+            unstarted = desk.crew.recall()
+            if unstarted:
+                give_back(self.ctx, unstarted, "the worker is stopping")
+                desk.let_go(unstarted)
+        for desk, item in self._fragile[1 if self._fragile_running else 0 :]:
+            give_back(self.ctx, [item], "the worker is stopping")
+            desk.let_go([item])
+        self._fragile = self._fragile[:1] if self._fragile_running else []
+        if self._draining_until is not None and now >= self._draining_until:
+            for desk in self.desks:
+                # What still runs is cut off: whether its partner has done the work is not known.
+                left = list(desk.in_hand.values())
+                desk.crew.cancel()
+                give_back(self.ctx, left, "the worker stopped before the handler had answered", unknown=True)
+                desk.let_go(left)
+
+    def _rest(self, now: int) -> float:
+        """Until the next thing that has a time; a finished job or a change in the ledger comes sooner by itself."""
+        times = [desk.next_at for desk in self.desks if desk.next_at is not None and desk.room() > 0]
+        soonest = min(times, default=now + 1000)
+        return min(POLL_S, max(0.001, (soonest - now) / 1000))
+
+    def overrunning(self) -> list[dict[str, object]]:
+        """Calls of plain functions that are past their stage's timeout; they keep slot and lease until they return."""
+        return [
+            {"route": desk.plan.name, "stage": desk.stage.name, "key": item.key, "seconds": round(took / 1000, 1)}
+            for desk in self.desks
+            if desk.stage.timeout_ms is not None
+            for item, took in desk.crew.running()
+            if took > desk.stage.timeout_ms
+        ]

@@ -1,0 +1,292 @@
+"""The oracle: a ledger of plain dicts and full scans, written to be obviously right rather than fast.
+
+Other ledgers are compared with it, so it shares no code with them. It is also handy in tests of users' own routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from threading import RLock
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from milepost.core.change import Change
+from milepost.core.consequences import HOUR
+from milepost.core.errors import RouteChanged
+from milepost.core.item import Content, Item, Row
+from milepost.core.route import Plan
+from milepost.core.status import Status
+from milepost.ledgers.memory.claiming import claim_one
+from milepost.ledgers.memory.state import Record, State, decode_content, encode
+from milepost.ports.ledger import (
+    Ask,
+    Claimed,
+    Conflict,
+    Count,
+    Document,
+    Group,
+    Known,
+    Newcomer,
+    Page,
+    Pruned,
+    Query,
+    Timing,
+    Written,
+)
+
+
+class MemoryLedger:
+    """Everything in one process's memory, behind one lock; `memory:`."""
+
+    def __init__(self) -> None:
+        self.timing = Timing(0, 0)
+        self.url = "memory:"
+        self._lock = RLock()
+        self._state = State()
+
+    # Items ------------------------------------------------------------------------------------------------------------
+    def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
+        with self._lock:
+            return [self._state.known((route, key)) for key in keys]
+
+    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+        with self._lock:
+            if self._state.outdated(plan.name, plan.version):
+                raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
+            answers: list[Known | None] = []
+            for newcomer in newcomers:
+                ref = (newcomer.change.after.route, newcomer.change.after.key)
+                known = self._state.known(ref)
+                answers.append(known)
+                if known is None:
+                    self._state.numbers += 1
+                    record = Record(self._state.numbers, newcomer.change.before, encode(Content(newcomer.input)))
+                    self._state.records[ref] = record
+                    self._state.write(record, newcomer.change)
+            return answers
+
+    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
+        with self._lock:
+            return [claim_one(self._state, ask, now, jitter) for ask in asks]
+
+    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
+        with self._lock:
+            return [self._apply(change, versions or {}) for change in changes]
+
+    def _apply(self, change: Change, versions: dict[str, int]) -> Conflict | None:
+        before = change.before
+        record = self._state.records.get((before.route, before.key))
+        if record is None:
+            return Conflict(None)
+        row = record.row
+        if before.route in versions and self._state.outdated(before.route, versions[before.route]):
+            return Conflict(row, outdated=True)
+        # The stage is compared too: a renamed stage gives its items no new version, and must not be renamed back.
+        if (row.version, row.lease, row.stage) != (before.version, before.lease, before.stage):
+            return Conflict(row)
+        self._state.write(record, change)
+        return None
+
+    def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
+        with self._lock:
+            return [self._extend(row, until) for row in rows]
+
+    def _extend(self, row: Row, until: int) -> bool:
+        record = self._state.records.get((row.route, row.key))
+        if record is None or row.lease is None or record.row.lease != row.lease:
+            return False
+        record.row = replace(record.row, look_at=until)
+        self._state.writes += 1
+        return True
+
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+        with self._lock:
+            return [self._state.records[ref].item() if ref in self._state.records else None for ref in map(tuple, refs)]
+
+    def find(self, query: Query) -> Page:
+        with self._lock:
+            found = [
+                record for record in self._state.records.values() if record.number > (query.after or 0) and _matches(record.row, query)
+            ]
+            page = found[: query.limit]
+            items = [record.item() if query.with_content else Item(record.row, Content()) for record in page]
+            return Page(items, page[-1].number if len(found) > len(page) else None)
+
+    def history(self, route: str, key: str) -> list[Written]:
+        with self._lock:
+            record = self._state.records.get((route, key))
+            return [] if record is None else list(record.lines)
+
+    # What surrounds them ----------------------------------------------------------------------------------------------
+    def feed(self, after: int, limit: int) -> list[Written]:
+        with self._lock:
+            return [self._with_payload(line) for seq, line in self._state.lines.items() if seq > after][:limit]
+
+    def _with_payload(self, written: Written) -> Written:
+        payload = self._state.offered.get(written.seq)
+        return written if payload is None else replace(written, payload=msgspec.json.decode(payload))
+
+    def last_seq(self) -> int:
+        return self._state.seq
+
+    def counts(self, route: str | None = None) -> list[Count]:
+        """Counted afresh each time: that is what makes this ledger the oracle for the others' maintained counters."""
+        with self._lock:
+            sums: dict[tuple[str, str, Status, int], int] = {}
+            for record in self._state.records.values():
+                row = record.row
+                if route is None or row.route == route:
+                    at = (row.route, row.stage, row.status, row.entered_at // HOUR)
+                    sums[at] = sums.get(at, 0) + 1
+            return [Count(*at, n) for at, n in sums.items()]
+
+    def groups(self, route: str | None = None) -> list[Group]:
+        with self._lock:
+            now: dict[tuple[str, str, str], int] = {}
+            for record in self._state.records.values():
+                if record.row.error is not None:
+                    at = (record.row.route, record.row.stage, record.row.error.group)
+                    now[at] = now.get(at, 0) + 1
+            return [
+                Group(*at, seen.category, seen.sample, now.get(at, 0), seen.total, seen.first_at, seen.last_at)
+                for at, seen in self._state.groups.items()
+                if route is None or at[0] == route
+            ]
+
+    def read(self, kind: str) -> dict[str, Document]:
+        with self._lock:
+            return {name: Document(msgspec.json.decode(value), n) for name, (value, n) in self._state.documents.get(kind, {}).items()}
+
+    def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
+        with self._lock:
+            documents = self._state.documents.setdefault(kind, {})
+            version = documents[name][1] if name in documents else 0
+            if expect is not None and expect != version:
+                return False
+            if value is None:
+                documents.pop(name, None)
+            else:
+                documents[name] = (encode(value), version + 1)
+            self._state.writes += 1
+            return True
+
+    # Upkeep -----------------------------------------------------------------------------------------------------------
+    def next_due(self, plans: Iterable[Plan]) -> int | None:
+        with self._lock:
+            ours = {(plan.name, stage.name) for plan in plans for stage in plan.stages if not stage.external}
+            rows = [record.row for record in self._state.records.values() if (record.row.route, record.row.stage) in ours]
+            return min((row.due_at for row in rows if row.due_at is not None and self._state.open(row)), default=None)
+
+    def rename_stage(self, route: str, old: str, new: str) -> None:
+        with self._lock:
+            self._state.writes += 1
+            for record in self._state.records.values():
+                row = record.row
+                if row.route != route:
+                    continue
+                content = decode_content(record.content)
+                content.payloads, content.results = _renamed(content.payloads, old, new), _renamed(content.results, old, new)
+                record.content = encode(content)
+                stage = new if row.stage == old else row.stage
+                record.row = replace(row, stage=stage, kept=_renamed(row.kept, old, new))
+            for at in [at for at in self._state.groups if at[:2] == (route, old)]:
+                seen = self._state.groups.pop(at)
+                there = self._state.groups.setdefault((route, new, at[2]), seen)
+                if there is not seen:
+                    there.total += seen.total
+                    there.first_at, there.last_at = min(there.first_at, seen.first_at), max(there.last_at, seen.last_at)
+
+    def reclaim(self, holders: Sequence[str], now: int) -> int:
+        with self._lock:
+            held = [record for record in self._state.records.values() if record.row.lease is not None and record.row.holder in holders]
+            for record in held:
+                record.row = replace(record.row, look_at=now)
+                self._state.writes += 1
+            return len(held)
+
+    def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
+        with self._lock:
+            ended = [
+                record
+                for record in self._state.records.values()
+                if record.row.route == route
+                and record.row.terminal
+                and record.row.entered_at < ended_before
+                and record.lines[-1].seq <= up_to_seq
+            ]
+            for record in ended[:limit]:
+                row = record.row
+                seal = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head)
+                self._state.seals[row.route, row.key] = seal
+                del self._state.records[row.route, row.key]
+                for line in record.lines:
+                    del self._state.lines[line.seq]
+                    self._state.offered.pop(line.seq, None)
+            old = (
+                []
+                if forget_before is None
+                else [ref for ref, seal in self._state.seals.items() if ref[0] == route and _ended(seal) < forget_before]
+            )
+            for ref in old[:limit]:
+                del self._state.seals[ref]
+            self._state.writes += 1
+            return Pruned(len(ended[:limit]), len(old[:limit]), len(ended) > limit or len(old) > limit)
+
+    def sign_on(self, holder: str) -> None:
+        with self._lock:
+            self._state.holders[holder] = True
+
+    def sign_off(self, holder: str) -> None:
+        with self._lock:
+            self._state.holders.pop(holder, None)
+
+    def kill(self, holder: str) -> None:
+        """For tests: from now on the holder is proved dead."""
+        with self._lock:
+            self._state.holders[holder] = False
+
+    def departed(self) -> list[str]:
+        with self._lock:
+            return [holder for holder, alive in self._state.holders.items() if not alive]
+
+    def pulse(self) -> int:
+        return self._state.writes
+
+    def describe(self) -> dict[str, Any]:
+        with self._lock:
+            return {
+                "url": self.url,
+                "items": len(self._state.records),
+                "seals": len(self._state.seals),
+                "lines": len(self._state.lines),
+                "problems": [],
+            }
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _ended(seal: Known) -> int:
+    return seal.ended_at or 0
+
+
+def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if name == old else name: value for name, value in values.items()}
+
+
+def _matches(row: Row, query: Query) -> bool:
+    """All given conditions hold. A time "before" is strictly before."""
+    return (
+        row.route == query.route
+        and (query.statuses is None or row.status in query.statuses)
+        and (query.stages is None or row.stage in query.stages)
+        and (query.lane is None or row.lane == query.lane)
+        and (query.group is None or (row.error is not None and row.error.group == query.group))
+        and (query.list_id is None or row.list_id == query.list_id)
+        and (query.entered_before is None or row.entered_at < query.entered_before)
+        and (query.changed_before is None or row.updated_at < query.changed_before)
+        and (query.due_before is None or (row.due_at is not None and row.due_at < query.due_before))
+        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at < query.overdue_before))
+    )

@@ -1,0 +1,98 @@
+"""Claiming in the memory ledger: every row is looked through for every ask."""
+
+from __future__ import annotations
+
+import math
+
+from milepost.core.due import look
+from milepost.core.item import Item
+from milepost.core.route import Limits
+from milepost.core.status import Status
+from milepost.ledgers.memory.state import Bucket, Record, State
+from milepost.ports.documents import scope
+from milepost.ports.ledger import Ask, Claimed
+
+
+def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
+    """Answer one stage's wish: due rows of open lanes, oldest first in each lane, the lanes in turn."""
+    route, stage = ask.plan.name, ask.plan.by_name[ask.stage]
+    if state.outdated(route, ask.plan.version):
+        return Claimed([], outdated=True)
+    tokens = state.bucket(scope(route, ask.stage), stage.rate, now)
+    left: float = ask.want
+    if tokens is not None:
+        tokens.tokens -= ask.spent
+        left = min(left, tokens.calls * ask.batch)
+    lanes = _due_by_lane(state, ask, now)
+    room, lane_tokens = _room(state, ask, list(lanes), now)
+    claimed: list[Item] = []
+    taken = dict.fromkeys(lanes, 0)
+    moved: list[Record] = []
+    # One row of each lane in turn; the lane that was served longest ago comes first, so that none starves another.
+    turn = sorted(lanes, key=lambda lane: state.served.get(scope(route, ask.stage, lane), 0))
+    while left > 0 and turn:
+        lane = turn.pop(0)
+        if not lanes[lane] or taken[lane] >= room[lane]:
+            continue
+        turn.append(lane)
+        record = lanes[lane].pop(0)
+        change = look(record.item(), ask.plan, now, jitter, ask.grip)
+        if change is None:
+            continue
+        state.write(record, change)
+        if record.row.status is Status.PROCESSING and record.row.lease == ask.grip.token:
+            claimed.append(record.item())
+            taken[lane] += 1
+            left -= 1
+            state.served[scope(route, ask.stage, lane)] = state.writes
+        else:
+            moved.append(record)
+    for lane, bucket in lane_tokens.items():
+        bucket.tokens -= math.ceil(taken[lane] / ask.batch)
+    if tokens is not None:
+        tokens.tokens -= math.ceil(len(claimed) / ask.batch)
+        if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
+            return Claimed(claimed, len(moved), tokens.next_at)
+    waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
+    waits += _coming(state, ask, now, moved)
+    return Claimed(claimed, len(moved), min(waits, default=None))
+
+
+def _due_by_lane(state: State, ask: Ask, now: int) -> dict[str, list[Record]]:
+    lanes: dict[str, list[Record]] = {}
+    for record in state.records.values():
+        row = record.row
+        if (row.route, row.stage) == (ask.plan.name, ask.stage) and row.due_at is not None and row.due_at <= now and state.open(row):
+            lanes.setdefault(row.lane, []).append(record)
+    for records in lanes.values():
+        records.sort(key=lambda record: (record.row.due_at, record.number))
+    return lanes
+
+
+def _room(state: State, ask: Ask, lanes: list[str], now: int) -> tuple[dict[str, float], dict[str, Bucket]]:
+    """How many items each lane may still be given, by its limit of calls in hand and by its rate."""
+    room: dict[str, float] = {}
+    buckets: dict[str, Bucket] = {}
+    for lane in lanes:
+        name = scope(ask.plan.name, ask.stage, lane)
+        own = ask.plan.by_name[ask.stage].lanes.get(lane, Limits())
+        cap = state.limit(name).concurrency or own.concurrency
+        room[lane] = math.inf if cap is None else cap * ask.batch - ask.held.get(lane, 0)
+        bucket = state.bucket(name, own.rate, now)
+        if bucket is not None:
+            buckets[lane] = bucket
+            room[lane] = min(room[lane], bucket.calls * ask.batch)
+    return room, buckets
+
+
+def _coming(state: State, ask: Ask, now: int, moved: list[Record]) -> list[int]:
+    """When rows of this stage fall due; a row that was moved and is due again already counts as now."""
+    waits = []
+    for record in state.records.values():
+        row = record.row
+        if (row.route, row.stage) == (ask.plan.name, ask.stage) and row.due_at is not None and state.open(row):
+            if row.due_at > now:
+                waits.append(row.due_at)
+            elif record in moved:
+                waits.append(now)
+    return waits

@@ -1,0 +1,149 @@
+"""What the memory ledger holds, and the few facts about it that every verb needs. No lock here: the ledger has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from milepost.core.change import Change
+from milepost.core.durations import rate_per_second
+from milepost.core.item import Content, Item, Put, Row
+from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, read_as, scope
+from milepost.ports.ledger import Known, Written
+
+Ref = tuple[str, str]
+encode = msgspec.json.encode
+decode_content = msgspec.json.Decoder(Content).decode
+
+
+class Record:
+    """One item: its row, its content as JSON (so that nobody shares a mutable value with the ledger), its lines."""
+
+    __slots__ = ("content", "lines", "number", "row")
+
+    def __init__(self, number: int, row: Row, content: bytes) -> None:
+        self.number = number
+        self.row = row
+        self.content = content
+        self.lines: list[Written] = []
+
+    def item(self) -> Item:
+        return Item(self.row, decode_content(self.content))
+
+    def put(self, puts: Iterable[Put]) -> None:
+        content = decode_content(self.content)
+        for put in puts:
+            (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
+        self.content = encode(content)
+
+
+class Bucket:
+    """Tokens for handler calls: `rate` a second, at most `burst` saved up; extra calls may push it into debt."""
+
+    __slots__ = ("at", "rate", "tokens")
+
+    def __init__(self, rate: float, now: int) -> None:
+        self.rate, self.at = rate, now
+        self.tokens = self.burst
+
+    @property
+    def burst(self) -> float:
+        return max(1.0, self.rate * 0.1)
+
+    def refill(self, rate: float, now: int) -> None:
+        self.rate = rate
+        self.tokens = min(self.burst, self.tokens + max(0, now - self.at) * rate / 1000)
+        self.at = max(self.at, now)
+
+    @property
+    def calls(self) -> int:
+        return max(0, math.floor(self.tokens + 1e-9))
+
+    @property
+    def next_at(self) -> int:
+        return self.at + max(1, math.ceil((1 - self.tokens) * 1000 / self.rate - 1e-6))
+
+
+class GroupSeen(msgspec.Struct):
+    category: str
+    sample: str
+    total: int
+    first_at: int
+    last_at: int
+
+
+class State:
+    """Plain dicts."""
+
+    def __init__(self) -> None:
+        self.records: dict[Ref, Record] = {}
+        self.seals: dict[Ref, Known] = {}
+        self.lines: dict[int, Written] = {}
+        self.offered: dict[int, bytes] = {}
+        """The payload that a line offered to an external stage, by the line's place."""
+        self.documents: dict[str, dict[str, tuple[bytes, int]]] = {}
+        self.groups: dict[tuple[str, str, str], GroupSeen] = {}
+        self.buckets: dict[str, Bucket] = {}
+        self.served: dict[str, int] = {}
+        self.holders: dict[str, bool] = {}
+        self.numbers = self.seq = self.writes = 0
+
+    def known(self, ref: Ref) -> Known | None:
+        record = self.records.get(ref)
+        if record is None:
+            return self.seals.get(ref)
+        row = record.row
+        ended_at = row.entered_at if row.terminal else None
+        return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head)
+
+    def write(self, record: Record, change: Change) -> None:
+        """The one place where the rules change a row: row, content, line and groups together."""
+        new = change.after
+        self.writes += 1
+        record.row = new
+        if change.puts:
+            record.put(change.puts)
+        if change.line is not None:
+            self.seq += 1
+            line = Written(self.seq, new.route, new.key, new.correlation_id, change.before.head, change.body)
+            record.lines.append(line)
+            self.lines[self.seq] = line
+            if change.line.offered is not None:
+                content = decode_content(record.content)
+                self.offered[self.seq] = encode(content.payloads.get(change.line.after_stage, content.input))
+        error = new.error
+        if error is not None and error is not change.before.error:
+            at = (new.route, new.stage, error.group)
+            seen = self.groups.setdefault(at, GroupSeen(error.category, error.message[:300], 0, error.at, error.at))
+            seen.total += 1
+            seen.last_at = max(seen.last_at, error.at)
+
+    def document(self, kind: str, name: str) -> Any:
+        found = self.documents.get(kind, {}).get(name)
+        return None if found is None else msgspec.json.decode(found[0])
+
+    def outdated(self, route: str, version: int) -> bool:
+        held = self.document(ROUTE, route)
+        return held is not None and held["version"] != version
+
+    def open(self, row: Row) -> bool:
+        held = self.documents.get(HOLD, {})
+        return not any(name in held for name in (row.route, scope(row.route, row.stage), scope(row.route, row.stage, row.lane)))
+
+    def limit(self, name: str) -> Limit:
+        found = self.document(LIMIT, name)
+        return Limit() if found is None else read_as(Limit, found)
+
+    def bucket(self, name: str, rate: str | float | None, now: int) -> Bucket | None:
+        """The tokens of a scope; a limit set while running wins over the route's own rate. None: no rate applies."""
+        rate = self.limit(name).rate or rate
+        if rate is None:
+            self.buckets.pop(name, None)
+            return None
+        calls = rate_per_second(rate, f"the rate of {name}")
+        bucket = self.buckets.setdefault(name, Bucket(calls, now))
+        bucket.refill(calls, now)
+        return bucket

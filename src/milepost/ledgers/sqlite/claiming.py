@@ -1,0 +1,190 @@
+"""Claiming: due items of open lanes, within pauses, rates and lane limits, in one transaction."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator
+
+from milepost.core.change import Change
+from milepost.core.due import look
+from milepost.core.durations import rate_per_second
+from milepost.core.item import Item
+from milepost.core.route import Stage
+from milepost.core.status import Status
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, clock_of, decode, items_of, row_of
+from milepost.ledgers.sqlite.names import Names
+from milepost.ledgers.sqlite.writing import Tally, write_changes
+from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, read_as, scope
+from milepost.ports.ledger import Ask, Claimed
+
+BURST_SECONDS = 0.1
+PROCESSING = CODES[Status.PROCESSING]
+DUE = f"SELECT {COLUMNS} FROM item WHERE place = ? AND due_at <= ? ORDER BY due_at LIMIT ?"
+CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
+
+
+class Rules:
+    """The pauses, limits and route versions in force, read once per transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.holds: set[str] = set()
+        self.limits: dict[str, Limit] = {}
+        self.versions: dict[str, int] = {}
+        for kind, name, value in connection.execute("SELECT kind, name, value FROM document WHERE kind IN (?, ?, ?)", (HOLD, LIMIT, ROUTE)):
+            if kind == HOLD:
+                self.holds.add(name)
+            elif kind == LIMIT:
+                self.limits[name] = read_as(Limit, decode(value))
+            else:
+                self.versions[name] = decode(value)["version"]
+
+    def outdated(self, route: str, version: int) -> bool:
+        return self.versions.get(route, version) != version
+
+    def held(self, route: str, stage: str, lane: str) -> bool:
+        holds = self.holds
+        return bool(holds) and (route in holds or scope(route, stage) in holds or scope(route, stage, lane) in holds)
+
+    def rates(self, stage: Stage, route: str, lane: str) -> Iterator[tuple[str, float]]:
+        """The scopes whose rate applies here, with calls per second."""
+        whole = scope(route, stage.name)
+        limit = self.limits.get(whole)
+        if limit is not None and limit.rate is not None:
+            yield whole, rate_per_second(limit.rate, "rate")
+        elif stage.rate is not None:
+            yield whole, stage.rate
+        part = scope(route, stage.name, lane)
+        limit = self.limits.get(part)
+        own = stage.lanes.get(lane)
+        if limit is not None and limit.rate is not None:
+            yield part, rate_per_second(limit.rate, "rate")
+        elif own is not None and own.rate is not None:
+            yield part, rate_per_second(own.rate, "rate")
+
+    def cap(self, stage: Stage, route: str, lane: str) -> int | None:
+        """How many calls this lane may have in hand in one process."""
+        limit = self.limits.get(scope(route, stage.name, lane))
+        if limit is not None and limit.concurrency is not None:
+            return limit.concurrency
+        own = stage.lanes.get(lane)
+        return None if own is None else own.concurrency
+
+
+def claim_one(connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, ask: Ask, now: int, jitter: float) -> Claimed:
+    """Answer one stage's wish."""
+    plan, route = ask.plan, ask.plan.name
+    if rules.outdated(route, plan.version):
+        return Claimed([], outdated=True)
+    stage = plan.by_name[ask.stage]
+    for name, rate in rules.rates(stage, route, ""):
+        _charge(connection, name, rate, ask.spent, now)
+    lanes = [(place, lane) for place, lane in names.lanes.get((route, ask.stage), ()) if not rules.held(route, ask.stage, lane)]
+    if len(lanes) > 1:
+        lanes = [
+            pair
+            for pair in lanes
+            if connection.execute("SELECT 1 FROM item WHERE place = ? AND due_at <= ? LIMIT 1", (pair[0], now)).fetchone()
+        ]
+        # Start elsewhere each time, so that no lane is always last.
+        turn = now % len(lanes) if lanes else 0
+        lanes = lanes[turn:] + lanes[:turn]
+    claimed: list[Item] = []
+    moved = 0
+    next_at: int | None = None
+    for index, (place, lane) in enumerate(lanes):
+        share = -(-(ask.want - len(claimed)) // (len(lanes) - index))
+        cap = rules.cap(stage, route, lane)
+        if cap is not None:
+            share = min(share, cap * ask.batch - ask.held.get(lane, 0))
+        calls, rate_at = _calls_left(connection, rules, stage, route, lane, now)
+        if calls is not None and calls * ask.batch < share:
+            share = calls * ask.batch
+            if rate_at is not None:
+                next_at = rate_at if next_at is None else min(next_at, rate_at)
+        if share <= 0:
+            continue
+        got, others = _claim_lane(connection, names, tally, ask, place, share, now, jitter)
+        claimed += got
+        moved += others
+        if got:
+            for name, rate in rules.rates(stage, route, lane):
+                _charge(connection, name, rate, -(-len(got) // ask.batch), now)
+    if moved and len(claimed) < ask.want:
+        next_at = now
+    elif len(claimed) < ask.want and next_at is None:
+        next_at = _next_due(connection, [place for place, _ in lanes] or _open(names, rules, route, ask.stage), now)
+    return Claimed(claimed, moved, next_at)
+
+
+def _open(names: Names, rules: Rules, route: str, stage: str) -> list[int]:
+    return [place for place, lane in names.lanes.get((route, stage), ()) if not rules.held(route, stage, lane)]
+
+
+def _next_due(connection: sqlite3.Connection, places: list[int], now: int) -> int | None:
+    found = [
+        row[0]
+        for place in places
+        for row in connection.execute("SELECT due_at FROM item WHERE place = ? AND due_at > ? ORDER BY due_at LIMIT 1", (place, now))
+    ]
+    return min(found, default=None)
+
+
+def _claim_lane(
+    connection: sqlite3.Connection, names: Names, tally: Tally, ask: Ask, place: int, limit: int, now: int, jitter: float
+) -> tuple[list[Item], int]:
+    grip, plan = ask.grip, ask.plan
+    rows = [row_of(columns, names) for columns in connection.execute(DUE, (place, now, limit))]
+    silent: list[Change] = []
+    written: list[Change] = []
+    claimed: list[Item] = []
+    for item in items_of(connection, rows, names):
+        change = look(item, plan, now, jitter, grip)
+        if change is None:
+            continue
+        after = change.after
+        if after.lease == grip.token:
+            claimed.append(Item(after, item.content))
+            (written if change.body else silent).append(change)
+        else:
+            written.append(change)
+    if silent:
+        # A plain claim touches six columns and makes no line.
+        connection.executemany(
+            CLAIM, [(PROCESSING, *clock_of(row), row.lease, row.holder, row.claimed_at, row.handle) for row in (c.after for c in silent)]
+        )
+        tally.add(silent)
+    if written:
+        write_changes(connection, names, written, tally)
+    return claimed, len(rows) - len(claimed)
+
+
+def _used_until(connection: sqlite3.Connection, name: str, latest: float) -> float:
+    """Up to when the rate is used up. A clock that was set back must not block a stage for long: at most `latest` + 10 s."""
+    row = connection.execute("SELECT used_until FROM rate WHERE scope = ?", (name,)).fetchone()
+    return min(float(row[0]), latest + 10_000.0) if row else 0.0
+
+
+def _calls_left(
+    connection: sqlite3.Connection, rules: Rules, stage: Stage, route: str, lane: str, now: int
+) -> tuple[int | None, int | None]:
+    """How many calls the rates allow now (None: any number), and when there will be one more."""
+    calls: int | None = None
+    at: int | None = None
+    for name, rate in rules.rates(stage, route, lane):
+        spacing = 1000.0 / rate
+        window = max(1.0, rate * BURST_SECONDS) * spacing
+        used = max(_used_until(connection, name, now + window), float(now))
+        left = max(0, int((now + window - used) / spacing + 1e-9))
+        if calls is None or left < calls:
+            calls, at = left, math.ceil(used + spacing - window)
+    return calls, None if at is None else max(at, now + 1)
+
+
+def _charge(connection: sqlite3.Connection, name: str, rate: float, calls: int, now: int) -> None:
+    if calls <= 0:
+        return
+    until = max(_used_until(connection, name, float(now)), float(now)) + calls * 1000.0 / rate
+    connection.execute(
+        "INSERT INTO rate (scope, used_until) VALUES (?, ?) ON CONFLICT DO UPDATE SET used_until = excluded.used_until", (name, until)
+    )

@@ -1,0 +1,131 @@
+"""Rows and content between the rules' values and SQLite's columns."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.item import Content, Failure, Item, Row
+from milepost.core.status import Status
+from milepost.ledgers.sqlite.names import Names
+
+STATUSES: tuple[Status, ...] = tuple(Status)
+CODES: dict[Status, int] = {status: code for code, status in enumerate(STATUSES)}
+
+COLUMNS = (
+    "id, place, key, status, version, head, created_at, updated_at, entered_at, correlation_id, input_digest,"
+    " due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round, pass_no,"
+    " flags, list_id, rest"
+)
+UNKNOWN, ALONE, HANDED_OVER = 1, 2, 4
+
+
+class Rest(Struct, omit_defaults=True):
+    """What few rows have."""
+
+    note: str | None = None
+    error: Failure | None = None
+    kept: dict[str, Any] = {}
+    undecided: Any = None
+
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.decode
+_decode_rest = msgspec.json.Decoder(Rest).decode
+
+
+def row_of(columns: Sequence[Any], names: Names) -> Row:
+    """The row in these columns (see COLUMNS)."""
+    (
+        number, place_id, key, status, version, head, created_at, updated_at, entered_at, correlation_id, input_digest,
+        due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round_no, pass_no,
+        flags, list_id, rest,
+    ) = columns  # fmt: skip
+    place = names.by_id[place_id]
+    if rest is None:
+        note, error, kept, undecided = None, None, NONE_KEPT, None
+    else:
+        told = _decode_rest(rest)
+        note, error, kept, undecided = told.note, told.error, told.kept, told.undecided
+    return Row(
+        place.route, key, place.stage, STATUSES[status], version, head, created_at, updated_at, entered_at, correlation_id,
+        input_digest, place.lane, due_at if look_at is None else look_at if look_at >= 0 else None, overdue_at, lease, holder, claimed_at,
+        attempts, total_attempts, looks, losses, round_no, pass_no, bool(flags & UNKNOWN), bool(flags & ALONE), bool(flags & HANDED_OVER),
+        list_id, note, error, kept, undecided, number,
+    )  # fmt: skip
+
+
+NONE_KEPT: dict[str, Any] = {}
+
+INSERT = (
+    "INSERT INTO item (route, place, status, due_at, look_at, overdue_at, version, head, updated_at, entered_at,"
+    " attempts, total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest,"
+    " id, key, created_at, correlation_id, input_digest, list_id)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+UPDATE = (
+    "UPDATE item SET place = ?, status = ?, due_at = ?, look_at = ?, overdue_at = ?, version = ?, head = ?, updated_at = ?, entered_at = ?,"
+    " attempts = ?, total_attempts = ?, looks = ?, losses = ?, round = ?, pass_no = ?, flags = ?, lease = ?, holder = ?,"
+    " claimed_at = ?, error_group = ?, rest = ? WHERE id = ?"
+)
+
+
+def clock_of(row: Row) -> tuple[int | None, int | None]:
+    """The columns due_at and look_at; the latter only where it says something else (-1: no next look at all)."""
+    look_at, overdue_at = row.look_at, row.overdue_at
+    if overdue_at is None:
+        return look_at, None
+    if look_at is None:
+        return overdue_at, -1
+    return (overdue_at, look_at) if overdue_at < look_at else (look_at, None)
+
+
+def changing(row: Row, place: int) -> tuple[Any, ...]:
+    """The columns that a write may change, in the order of UPDATE, with the row's number last."""
+    due_at, kept_look = clock_of(row)
+    error = row.error
+    rest = None
+    if error is not None or row.note is not None or row.kept or row.undecided is not None:
+        rest = encode(Rest(row.note, error, row.kept, row.undecided))
+    return (
+        place, CODES[row.status], due_at, kept_look, row.overdue_at, row.version, row.head, row.updated_at, row.entered_at,
+        row.attempts, row.total_attempts, row.looks, row.losses, row.round, row.pass_no,
+        row.unknown * UNKNOWN | row.alone * ALONE | row.handed_over * HANDED_OVER,
+        row.lease, row.holder, row.claimed_at, None if error is None else error.group, rest, row.handle,
+    )  # fmt: skip
+
+
+INPUT, PAYLOAD, RESULT = 0, 1, 2
+
+
+def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: Names) -> dict[int, Content]:
+    """The content of each of these items."""
+    found: dict[int, Content] = {}
+    for chunk in chunks(numbers, 500):
+        marks = ",".join("?" * len(chunk))
+        for number, kind, stage, body in connection.execute(f"SELECT item, kind, stage, body FROM content WHERE item IN ({marks})", chunk):
+            content = found.get(number)
+            if content is None:
+                content = found[number] = Content(None, {}, {})
+            value = decode(body)
+            if kind == INPUT:
+                content.input = value
+            else:
+                name = names.stage_names[stage][1]
+                (content.payloads if kind == PAYLOAD else content.results)[name] = value
+    return found
+
+
+def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: Names) -> list[Item]:
+    rows = list(rows)
+    contents = contents_of(connection, [row.handle for row in rows], names)
+    return [Item(row, contents.get(row.handle) or Content()) for row in rows]
+
+
+def chunks(values: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

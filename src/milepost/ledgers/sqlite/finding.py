@@ -1,0 +1,113 @@
+"""Finding rows by what people ask for. Three ways in: by due time, by failure, or along the table; none reads for long."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from milepost.core.item import Content, Item
+from milepost.core.status import LIVE, Status
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, items_of, row_of
+from milepost.ledgers.sqlite.names import Names
+from milepost.ports.ledger import Page, Query
+
+WINDOW = 200_000
+"""How many rows of the table one page may pass over: keeps every read transaction short."""
+FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
+
+
+def find(connection: sqlite3.Connection, names: Names, query: Query) -> Page:
+    route = names.routes.get(query.route)
+    if route is None:
+        return Page([])
+    where, values = _conditions(query)
+    if query.due_before is not None or query.overdue_before is not None or (query.statuses is not None and query.statuses <= LIVE):
+        rows, after = _by_due(connection, names, query, where, values)
+    elif query.statuses is not None and query.statuses <= FAILED:
+        rows, after = _by_failure(connection, names, query, where, values)
+    else:
+        rows, after = _along(connection, names, query, route, where, values)
+    found = [row_of(columns, names) for columns in rows]
+    items = items_of(connection, found, names) if query.with_content else [Item(row, Content()) for row in found]
+    return Page(items, after)
+
+
+def _conditions(query: Query) -> tuple[str, list[Any]]:
+    where, values = "", []
+    for condition, value in (
+        ("due_at <= ?", query.due_before),
+        ("overdue_at <= ?", query.overdue_before),
+        ("entered_at < ?", query.entered_before),
+        ("updated_at < ?", query.changed_before),
+        ("error_group = ?", query.group),
+        ("list_id = ?", query.list_id),
+    ):
+        if value is not None:
+            where += f" AND {condition}"
+            values.append(value)
+    if query.statuses is not None:
+        where += f" AND status IN ({','.join(str(CODES[status]) for status in sorted(query.statuses))})"
+    return where, values
+
+
+def _places(names: Names, query: Query) -> list[int]:
+    return sorted(
+        number
+        for number, place in names.by_id.items()
+        if place.route == query.route
+        and (query.stages is None or place.stage in query.stages)
+        and (query.lane is None or place.lane == query.lane)
+    )
+
+
+def _by_due(connection: sqlite3.Connection, names: Names, query: Query, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+    """Place by place, each in order of due time."""
+    start_place, start_due, start_id = query.after or (0, -1, 0)
+    rows: list[Any] = []
+    for place in _places(names, query):
+        if place < start_place:
+            continue
+        due, number = (start_due, start_id) if place == start_place else (-1, 0)
+        room = query.limit - len(rows)
+        found = connection.execute(
+            f"SELECT {COLUMNS} FROM item WHERE place = ? AND due_at IS NOT NULL AND (due_at, id) > (?, ?) AND due_at >= ?{where}"
+            " ORDER BY due_at, id LIMIT ?",
+            (place, due, number, due, *values, room),
+        ).fetchall()
+        rows += found
+        if len(found) == room:
+            return rows, (place, found[-1][11], found[-1][0])
+    return rows, None
+
+
+def _by_failure(connection: sqlite3.Connection, names: Names, query: Query, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+    assert query.statuses is not None
+    start_place, start_status, start_id = query.after or (0, 0, 0)
+    rows: list[Any] = []
+    for place in _places(names, query):
+        for status in sorted(CODES[status] for status in query.statuses):
+            if (place, status) < (start_place, start_status):
+                continue
+            number = start_id if (place, status) == (start_place, start_status) else 0
+            room = query.limit - len(rows)
+            found = connection.execute(
+                f"SELECT {COLUMNS} FROM item WHERE place = ? AND status = {status} AND status > 5 AND id > ?{where} ORDER BY id LIMIT ?",
+                (place, number, *values, room),
+            ).fetchall()
+            rows += found
+            if len(found) == room:
+                return rows, (place, status, found[-1][0])
+    return rows, None
+
+
+def _along(connection: sqlite3.Connection, names: Names, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+    last = query.after or 0
+    newest = connection.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]
+    if query.stages is not None or query.lane is not None:
+        where += f" AND place IN ({','.join(map(str, _places(names, query)))})"
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM item WHERE id > ? AND id <= ? AND route = ?{where} ORDER BY id LIMIT ?",
+        (last, last + WINDOW, route, *values, query.limit),
+    ).fetchall()
+    after = rows[-1][0] if len(rows) == query.limit else last + WINDOW
+    return rows, after if after < newest else None

@@ -1,0 +1,70 @@
+"""Proof of life and death on one machine: each process holds an OS lock on a file beside the ledger for as long as it lives.
+
+The operating system lets go of the lock when the process ends, however it ends. Whoever can take the lock has the proof.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+
+class Liveness:
+    def __init__(self, ledger_path: str) -> None:
+        self.folder = Path(ledger_path + "-workers")
+        self._held: dict[str, int] = {}
+        # A shared folder may hold other machines' files, whose locks say nothing here.
+        self._machine = socket.gethostname().replace("/", "_")
+
+    def _path(self, holder: str) -> Path:
+        return self.folder / f"{holder}@{self._machine}.lock"
+
+    def sign_on(self, holder: str) -> None:
+        self.folder.mkdir(exist_ok=True)
+        descriptor = os.open(self._path(holder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._held[holder] = descriptor
+
+    def sign_off(self, holder: str) -> None:
+        descriptor = self._held.pop(holder, None)
+        if descriptor is not None:
+            self._path(holder).unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def departed(self) -> list[str]:
+        """Holders on this machine whose lock can be taken: they are dead. Their files stay until `bury`."""
+        return [holder for holder, alive in self._others() if not alive]
+
+    def neighbours(self) -> int:
+        """How many other processes are at work on this ledger."""
+        return sum(alive for _, alive in self._others())
+
+    def _others(self) -> list[tuple[str, bool]]:
+        found = []
+        for path in sorted(self.folder.glob(f"*@{self._machine}.lock")):
+            holder = path.name.removesuffix(f"@{self._machine}.lock")
+            if holder in self._held:
+                continue
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.append((holder, False))
+            except OSError:
+                found.append((holder, True))
+            finally:
+                os.close(descriptor)
+        return found
+
+    def bury(self, holders: list[str]) -> None:
+        """Their leases have been taken back: the files have said all they had to say."""
+        for holder in holders:
+            self._path(holder).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for holder in list(self._held):
+            self.sign_off(holder)

@@ -1,0 +1,82 @@
+"""Routes, stages and lanes by number. Names are looked up once and remembered until a rollback or a rename."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    route: str
+    stage: str
+    lane: str
+    route_id: int
+    stage_id: int
+
+
+class Names:
+    """The numbers of names as one connection has seen them; refreshed at the start of each of its transactions."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.routes: dict[str, int] = {}
+        self.stages: dict[tuple[str, str], int] = {}
+        self.stage_names: dict[int, tuple[str, str]] = {}
+        self.places: dict[tuple[str, str, str], int] = {}
+        self.by_id: dict[int, Place] = {}
+        self.lanes: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        """The lanes of a stage that have ever been used, as (place, lane)."""
+        self._seen: tuple[object, ...] = ()
+
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        """Take in what any process has added or renamed since."""
+        seen = connection.execute(
+            "SELECT (SELECT coalesce(max(id), 0) FROM stage), (SELECT coalesce(max(id), 0) FROM place),"
+            " (SELECT version FROM document WHERE kind = 'names' AND name = '')"
+        ).fetchone()
+        if seen == self._seen:
+            return
+        self.forget()
+        self.routes = {name: number for number, name in connection.execute("SELECT id, name FROM route")}
+        for number, route, name in connection.execute("SELECT s.id, r.name, s.name FROM stage s JOIN route r ON r.id = s.route"):
+            self.stages[route, name] = number
+            self.stage_names[number] = (route, name)
+        for number, stage, lane in connection.execute("SELECT id, stage, lane FROM place"):
+            route, name = self.stage_names[stage]
+            self._remember(number, Place(route, name, lane, self.routes[route], stage))
+        self._seen = seen
+
+    def route(self, connection: sqlite3.Connection, name: str) -> int:
+        """The route's number, made if need be (inside a write)."""
+        number = self.routes.get(name)
+        if number is None:
+            connection.execute("INSERT INTO route (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+            number = connection.execute("SELECT id FROM route WHERE name = ?", (name,)).fetchone()[0]
+            self.routes[name] = number
+        return number
+
+    def stage(self, connection: sqlite3.Connection, route: str, name: str) -> int:
+        number = self.stages.get((route, name))
+        if number is None:
+            pair = (self.route(connection, route), name)
+            connection.execute("INSERT INTO stage (route, name) VALUES (?, ?) ON CONFLICT DO NOTHING", pair)
+            number = connection.execute("SELECT id FROM stage WHERE route = ? AND name = ?", pair).fetchone()[0]
+            self.stages[route, name] = number
+            self.stage_names[number] = (route, name)
+        return number
+
+    def place(self, connection: sqlite3.Connection, route: str, stage: str, lane: str) -> int:
+        number = self.places.get((route, stage, lane))
+        if number is None:
+            pair = (self.stage(connection, route, stage), lane)
+            connection.execute("INSERT INTO place (stage, lane) VALUES (?, ?) ON CONFLICT DO NOTHING", pair)
+            number = connection.execute("SELECT id FROM place WHERE stage = ? AND lane = ?", pair).fetchone()[0]
+            self._remember(number, Place(route, stage, lane, self.routes[route], pair[0]))
+        return number
+
+    def _remember(self, number: int, place: Place) -> None:
+        self.places[place.route, place.stage, place.lane] = number
+        self.by_id[number] = place
+        self.lanes.setdefault((place.route, place.stage), []).append((number, place.lane))

@@ -1,0 +1,114 @@
+"""Upkeep: taking back what the dead held, renaming stages, and letting go of what has long ended."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from milepost.core.status import Status
+from milepost.ledgers.sqlite.codec import CODES, Rest, decode, encode
+from milepost.ledgers.sqlite.names import Names
+from milepost.ports.ledger import Pruned
+
+PROCESSING = CODES[Status.PROCESSING]
+
+
+def reclaim(connection: sqlite3.Connection, names: Names, holders: Sequence[str], now: int) -> int:
+    """Bring the expiry of the dead holders' leases forward to now; the next claim writes the loss."""
+    marks = ",".join("?" * len(holders))
+    taken = 0
+    for place in names.by_id:
+        taken += connection.execute(
+            f"UPDATE item SET due_at = ?, look_at = NULL WHERE place = ? AND due_at IS NOT NULL AND status = {PROCESSING} AND holder IN ({marks})"
+            " AND (overdue_at IS NULL OR overdue_at > ?)",
+            (now, place, *holders, now),
+        ).rowcount
+        taken += connection.execute(
+            f"UPDATE item SET look_at = ? WHERE place = ? AND due_at IS NOT NULL AND status = {PROCESSING} AND holder IN ({marks})"
+            " AND overdue_at <= ?",
+            (now, place, *holders, now),
+        ).rowcount
+    return taken
+
+
+def rename_stage(connection: sqlite3.Connection, names: Names, route: str, old: str, new: str) -> None:
+    """One row is renamed; only where the new name was used before do the items' own rows have to be moved over."""
+    source = names.stages.get((route, old))
+    if source is None:
+        return
+    target = names.stages.get((route, new))
+    if target is None:
+        connection.execute("UPDATE stage SET name = ? WHERE id = ?", (new, source))
+    else:
+        for place, lane in names.lanes.get((route, old), ()):
+            there = names.place(connection, route, new, lane)
+            connection.execute("UPDATE item SET place = ? WHERE place = ?", (there, place))
+            connection.execute("DELETE FROM place WHERE id = ?", (place,))
+        connection.execute("UPDATE OR REPLACE content SET stage = ? WHERE stage = ? AND kind > 0", (target, source))
+        connection.execute(
+            "INSERT INTO counter (stage, status, hour, n) SELECT ?, status, hour, n FROM counter WHERE stage = ?"
+            " ON CONFLICT DO UPDATE SET n = n + excluded.n",
+            (target, source),
+        )
+        connection.execute("DELETE FROM counter WHERE stage = ?", (source,))
+        connection.execute("UPDATE OR REPLACE error_group SET stage = ? WHERE stage = ?", (target, source))
+        connection.execute("DELETE FROM stage WHERE id = ?", (source,))
+    _rename_kept(connection, names.routes[route], old, new)
+    connection.execute(
+        "INSERT INTO document (kind, name, version, value) VALUES ('names', '', 1, '{}') ON CONFLICT DO UPDATE SET version = version + 1"
+    )
+    names.forget()
+    names.refresh(connection)
+
+
+def _rename_kept(connection: sqlite3.Connection, route: int, old: str, new: str) -> None:
+    for number, body in connection.execute("SELECT id, rest FROM item WHERE route = ? AND rest IS NOT NULL", (route,)).fetchall():
+        rest = decode(body, type=Rest)
+        if old in rest.kept:
+            rest.kept = {new if stage == old else stage: value for stage, value in rest.kept.items()}
+            connection.execute("UPDATE item SET rest = ? WHERE id = ?", (encode(rest), number))
+
+
+def prune(
+    connection: sqlite3.Connection, names: Names, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int
+) -> Pruned:
+    """Rows that ended long ago and whose every line has been told become seals."""
+    number = names.routes.get(route)
+    if number is None:
+        return Pruned(0, 0, False)
+    forgotten = 0
+    if forget_before is not None:
+        forgotten = connection.execute("DELETE FROM seal WHERE route = ? AND ended_at < ?", (number, forget_before)).rowcount
+    newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
+    # The newest line stays in any case: its number must never be given out again, or a cursor would pass over the next one.
+    told = min(up_to_seq, newest - 1)
+    ids = [
+        row[0]
+        for row in connection.execute(
+            "SELECT i.id FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status > 4 AND i.entered_at < ?"
+            " AND (SELECT max(h.seq) FROM history h WHERE h.item = i.id) <= ? ORDER BY i.id LIMIT ?",
+            (number, ended_before, told, limit),
+        )
+    ]
+    each = [(i,) for i in ids]
+    connection.executemany(
+        "INSERT OR REPLACE INTO seal (route, key, status, input_digest, ended_at, head, list_id, stage)"
+        " SELECT i.route, i.key, i.status, i.input_digest, i.entered_at, i.head, i.list_id, p.stage"
+        " FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?",
+        each,
+    )
+    connection.executemany(
+        "UPDATE counter SET n = n - 1 WHERE (stage, status, hour) ="
+        " (SELECT p.stage, i.status, i.entered_at / 3600000 FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?)",
+        each,
+    )
+    connection.executemany(
+        "UPDATE error_group SET present = present - 1 WHERE (stage, name) ="
+        " (SELECT p.stage, i.error_group FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?)",
+        each,
+    )
+    connection.executemany("DELETE FROM history WHERE item = ?", each)
+    connection.executemany("DELETE FROM content WHERE item = ?", each)
+    connection.executemany("DELETE FROM item WHERE id = ?", each)
+    connection.execute("DELETE FROM counter WHERE n = 0")
+    return Pruned(len(ids), forgotten, len(ids) == limit)

@@ -1,0 +1,99 @@
+"""Writing changes: row, content, history line and counters, in the transaction of the caller."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from milepost.core.change import Change
+from milepost.core.consequences import CounterKey, GroupKey, count
+from milepost.ledgers.sqlite.codec import CODES, INPUT, INSERT, PAYLOAD, RESULT, UPDATE, changing, encode
+from milepost.ledgers.sqlite.names import Names
+from milepost.ports.ledger import Newcomer
+
+HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
+CONTENT = (
+    "INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?) ON CONFLICT (item, kind, stage) DO UPDATE SET body = excluded.body"
+)
+
+
+class Tally:
+    """Counter deltas of one transaction, added up before they are written."""
+
+    __slots__ = ("counters", "failures", "groups")
+
+    def __init__(self) -> None:
+        self.counters: dict[CounterKey, int] = {}
+        self.groups: dict[GroupKey, int] = {}
+        self.failures: dict[GroupKey, tuple[str, str, int, int]] = {}
+
+    def add(self, changes: Sequence[Change]) -> None:
+        counters, groups = self.counters, self.groups
+        for change in changes:
+            before, after = change.before, change.after
+            count(before, after, counters, groups)
+            if after.error is not None and after.error is not before.error:
+                key = (after.route, after.stage, after.error.group)
+                times = self.failures[key][3] if key in self.failures else 0
+                self.failures[key] = (after.error.category, after.error.message[:300], after.error.at, times + 1)
+
+    def write(self, connection: sqlite3.Connection, names: Names) -> None:
+        connection.executemany(
+            "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+            [
+                (names.stage(connection, route, stage), CODES[status], hour, n)
+                for (route, stage, status, hour), n in self.counters.items()
+                if n
+            ],
+        )
+        if any(n < 0 for n in self.counters.values()):
+            connection.execute("DELETE FROM counter WHERE n = 0")
+        for (route, stage, group), n in self.groups.items():
+            category, sample, at, times = self.failures.get((route, stage, group), ("", "", 0, 0))
+            connection.execute(
+                "INSERT INTO error_group (stage, name, category, sample, present, total, first_at, last_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET present = present + excluded.present, total = total + excluded.total,"
+                " last_at = max(last_at, excluded.last_at)",
+                (names.stage(connection, route, stage), group, category, sample, n, times, at, at),
+            )
+
+
+def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequence[Change], tally: Tally) -> None:
+    """Changes whose precondition has been checked in this transaction."""
+    place = names.place
+    connection.executemany(UPDATE, [changing(c.after, place(connection, c.after.route, c.after.stage, c.after.lane)) for c in changes])
+    write_lines(connection, names, changes)
+    tally.add(changes)
+
+
+def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> None:
+    connection.executemany(HISTORY, [(c.after.handle, c.before.head, c.body) for c in changes if c.body])
+    puts: list[tuple[Any, ...]] = [
+        (c.after.handle, PAYLOAD if put.kind == "payload" else RESULT, names.stage(connection, c.after.route, put.stage), encode(put.value))
+        for c in changes
+        if c.puts
+        for put in c.puts
+    ]
+    if puts:
+        connection.executemany(CONTENT, puts)
+
+
+def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[Newcomer], tally: Tally) -> None:
+    """New items: their numbers are given out here, so that content and history can follow in bulk."""
+    first: int = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM item").fetchone()[0]
+    place = names.place
+    rows, contents, lines = [], [], []
+    for number, newcomer in enumerate(newcomers, first):
+        change = newcomer.change
+        row = change.after
+        values = changing(row, place(connection, row.route, row.stage, row.lane))
+        rows.append(
+            (names.routes[row.route], *values[:-1], number, row.key, row.created_at, row.correlation_id, row.input_digest, row.list_id)
+        )
+        contents.append((number, INPUT, 0, encode(newcomer.input)))
+        lines.append((number, change.before.head, change.body))
+    connection.executemany(INSERT, rows)
+    connection.executemany("INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?)", contents)
+    connection.executemany(HISTORY, lines)
+    tally.add([newcomer.change for newcomer in newcomers])

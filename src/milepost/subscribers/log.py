@@ -1,0 +1,32 @@
+"""The plainest subscriber: one line of JSON for each event."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+import msgspec
+
+
+class LogSubscriber:
+    """Writes to `logger` if there is one, else to `stream`, else to whatever standard output is at the time."""
+
+    batch = 500
+
+    def __init__(self, stream: TextIO | None = None, *, logger: logging.Logger | None = None, name: str = "log") -> None:
+        self.name = name
+        self._stream = stream
+        self._logger = logger
+
+    def tell(self, envelopes: Sequence[dict[str, Any]]) -> None:
+        lines = [msgspec.json.encode(envelope).decode() for envelope in envelopes]
+        if self._logger is not None:
+            for line in lines:
+                self._logger.info("%s", line)
+            return
+        stream = self._stream or sys.stdout
+        stream.write("\n".join(lines) + "\n")
+        # An event counts as told when this returns, so it must not still be in a buffer then.
+        stream.flush()

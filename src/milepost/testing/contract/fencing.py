@@ -1,0 +1,177 @@
+"""Promises 3, 4 and 6: leases fence, what is lost comes back, and losses are bounded."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from milepost.core.change import change
+from milepost.core.decide import MAX_LOSSES, decide, given_back
+from milepost.core.item import Item
+from milepost.core.outcome import Done, Retry, outcome_to_builtins
+from milepost.core.status import Reason, Status
+from milepost.ports.ledger import Conflict, Ledger
+from milepost.testing.contract.base import Promises
+from milepost.testing.contract.world import LEASE, World
+
+
+class Fencing(Promises):
+    def test_a_stale_lease_loses(self, world: World) -> None:
+        world.add("p1")
+        late_one = world.take("p1", holder="slow")
+        world.clock.advance("1m")
+        current = world.take("p1", holder="quick")
+        assert world.settle(late_one, Done()) == Conflict(current.row)
+        assert world.row("p1") == current.row
+        assert world.settle(current, Done()) is None
+        assert world.reasons("p1") == ["accepted", "lost", "advanced"]
+        world.audit()
+
+    def test_a_stale_lease_loses_even_at_the_same_version(self, world: World) -> None:
+        world.add("p1")
+        first = world.take("p1")
+        world.apply(given_back(first.row, world.now, why="shutdown"))
+        second = world.take("p1")
+        forged = change(second.row, Reason.NOTED, world.now, second.row.status)
+        stolen = decide(Item(replace(second.row, lease=first.row.lease), first.content), Done(), world.plan, world.now, 0.0)
+        assert world.apply(stolen) == Conflict(second.row)
+        assert world.apply(forged) is None
+
+    def test_a_lease_that_ran_out_but_was_taken_by_nobody_still_holds(self, world: World) -> None:
+        world.add("p1")
+        item = world.take("p1")
+        world.clock.advance("10m")
+        assert world.settle(item, Done()) is None
+        assert world.row("p1").stage == "stamp"
+
+    def test_an_expired_lease_is_a_loss_not_an_attempt(self, world: World) -> None:
+        world.add("p1")
+        world.take("p1", holder="dead")
+        world.clock.advance("59s")
+        assert world.claim().items == []
+        world.clock.advance("1s")
+        row = world.take("p1").row
+        assert (row.losses, row.attempts, row.unknown, row.status) == (1, 0, True, Status.PROCESSING)
+        line = world.lines("p1")[-1]
+        assert (line.reason, line.by) == (Reason.LOST, "dead")
+        world.audit()
+
+    def test_after_ten_losses_the_item_ends_worker_lost(self, world: World) -> None:
+        world.add("poison", "good")
+        for _ in range(MAX_LOSSES):
+            for item in world.claim().items:
+                if item.key == "good":
+                    world.settle(item, Done())
+            world.clock.advance("1m")
+        claimed = world.claim()
+        assert (claimed.items, claimed.moved) == ([], 1)
+        row = world.row("poison")
+        assert (row.status, row.losses, row.attempts) == (Status.MAX_RETRIES_EXCEEDED, MAX_LOSSES, 0)
+        assert row.error is not None
+        assert row.error.category == "WORKER_LOST"
+        assert world.row("good").stage == "stamp"
+        world.clock.advance("1h")
+        assert world.claim().items == []
+        world.audit()
+
+    def test_losses_return_to_zero_on_advance(self, world: World) -> None:
+        world.add("p1")
+        world.take("p1")
+        world.clock.advance("1m")
+        world.settle(world.take("p1"), Done())
+        assert world.row("p1").losses == 0
+
+    def test_extend_moves_the_lease_on_without_a_line_or_version(self, world: World) -> None:
+        world.add("p1")
+        item = world.take("p1")
+        world.clock.advance("50s")
+        assert world.ledger.extend([item.row], world.now + LEASE, world.now) == [True]
+        world.clock.advance("30s")
+        assert world.claim().items == []
+        assert world.row("p1").due_at == world.now + LEASE - 30_000
+        assert world.row("p1").version == item.row.version
+        assert world.settle(item, Done()) is None
+        world.audit()
+
+    def test_extend_says_which_leases_are_gone(self, world: World) -> None:
+        world.add("p1", "p2", "p3")
+        items = {item.key: item for item in world.claim().items}
+        world.settle(items["p1"], Done())
+        world.apply(given_back(items["p2"].row, world.now, why="shutdown"))
+        again = world.take("p2")
+        rows = [items[key].row for key in ("p1", "p2", "p3")]
+        assert world.ledger.extend(rows, world.now + 2 * LEASE, world.now) == [False, False, True]
+        assert world.row("p2") == again.row
+        assert world.ledger.extend([], world.now, world.now) == []
+
+    def test_extend_keeps_an_overdue_mark(self, world: World) -> None:
+        world.bring("p1", to="stamp")
+        item = world.take("p1", "stamp")
+        marked = item.row.overdue_at
+        world.ledger.extend([item.row], world.now + 2 * LEASE, world.now)
+        row = world.row("p1")
+        assert (row.look_at, row.overdue_at) == (world.now + 2 * LEASE, marked)
+
+    def test_given_back_is_uncounted_and_due_at_once(self, world: World) -> None:
+        world.add("p1")
+        world.apply(given_back(world.take("p1").row, world.now, why="shutdown"))
+        row = world.take("p1").row
+        assert (row.attempts, row.losses) == (0, 0)
+        assert world.reasons("p1") == ["accepted", "given-back"]
+        world.audit()
+
+    def test_reclaim_makes_what_dead_holders_held_due_at_once(self, world: World) -> None:
+        world.add("p1", "p2", "p3")
+        held = {world.claim(want=1, holder=holder).items[0].key: holder for holder in ("dead-1", "dead-2", "alive")}
+        assert world.ledger.reclaim(["dead-1", "dead-2", "nobody"], world.now) == 2
+        again = world.claim(holder="next").items
+        assert sorted(held[item.key] for item in again) == ["dead-1", "dead-2"]
+        assert all(item.row.losses == 1 for item in again)
+        assert world.ledger.reclaim([], world.now) == 0
+        world.audit()
+
+    def test_a_reclaimed_lease_still_fences(self, world: World) -> None:
+        world.add("p1")
+        item = world.take("p1", holder="dead")
+        world.ledger.reclaim(["dead"], world.now)
+        world.take("p1", holder="next")
+        conflict = world.settle(item, Done())
+        assert conflict is not None
+
+    def test_a_confirmation_while_held_is_kept_and_beats_the_worker(self, world: World) -> None:
+        world.add("p1")
+        item = world.take("p1")
+        world.confirm("p1", "weigh", Done({"grams": 1}))
+        conflict = world.settle(item, Retry("busy"))
+        assert conflict is not None
+        assert conflict.current is not None
+        assert conflict.current.lease == item.row.lease, "the lease still holds: the worker decides again on the current row"
+        assert world.settle(world.item("p1"), Retry("busy")) is None
+        after = world.item("p1")
+        assert (after.stage, after.results, after.row.attempts) == ("stamp", {"weigh": {"grams": 1}}, 0)
+        assert world.reasons("p1") == ["accepted", "kept", "confirmed"]
+        world.audit()
+
+    def test_an_undecided_outcome_is_decided_by_the_next_claim(self, world: World) -> None:
+        world.add("p1")
+        row = world.take("p1", holder="old").row
+        undecided = change(
+            row, Reason.UNDECIDED, world.now, row.status, undecided=outcome_to_builtins(Done({"grams": 9})), look_at=world.now
+        )
+        world.set_version(2)
+        assert world.apply(undecided) is None
+        world.plan.at_version(2)
+        claimed = world.claim(holder="new")
+        assert (claimed.items, claimed.moved) == ([], 1)
+        item = world.item("p1")
+        assert (item.stage, item.results, item.row.undecided) == ("stamp", {"weigh": {"grams": 9}}, None)
+        assert world.reasons("p1") == ["accepted", "undecided", "advanced"]
+        world.audit()
+
+    def test_who_departed_is_known_until_signed_off(self, ledger: Ledger) -> None:
+        ledger.sign_on("alive")
+        assert ledger.departed() == []
+        self.make_departed(ledger, "dead")
+        assert ledger.departed() == ["dead"]
+        ledger.sign_off("dead")
+        assert ledger.departed() == []
+        ledger.sign_off("alive")

@@ -1,0 +1,150 @@
+"""A small world around one ledger: a clock, dice, a sample route, and short words for what tests do all the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milepost.core.backoff import Backoff, Checks
+from milepost.core.change import Change
+from milepost.core.decide import accept, decide
+from milepost.core.due import Grip, look
+from milepost.core.history import Line
+from milepost.core.item import Item, Row, digest_of
+from milepost.core.outcome import Done, Outcome
+from milepost.core.outside import confirm
+from milepost.core.route import Limits, Plan, Route
+from milepost.ports.documents import HOLD, LIMIT, ROUTE
+from milepost.ports.ledger import Ask, Claimed, Conflict, Known, Ledger, Newcomer
+from milepost.testing.audit import audit
+from milepost.testing.clock import SeededChance, VirtualClock
+
+LEASE = 60_000
+
+
+def sample_route(name: str = "parcels", **weigh: Any) -> Route:
+    """Three stages: one of ours, one of ours that people wait for, one of somebody else's. `weigh` are the first one's options."""
+    route = Route(name)
+    options: dict[str, Any] = {
+        "retry": Backoff(attempts=3, base=1, jitter=0),
+        "checks": Checks(every="10s", up_to="1m"),
+        "lane": lambda content: content.get("lane", ""),
+    }
+    route.stage("weigh", **(options | weigh))(_handler)
+    route.stage("stamp", checks=Checks(every="1h", up_to="6h", overdue="1d"), retry=Backoff(attempts=2, base=1, jitter=0))(_handler)
+    route.external("delivered", resend_after="14d", overdue="30d")
+    return route
+
+
+def _handler(item: Item) -> Outcome:
+    return Done()
+
+
+class World:
+    """One ledger, and all that a test needs to drive it. Every claim gets a fresh token."""
+
+    def __init__(self, ledger: Ledger, route: Route | None = None, *, clock: VirtualClock | None = None) -> None:
+        self.ledger = ledger
+        self.clock = clock or VirtualClock()
+        self.chance = SeededChance()
+        timing = ledger.timing
+        self.plan = Plan(route or sample_route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+
+    @property
+    def now(self) -> int:
+        return self.clock.now()
+
+    # In -------------------------------------------------------------------------------------------------------------
+    def newcomer(self, key: str, *, list_id: str | None = None, **content: Any) -> Newcomer:
+        content = {"id": key, **content}
+        change = accept(self.plan, key, content, self.now, correlation_id=f"c-{key}", digest=digest_of(content), list_id=list_id)
+        return Newcomer(change, content)
+
+    def add(self, *keys: str, list_id: str | None = None, **content: Any) -> list[Known | None]:
+        newcomers = [self.newcomer(key, list_id=list_id, **content) for key in keys]
+        return self.ledger.add(self.plan, newcomers, self.now)
+
+    # Through --------------------------------------------------------------------------------------------------------
+    def ask(self, stage: str = "weigh", want: int = 100, *, holder: str = "worker", lease: int = LEASE, **more: Any) -> Ask:
+        return Ask(self.plan, stage, want, Grip(self.chance.token(), holder, self.now + lease), **more)
+
+    def claim(self, stage: str = "weigh", want: int = 100, **more: Any) -> Claimed:
+        return self.ledger.claim([self.ask(stage, want, **more)], self.now, 0.0)[0]
+
+    def take(self, key: str, stage: str = "weigh", **more: Any) -> Item:
+        """Claim, and expect exactly this item."""
+        items = self.claim(stage, **more).items
+        assert [item.key for item in items] == [key]
+        return items[0]
+
+    def settle(self, item: Item, outcome: Outcome) -> Conflict | None:
+        return self.apply(decide(item, outcome, self.plan, self.now, 0.0))
+
+    def apply(self, change: Change | str | None, **more: Any) -> Conflict | None:
+        assert isinstance(change, Change), f"there is no change to write: {change}"
+        return self.ledger.apply([change], self.now, **more)[0]
+
+    def confirm(self, key: str, stage: str, outcome: Outcome | None = None) -> Conflict | None:
+        outcome = Done(True) if outcome is None else outcome
+        return self.apply(confirm(self.item(key), stage, outcome, self.plan, self.now, 0.0, by="partner"))
+
+    def look(self, key: str) -> Change | None:
+        """What the resender would write."""
+        return look(self.item(key), self.plan, self.now, 0.0, None)
+
+    def bring(self, *keys: str, to: str) -> None:
+        """Add items and see them through to a stage, or to the end ("COMPLETED")."""
+        self.add(*keys)
+        for stage in self.plan.stages:
+            if stage.name == to:
+                return
+            for key in keys:
+                if stage.external:
+                    assert self.confirm(key, stage.name) is None
+            if not stage.external:
+                for item in self.claim(stage.name).items:
+                    assert self.settle(item, Done({"by": stage.name})) is None
+
+    # Out ------------------------------------------------------------------------------------------------------------
+    def item(self, key: str) -> Item:
+        item = self.ledger.get([(self.plan.name, key)])[0]
+        assert item is not None, f"{key} has no row"
+        return item
+
+    def row(self, key: str) -> Row:
+        return self.item(key).row
+
+    def lines(self, key: str) -> list[Line]:
+        return [written.line for written in self.ledger.history(self.plan.name, key)]
+
+    def reasons(self, key: str) -> list[str]:
+        return [line.reason.value for line in self.lines(key)]
+
+    def count(self, stage: str | None = None) -> dict[str, int]:
+        """Items by status, from the ledger's counters."""
+        sums: dict[str, int] = {}
+        for count in self.ledger.counts(self.plan.name):
+            if count.n and (stage is None or count.stage == stage):
+                sums[count.status.value] = sums.get(count.status.value, 0) + count.n
+        return sums
+
+    def audit(self) -> None:
+        audit(self.ledger, self.plan.name, self.plan)
+
+    # Control --------------------------------------------------------------------------------------------------------
+    def hold(self, name: str) -> None:
+        assert self.ledger.write(HOLD, name, {"at": self.now, "by": "ann", "reason": "test"})
+
+    def release(self, name: str) -> None:
+        assert self.ledger.write(HOLD, name, None)
+
+    def limit(self, name: str, **limits: Any) -> None:
+        assert self.ledger.write(LIMIT, name, {"by": "ann", "reason": "test", "at": self.now, **limits})
+
+    def set_version(self, version: int) -> None:
+        """The ledger now holds this version of the route."""
+        plan = self.plan
+        value = {"version": version, "digest": plan.digest, "shape": [list(pair) for pair in plan.shape], "at": self.now}
+        assert self.ledger.write(ROUTE, plan.name, value)
+
+
+__all__ = ["LEASE", "Limits", "World", "sample_route"]

@@ -1,0 +1,163 @@
+"""Wiring: a URL and routes become a ledger with everything that hangs from it, and a station where it all runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from milepost.blobs.folder import FolderBlobs
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.errors import ConfigMistake
+from milepost.core.route import Plan, Route
+from milepost.engine.context import Context
+from milepost.engine.heartbeat import Heartbeat
+from milepost.engine.relay import Relay
+from milepost.engine.resend import Resender
+from milepost.engine.routes import register
+from milepost.engine.worker import Worker
+from milepost.ports.blobs import Blobs
+from milepost.ports.ledger import Ledger
+from milepost.ports.publisher import Subscriber
+from milepost.ports.runner import Chance, Clock, Runner, Service
+from milepost.runners.clock import SystemChance, SystemClock
+from milepost.runners.threads import ThreadRunner
+
+DEFAULT_LEDGER = "sqlite:///milepost.db"
+ROLES = frozenset({"worker", "resender", "relay"})
+
+
+def open_ledger(url: str) -> tuple[Ledger, Blobs]:
+    """The ledger that a URL names, and the place for its blobs; what a ledger needs is imported only when it is asked for."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
+        from milepost.ledgers.sqlite import SqliteLedger
+
+        path = rest[3:]
+        return SqliteLedger.open(path), FolderBlobs(path + "-blobs")
+    if scheme == "memory":
+        from milepost.ledgers.memory import MemoryLedger
+
+        return MemoryLedger(), MemoryBlobs()
+    raise ConfigMistake(
+        f"the ledger {url!r} is none that Milepost knows; write sqlite:///FILE (relative) or sqlite:////FOLDER/FILE (absolute)"
+    )
+
+
+def open_context(
+    url: str = DEFAULT_LEDGER, routes: Iterable[Route] = (), *, clock: Clock | None = None, chance: Chance | None = None, check: bool = True
+) -> Context:
+    """Everything the engine needs. With `check`, routes are registered, and one that differs from the ledger's is refused."""
+    plans_wanted = list(routes)
+    names = [route.name for route in plans_wanted]
+    if len(set(names)) < len(names):
+        raise ConfigMistake(f"two routes have the same name: {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
+    ledger, blobs = open_ledger(url)
+    clock = clock or SystemClock()
+    try:
+        timing = ledger.timing
+        plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]
+        if check:
+            plans = [register(ledger, plan, clock.now(), who()) for plan in plans]
+    except BaseException:
+        ledger.close()
+        raise
+    return Context(ledger, {plan.name: plan for plan in plans}, clock, chance or SystemChance(), blobs)
+
+
+def who() -> str:
+    """A name for this process that is never used twice, not even by a process with the same id."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class Station:
+    """One process at work on a ledger: worker, resender, relays and heartbeat, until it is stopped or has nothing to do."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        *,
+        subscribers: Sequence[Subscriber] = (),
+        roles: Iterable[str] = ROLES,
+        runner: Runner | None = None,
+        holder: str | None = None,
+    ) -> None:
+        self.ctx = ctx
+        self.runner = runner or ThreadRunner()
+        self.holder = holder or who()
+        self.stopping = threading.Event()
+        wanted = set(roles)
+        self.worker = Worker(ctx, self.runner, self.holder) if "worker" in wanted else None
+        self.resender = Resender(ctx) if "resender" in wanted else None
+        self.relays = [Relay(ctx, subscriber, self.holder) for subscriber in subscribers] if "relay" in wanted else []
+        self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
+
+    def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
+        """Work until `stop()`, or, with `until_idle_s`, until nothing is in hand or to be told and nothing falls due within it."""
+        self.heartbeat.start()
+        services: list[Service] = [self.heartbeat, *self.relays]
+        services += [role for role in (self.worker, self.resender) if role is not None]
+        if until_idle_s is not None:
+            services.append(Every("idle-watch", 0.05, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
+        if on_tick is not None:
+            services.append(Every("tick", tick_s, on_tick))
+        try:
+            self.runner.run(services, self._stopped)
+        finally:
+            self.heartbeat.stop()
+
+    def stop(self) -> None:
+        """Drain: what has not been started is given back, what runs has a little while to finish."""
+        self.stopping.set()
+
+    def _stopped(self) -> bool:
+        if not self.stopping.is_set():
+            return False
+        if self.worker is None:
+            return True
+        self.worker.drain()
+        return self.worker.drained
+
+    def _stop_if_idle(self, within_ms: int) -> None:
+        if self.idle(within_ms):
+            self.stop()
+
+    def idle(self, within_ms: int) -> bool:
+        """Is nothing in hand or to be told, and does nothing fall due soon? Paused and external items do not count."""
+        horizon = self.ctx.clock.now() + within_ms
+        if self.worker is not None:
+            if self.worker.in_hand:
+                return False
+            due = self.ctx.ledger.next_due(self.ctx.plans.values())
+            if due is not None and due <= horizon and not self.worker.outdated:
+                return False
+        return not any(relay.busy(horizon) for relay in self.relays)
+
+    def _facts(self) -> dict[str, Any]:
+        roles = {
+            role.name: role.last_good_run for role in (self.worker, self.resender, *self.relays) if role is not None and role.last_good_run
+        }
+        facts: dict[str, Any] = {"roles": roles}
+        if self.worker is not None:
+            facts |= {
+                "in_hand": self.worker.in_hand,
+                "overrunning": self.worker.overrunning(),
+                "outdated": sorted(self.worker.outdated),
+            }
+        return facts
+
+
+class Every:
+    """A service that calls a function at an even pace."""
+
+    def __init__(self, name: str, seconds: float, call: Callable[[], None]) -> None:
+        self.name = name
+        self._seconds = seconds
+        self._call = call
+
+    def turn(self) -> float:
+        self._call()
+        return self._seconds

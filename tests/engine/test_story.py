@@ -1,0 +1,151 @@
+"""An item's story: where it is, why it waits, what happened, what happens next, what one can do."""
+
+from __future__ import annotations
+
+import pytest
+from eyes_world import World
+
+from milepost.core.operators import cancel
+from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
+from milepost.core.status import Reason
+from milepost.engine.story import _SENTENCES, Story, story
+from milepost.ports.documents import HOLD, Hold
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.process()
+    return made
+
+
+def _told(world: World, key: str = "A") -> Story:
+    found = story(world.ctx, "parcels", key)
+    assert found is not None
+    return found
+
+
+def test_every_reason_has_its_sentence() -> None:
+    assert set(_SENTENCES) == set(Reason)
+
+
+def test_a_new_item_waits_for_a_worker(world: World) -> None:
+    world.add("A")
+    told = _told(world)
+    assert "at 'weigh' (stage 1 of 3): QUEUED" in told.where
+    assert told.why == ["It waits for a worker."]
+    assert told.next == ["It is worked on as soon as a worker is free."]
+    assert [entry.text for entry in told.happened] == ["accepted at 'weigh'"]
+
+
+def test_without_a_worker_it_says_how_to_start_one(world: World) -> None:
+    world.add("A")
+    world.clock.advance("5m")
+    assert any("No worker is running now" in text for text in _told(world).next)
+
+
+def test_a_failed_try_says_why_and_when_the_next_one_is(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", Retry("scale is busy", category="BUSY"), response_ms=250)
+    told = _told(world)
+    assert told.why == ["Try 1 of 3 failed: BUSY: scale is busy"]
+    assert told.next[0].startswith("It is tried again in 60 s (") or told.next[0].startswith("It is tried again in 1 min (")
+    assert told.next[0].endswith("try 2 of 3.")
+    assert "try 1 at 'weigh' failed after 250 ms: BUSY: scale is busy; again in 1 min" in told.happened[1].text
+
+
+def test_a_worker_that_holds_it_is_named_and_so_is_an_ended_lease(world: World) -> None:
+    world.add("A")
+    world.claim("weigh")
+    told = _told(world)
+    assert told.why[0].startswith("Worker host-a:1 holds it since ")
+    assert not any("retry" in command for command in told.can)
+    world.clock.advance("10m")
+    assert _told(world).next[0].startswith("Its lease ran out 10 min ago")
+
+
+def test_not_yet_and_the_overdue_mark(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", Done())
+    world.settle("stamp", NotYet(note="no stamps left"))
+    told = _told(world)
+    assert "looked at once and was not there yet (no stamps left)" in told.why[0]
+    assert told.next[0].startswith("The next look is in 10 min (")
+    assert "people are told that it is late" in told.next[1]
+
+
+def test_handed_over_names_the_end_of_patience(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", HandedOver(within="2d"))
+    told = _told(world)
+    assert "the partner's answer is awaited" in told.why[0]
+    assert "counts as a failed try: in 2 d" in told.next[0]
+    assert any(command.startswith("milepost confirm parcels A --stage weigh") for command in told.can)
+
+
+def test_an_external_stage_waits_for_its_confirmation(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", Done())
+    world.settle("stamp", Done())
+    told = _told(world)
+    assert "their confirmation is awaited" in told.why[0]
+    assert "offered again in 14 d" in told.next[0]
+    assert [command.split()[1] for command in told.can] == ["resend", "confirm", "skip", "cancel"]
+
+
+def test_a_pause_is_named_with_who_and_why(world: World) -> None:
+    world.add("A")
+    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ann", "the scale is being mended"))
+    told = _told(world)
+    assert any("parcels/weigh is paused by ann" in text and "mended" in text for text in told.why)
+    assert told.next == ["Nothing, until it is resumed; being paused uses no attempts."]
+
+
+def test_the_ends(world: World) -> None:
+    world.add("A", "B")
+    world.settle("weigh", Reject("no such parcel"))
+    told = _told(world)
+    assert told.where.startswith("It ended at 'weigh' (stage 1 of 3): REJECTED")
+    assert told.why == ["The last error was REJECTED: no such parcel"]
+    assert [command.split()[1] for command in told.can] == ["retry", "skip"]
+    [item] = world.ledger.get([("parcels", "B")])
+    assert item is not None
+    change = cancel(item, world.ctx.plan("parcels"), world.clock.now(), by="ann", why="not wanted", act="act-7")
+    assert not isinstance(change, str)
+    world.ledger.apply([change], world.clock.now())
+    assert _told(world, "B").happened[-1].text == "taken off the route at 'weigh', by ann: not wanted (act act-7)"
+
+
+def test_a_finished_item_and_its_seal(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", Done())
+    world.ctx.plans["parcels"].following["stamp"] = None
+    world.clock.advance("3h")
+    world.settle("stamp", Done())
+    told = _told(world)
+    assert told.where.startswith("It is through: COMPLETED now")
+    assert "3 h after it was accepted" in told.where
+    assert told.can == []
+    world.clock.advance("40d")
+    world.ledger.prune("parcels", world.clock.now(), None, world.ledger.last_seq(), 10)
+    sealed = _told(world)
+    assert "this is what its seal remembers" in sealed.where
+    assert story(world.ctx, "parcels", "never") is None
+
+
+def test_a_stage_that_is_gone_says_what_to_run(world: World) -> None:
+    world.add("A")
+    world.ctx.plans.pop("parcels")
+    world.ledger.write("route", "parcels", {"version": 2, "digest": "x", "shape": [["stamp", "handler"]], "at": 1})
+    told = _told(world)
+    assert told.why == ["The route has no stage 'weigh' any more."]
+    assert "milepost routes apply --map weigh=STAGE" in told.next[0]
+    assert told.can == []
+
+
+def test_a_damaged_chain_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add("A")
+    world.settle("weigh", Done())
+    lines = world.ledger.history("parcels", "A")
+    monkeypatch.setattr(world.ledger, "history", lambda route, key: lines[:1])
+    assert "line 2 of its history does not fit the chain" in _told(world).warnings[0]
