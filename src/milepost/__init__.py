@@ -1,1 +1,59 @@
-"""Milepost sees every item through."""
+"""Milepost sees every item through.
+
+Write a route, hand over items, and one row in a ledger says where each one is until it has arrived:
+
+    import milepost as mp
+
+    parcels = mp.Route("parcels", key="id")
+
+    @parcels.stage("weigh")
+    def weigh(item: mp.Item) -> mp.Outcome:
+        return mp.Done({"grams": 340})
+"""
+
+from __future__ import annotations
+
+from milepost.app import Milepost, open
+from milepost.core.backoff import Backoff, Checks
+from milepost.core.errors import (
+    ConfigMistake,
+    LedgerError,
+    MalformedInput,
+    MilepostError,
+    Refused,
+    RouteChanged,
+    RouteMistake,
+    UsageError,
+)
+from milepost.core.item import Item
+from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.route import Limits, Route
+from milepost.core.status import Reason, Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backoff",
+    "Checks",
+    "ConfigMistake",
+    "Done",
+    "HandedOver",
+    "Item",
+    "LedgerError",
+    "Limits",
+    "MalformedInput",
+    "Milepost",
+    "MilepostError",
+    "NotYet",
+    "Outcome",
+    "Reason",
+    "Refused",
+    "Reject",
+    "Retry",
+    "Route",
+    "RouteChanged",
+    "RouteMistake",
+    "Status",
+    "UsageError",
+    "open",
+]

@@ -15,6 +15,7 @@ from milepost.core.errors import ConfigMistake
 from milepost.core.route import Plan, Route
 from milepost.engine.context import Context
 from milepost.engine.heartbeat import Heartbeat
+from milepost.engine.idle import all_told, nothing_due
 from milepost.engine.relay import Relay
 from milepost.engine.resend import Resender
 from milepost.engine.routes import register
@@ -91,15 +92,20 @@ class Station:
         self.stopping = threading.Event()
         wanted = set(roles)
         self.worker = Worker(ctx, self.runner, self.holder) if "worker" in wanted else None
-        self.resender = Resender(ctx) if "resender" in wanted else None
-        self.relays = [Relay(ctx, subscriber, self.holder) for subscriber in subscribers] if "relay" in wanted else []
+        relays = [Relay(ctx, subscriber, self.holder) for subscriber in subscribers] if "relay" in wanted else []
+        self._told = [subscriber.name for subscriber in subscribers] if relays else []
+        services: list[Service] = [*relays]
+        if self.worker is not None:
+            services.append(self.worker)
+        if "resender" in wanted:
+            services.append(Resender(ctx))
+        self.roles = [Role(service, ctx.clock) for service in services]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
 
     def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
         """Work until `stop()`, or, with `until_idle_s`, until nothing is in hand or to be told and nothing falls due within it."""
         self.heartbeat.start()
-        services: list[Service] = [self.heartbeat, *self.relays]
-        services += [role for role in (self.worker, self.resender) if role is not None]
+        services: list[Service] = [self.heartbeat, *self.roles]
         if until_idle_s is not None:
             services.append(Every("idle-watch", 0.05, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
         if on_tick is not None:
@@ -128,26 +134,32 @@ class Station:
     def idle(self, within_ms: int) -> bool:
         """Is nothing in hand or to be told, and does nothing fall due soon? Paused and external items do not count."""
         horizon = self.ctx.clock.now() + within_ms
-        if self.worker is not None:
-            if self.worker.in_hand:
-                return False
-            due = self.ctx.ledger.next_due(self.ctx.plans.values())
-            if due is not None and due <= horizon and not self.worker.outdated:
-                return False
-        return not any(relay.busy(horizon) for relay in self.relays)
+        if self.worker is not None and (self.worker.in_hand or not (self.worker.outdated or nothing_due(self.ctx, horizon))):
+            return False
+        return all_told(self.ctx, self._told, horizon)
 
     def _facts(self) -> dict[str, Any]:
-        roles = {
-            role.name: role.last_good_run for role in (self.worker, self.resender, *self.relays) if role is not None and role.last_good_run
-        }
-        facts: dict[str, Any] = {"roles": roles}
+        facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in self.roles if role.last_good_run}}
         if self.worker is not None:
-            facts |= {
-                "in_hand": self.worker.in_hand,
-                "overrunning": self.worker.overrunning(),
-                "outdated": sorted(self.worker.outdated),
-            }
+            facts["in_hand"] = self.worker.in_hand
+            facts["overrunning"] = self.worker.overrunning()
+            facts["outdated"] = sorted(self.worker.outdated)
         return facts
+
+
+class Role:
+    """A service whose last good run is remembered, for `milepost doctor`."""
+
+    def __init__(self, service: Service, clock: Clock) -> None:
+        self.name = service.name
+        self.last_good_run = 0
+        self._service = service
+        self._clock = clock
+
+    def turn(self) -> float:
+        delay = self._service.turn()
+        self.last_good_run = self._clock.now()
+        return delay
 
 
 class Every:

@@ -15,10 +15,10 @@ def main(args: list[str] | None = None) -> None:
     """The entry point. Exit codes: 0 good, 1 something failed or was refused, 2 wrong usage."""
     from milepost.cli.commands import cli
 
-    sys.exit(run(cli, args))
+    sys.exit(answer(cli, args))
 
 
-def run(cli: click.Command, args: list[str] | None = None) -> int:
+def answer(cli: click.Command, args: list[str] | None = None) -> int:
     """Run a command and say what went wrong in one plain sentence; a person's mistake never shows a traceback."""
     try:
         answer: Any = cli.main(args=args, prog_name="milepost", standalone_mode=False)

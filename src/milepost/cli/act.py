@@ -1,4 +1,4 @@
-"""Acting on items: retry, skip, confirm, cancel, resend; pause, resume and limit. Always with a name and a reason."""
+"""Acting on items: retry, skip, confirm, cancel, resend. Always with a name and a reason."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import click
 from milepost.cli.config import Settings
 from milepost.cli.filters import any_given, filters, query_of
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
-from milepost.cli.out import console, print_json, progress, safe, table
+from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
 if TYPE_CHECKING:
+    from milepost.engine.context import Context
     from milepost.engine.operate import ActReport
+    from milepost.engine.resend import Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
 REFUSALS = 20
+KNOWN = "known:"
+"""How a refusal begins that only says that it has been done before: no failure."""
 
 
 def _on_items(command: F) -> F:
@@ -105,15 +109,28 @@ def resend(given: Settings, route: str | None, **options: Any) -> int:
     """
     if route is not None:
         return _act(given, "resend", route=route, **options)
-    from milepost.engine.resend import Resender
-
     with given.context(act=True) as ctx:
-        done = Resender(ctx).run_once()
+        done = _run_resender(ctx)
     if options["as_json"]:
         print_json(done)
     else:
-        click.echo(f"The resender has looked at everything that is due: {done}")
+        click.echo(f"The resender has had its run: {done}")
     return 0
+
+
+def _run_resender(ctx: Context) -> Summary:
+    """One run to the end, and a heartbeat that says so: `doctor` then knows that a resender runs by schedule."""
+    import os
+    import socket
+
+    from milepost.engine.resend import Resender
+    from milepost.ports.documents import PROCESS, Process
+
+    began, host = ctx.clock.now(), socket.gethostname()
+    done = Resender(ctx).run_once(pages=1_000_000)
+    now = ctx.clock.now()
+    ctx.ledger.write(PROCESS, f"{host}-resend", Process(f"{host}-resend", host, os.getpid(), began, now, {"resender": now}))
+    return done
 
 
 def _act(
@@ -140,12 +157,13 @@ def _act(
     from milepost.engine.operate import act
 
     with given.context(act=True) as ctx, progress(verb, quiet=as_json) as told:
+        query = None if keys else query_of(ctx, route, **chosen)
         report = act(
             ctx,
             verb,
             route,
             keys=keys or None,
-            query=None if keys else query_of(ctx, route, **chosen),
+            query=query,
             by=by,
             reason=reason,
             dry_run=dry_run,
@@ -153,10 +171,42 @@ def _act(
             stage=to_stage,
             as_new=as_new,
             outcome=outcome,
-            on_progress=told,
+            on_progress=lambda done, whole: told(done, done, whole),
         )
     if as_json:
         print_json(report)
     else:
-        _tell(report, verb, dry_run)
-    return 1 if report.refused else 0
+        _tell(report, bulk=not keys or len(keys) > 1)
+    known = sum(why.startswith(KNOWN) for _, why in report.refused)
+    return 1 if report.refused_count > known else 0
+
+
+def _tell(report: ActReport, bulk: bool) -> None:
+    to = console()
+    if not report.matched:
+        to.print("No item matches; nothing was done.")
+        return
+    done = f"{report.done:,} of {report.matched:,} items"
+    if report.dry_run:
+        to.print(f"{report.verb} would be done to {done}. Nothing was changed.")
+    else:
+        to.print(f"{report.verb}: done to {done}" + (f" (act {report.id})" if bulk else ""))
+    if report.skipped:
+        to.print(f"{report.skipped:,} had been dealt with by this act before.")
+    if not report.refused:
+        return
+    shown = table("refused", "why")
+    for key, why in report.refused[:REFUSALS]:
+        shown.add_row(safe(key), safe(why))
+    show_table(shown)
+    if report.refused_count > REFUSALS:
+        to.print(f"… and {report.refused_count - REFUSALS:,} more.")
+
+
+def _json(text: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"--output is not JSON: {error}; text needs quotes, as in --output '\"yes\"'") from None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from milepost.cli.act import cancel, confirm, limit, pause, resend, resume, retry, skip
+from milepost.cli.act import cancel, confirm, resend, retry, skip
 from milepost.cli.completion import completion
 from milepost.cli.config import Settings
 from milepost.cli.demo import demo
+from milepost.cli.hold import limit, pause, resume
 from milepost.cli.init import init
 from milepost.cli.keep import doctor, prune
 from milepost.cli.look import export, groups, list_items, show, status
@@ -15,6 +16,7 @@ from milepost.cli.options import ledger_option, routes_option
 from milepost.cli.routes import routes
 from milepost.cli.run import up, work
 from milepost.cli.submit import submit
+from milepost.cli.subscribers import subscribers
 from milepost.cli.watch import watch
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
@@ -22,7 +24,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Work": (up, work, submit),
     "Look": (status, show, list_items, groups, watch, export, doctor),
     "Act": (retry, skip, confirm, cancel, resend, pause, resume, limit),
-    "Keep": (routes, prune),
+    "Keep": (routes, subscribers, prune),
 }
 
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.errors import ConfigMistake, LedgerError, MilepostError
 
 if TYPE_CHECKING:
     from milepost.core.route import Route
     from milepost.engine.context import Context
+    from milepost.ports.publisher import Subscriber
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
 FILE = "milepost.toml"
@@ -53,8 +54,9 @@ class Settings:
         """The routes that were named; none is no mistake here."""
         return load_routes(self._routes or self.file.get("routes", []))
 
-    def subscribers(self) -> list[str]:
-        return list(self.file.get("subscribers", []))
+    def subscribers(self) -> list[Subscriber]:
+        """Who is told: "log", or any "module:callable" that takes an event, or that is a subscriber already."""
+        return [_subscriber(spec) for spec in self.file.get("subscribers", [])]
 
     @contextmanager
     def context(self, *, act: bool = False, create: bool = False) -> Iterator[Context]:
@@ -69,7 +71,7 @@ class Settings:
             )
         if not create:
             check_there(self.ledger)
-        ctx = open_context(self.ledger, routes, register=act)
+        ctx = open_context(self.ledger, routes, check=act)
         try:
             yield ctx
         finally:
@@ -130,15 +132,21 @@ def _load(spec: str) -> list[Route]:
     return routes
 
 
-def load_name(spec: str, what: str) -> Any:
-    """The object that "module:name" or "file.py:name" names."""
+def _subscriber(spec: str) -> Subscriber:
+    from milepost.subscribers import CallSubscriber, LogSubscriber
+
+    if spec == "log":
+        return LogSubscriber()
     place, _, name = spec.partition(":")
     if not name:
-        raise ConfigMistake(f"{what} is {spec!r}; write module:name or file.py:name")
+        raise ConfigMistake(f'the subscriber {spec!r} is not known; write "log", or module:name or file.py:name')
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    if not hasattr(module, name):
-        raise ConfigMistake(f"{place} has no {name!r}")
-    return getattr(module, name)
+    found: Any = getattr(module, name, None)
+    if hasattr(found, "tell"):
+        return cast("Subscriber", found)
+    if not callable(found):
+        raise ConfigMistake(f"{place} has no function {name!r} to be told; write  def {name}(event): ...")
+    return CallSubscriber(found, name=name)
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -47,7 +47,9 @@ async def customs(item: Item) -> Outcome:
     return Done({"cleared": True})
 
 
-@parcels.stage("deliver", retry=Backoff(attempts=3, base=0.8, factor=2, cap=5), timeout=3, concurrency=24, lane=lambda content: content["depot"])
+@parcels.stage(
+    "deliver", retry=Backoff(attempts=3, base=0.8, factor=2, cap=5), timeout=3, concurrency=24, lane=lambda content: content["depot"]
+)
 def deliver(item: Item) -> Outcome:
     """A plain function, so it runs in a thread. The depot in the west is having a bad day."""
     time.sleep(0.02 + 0.08 * luck(item, "pace"))

@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import Settings
 from milepost.cli.options import dry_run_option, json_option, settings
-from milepost.cli.out import console, print_json, progress, safe, styled, table
+from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
 
 
 @click.command()
@@ -29,7 +29,7 @@ def prune(given: Settings, route: str, older_than: str, dry_run: bool, as_json: 
     if as_json:
         print_json(report)
         return
-    click.echo(f"{report} {short_span(span)}")
+    click.echo(f"{route}, ended more than {short_span(span)} ago: {report}.")
 
 
 @click.command()
@@ -55,13 +55,13 @@ def doctor(given: Settings, as_json: bool) -> int:
     facts = table("the ledger", "")
     for name, value in report.facts.items():
         facts.add_row(safe(name.replace("_", " ")), safe(value))
-    to.print(facts)
+    show_table(facts)
     shown = table("", "about", "what was found, and what to do")
     for finding in report.findings:
         shown.add_row(styled(finding.level), finding.about, safe(finding.what))
         if finding.next:
             shown.add_row("", "", f"[bold]→[/] {safe(finding.next)}")
-    to.print(shown)
+    show_table(shown)
     closing = {"ok": "All is well.", "warn": "It works; something wants a look.", "bad": "Something is wrong."}
     to.print(closing[report.level], style="bold")
     return code

@@ -9,7 +9,7 @@ import click
 from milepost.cli.config import Settings
 from milepost.cli.filters import filters, query_of
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import console, print_json, safe, styled, table
+from milepost.cli.out import console, print_json, safe, show_table, styled, table
 
 CSV_FIELDS = (
     "route", "key", "stage", "status", "attempts", "lane", "due_at", "error_category", "error_message",
@@ -45,7 +45,7 @@ def status(given: Settings, route: str | None, as_json: bool) -> None:
                 shown.add_row(safe(stage) if index == 0 else "", styled(word), f"{n:,}")
             if not counts:
                 shown.add_row(safe(stage), "[dim]-[/]", "[dim]0[/]")
-        to.print(shown)
+        show_table(shown)
 
 
 @click.command()
@@ -109,7 +109,7 @@ def list_items(given: Settings, route: str, limit: int, as_json: bool, **chosen:
         here = ago(row.entered_at, now)
         shown.add_row(safe(row.key), safe(row.stage), styled(row.status), str(row.attempts), here, safe(note))
     to = console()
-    to.print(shown)
+    show_table(shown)
     if more:
         to.print(f"… and more: this is the first {limit}; give --limit, or 'milepost export {safe(route)}'.")
 
@@ -138,7 +138,7 @@ def groups(given: Settings, route: str | None, as_json: bool) -> None:
         stage = group["stage"] if route else f"{group['route']}/{group['stage']}"
         sample = group["sample"] if len(group["sample"]) <= 80 else f"{group['sample'][:79]}…"
         shown.add_row(group["group"], safe(stage), safe(group["category"]), f"{group['now']:,}", f"{group['total']:,}", safe(sample))
-    console().print(shown)
+    show_table(shown)
 
 
 @click.command()

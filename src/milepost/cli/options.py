@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -21,15 +21,12 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would h
 def settings(command: F) -> F:
     """Give a command --ledger and --routes, and hand it the settings made of them as its first argument."""
 
-    @ledger_option
-    @routes_option
-    @click.pass_context
     @functools.wraps(command)
-    def with_settings(ctx: click.Context, *args: Any, ledger: str | None, routes: tuple[str, ...], **options: Any) -> Any:
-        general = ctx.find_object(Settings) or Settings()
+    def with_settings(*args: Any, ledger: str | None, routes: tuple[str, ...], **options: Any) -> Any:
+        general = click.get_current_context().find_object(Settings) or Settings()
         return command(general.overridden(ledger, routes), *args, **options)
 
-    return with_settings  # type: ignore[return-value]
+    return cast(F, ledger_option(routes_option(with_settings)))
 
 
 def signed(command: F) -> F:

@@ -30,13 +30,28 @@ STYLES = {
 }
 
 
-def console(*, err: bool = False) -> Console:
-    """Where tables go. Piped output is 100 columns wide at most and plain."""
+PIPED = 80
+WIDE = 400
+"""Piped tables are as wide as they need to be, so that a row stays a line."""
+
+
+def console(*, err: bool = False, width: int = PIPED) -> Console:
+    """Where people read. On a terminal as wide as it is; piped `width` columns, and plain."""
     from rich.console import Console
 
     stream: IO[str] = sys.stderr if err else sys.stdout
-    width = None if stream.isatty() else 100
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    return Console(file=stream, width=None if stream.isatty() else width, highlight=False)
+
+
+def show_table(shown: Table) -> None:
+    """Print a table; piped, without blanks at the ends of its lines."""
+    to = console(width=WIDE)
+    if to.is_terminal:
+        to.print(shown)
+        return
+    with to.capture() as captured:
+        to.print(shown)
+    click.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
 
 
 def styled(word: str) -> str:
@@ -52,12 +67,12 @@ def safe(text: object) -> str:
     return escape("".join(c if c.isprintable() else " " for c in str(text)))
 
 
-def table(*columns: str, right: Sequence[str] = (), title: str | None = None) -> Table:
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
     """A plain table: no frame, a rule under the head. Columns in `right` hold numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=title, title_justify="left", title_style="bold")
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right)
     return made
@@ -101,7 +116,13 @@ def _bar(what: str) -> Iterator[Told]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     began = monotonic()
-    columns = (TextColumn("{task.description}"), BarColumn(24), TaskProgressColumn(), TextColumn("{task.fields[pace]}"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(24),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[pace]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console(err=True), transient=True) as bar:
         task = bar.add_task(what, total=None, pace="")
 

@@ -8,7 +8,7 @@ import click
 
 from milepost.cli.config import Settings
 from milepost.cli.options import dry_run_option, json_option, settings
-from milepost.cli.out import console, print_json, progress, safe, table
+from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,7 +113,7 @@ def _tell(report: ListReport) -> None:
         bad = n and word in ("changed", "malformed", "vanished")
         name = f"[yellow]{word.replace('_', ' ')}[/]" if bad else word.replace("_", " ")
         shown.add_row(name, f"{n:,}", WORDS.get(word, "").replace("ROUTE", safe(report.route)))
-    to.print(shown)
+    show_table(shown)
     for note in report.notes:
         to.print(safe(note))
     _some(to, "malformed", [f"line {bad.line}: {bad.reason}" for bad in report.malformed], report.counts["malformed"])

@@ -63,7 +63,9 @@ def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) 
     oldest = "-" if snapshot.oldest_ms is None else short_span(snapshot.oldest_ms)
     clock = "" if elapsed_ms is None else f"   {elapsed_ms // 60_000:02d}:{elapsed_ms // 1000 % 60:02d}"
     head.add_row(f"[bold]{safe(snapshot.route)}[/]  {snapshot.total:,} items{paused}", f"oldest here for {oldest}{clock}")
-    head.add_row(f"{snapshot.ended:,} ended, {snapshot.live:,} on the way", f"[green]{trail.curve()}[/] [bold]{snapshot.rate:,.0f}[/] items/s")
+    head.add_row(
+        f"{snapshot.ended:,} ended, {snapshot.live:,} on the way", f"[green]{trail.curve()}[/] [bold]{snapshot.rate:,.0f}[/] items/s"
+    )
     return head
 
 
@@ -148,7 +150,8 @@ def _cut(text: str, width: int) -> str:
 def line(snapshot: Snapshot, elapsed_ms: int) -> str:
     """The same in one plain line, for logs and pipes."""
     stages = "  ".join(
-        f"{stage.name} {stage.among(*_HERE):,}{f' ({stage.among(*_FAILED):,} failed)' if stage.among(*_FAILED) else ''}" for stage in snapshot.stages
+        f"{stage.name} {stage.among(*_HERE):,}{f' ({stage.among(*_FAILED):,} failed)' if stage.among(*_FAILED) else ''}"
+        for stage in snapshot.stages
     )
     oldest = "" if snapshot.oldest_ms is None else f"  oldest {short_span(snapshot.oldest_ms)}"
     ended = f"{snapshot.ended:,}/{snapshot.total:,} ended"

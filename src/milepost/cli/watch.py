@@ -50,7 +50,9 @@ def watch(given: Settings, route: str | None, every: str | None, during: str | N
             pass
 
 
-def look(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool, keep: bool = True) -> dict[str, Snapshot]:
+def look(
+    ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool, keep: bool = True
+) -> dict[str, Snapshot]:
     """Show the routes until `over()` holds; the last snapshots. A last look is always taken when it is over."""
     from rich.console import Group
     from rich.live import Live
@@ -95,7 +97,7 @@ def look(ctx: Context, route: str | None, every_s: float, over: Callable[[], boo
 
 
 def _objects(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool]) -> None:
-    from milepost.engine.snapshot import Snapshot, snapshots
+    from milepost.engine.snapshot import snapshots
 
     seen: dict[str, Snapshot] = {}
     while True:

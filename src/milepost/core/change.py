@@ -24,7 +24,20 @@ class Change(Struct, frozen=True, gc=False):
     puts: tuple[Put, ...] = ()
 
 
-FREE: dict[str, Any] = {"lease": None, "holder": None, "claimed_at": None}
+class Teller(Struct, frozen=True, gc=False):
+    """Who says so: a worker since its claim, a person with a reason, a bulk act."""
+
+    by: str | None = None
+    since: int | None = None
+    why: str | None = None
+    act: str | None = None
+
+
+NOBODY = Teller()
+
+Fields = dict[str, Any]
+
+FREE: Fields = {"lease": None, "holder": None, "claimed_at": None}
 """What every write that takes an item out of a worker's hands sets."""
 
 
@@ -33,22 +46,29 @@ def change(
     reason: Reason,
     now: int,
     status: Status,
+    fields: Fields | None = None,
+    teller: Teller = NOBODY,
     *,
     to: str | None = None,
-    by: str | None = None,
-    since: int | None = None,
-    why: str | None = None,
-    act: str | None = None,
     attempt: Attempt | None = None,
     output: str | None = None,
     offered: str | None = None,
     note: Any = None,
     puts: tuple[Put, ...] = (),
-    **fields: Any,
 ) -> Change:
-    """One write with its line: the version rises by one and the chain grows by one link."""
+    """One write with its line: the version rises by one, the chain grows by one link, and `fields` of the row are set.
+
+    Keeps `fields` for itself: it is on every item's way, so nothing is copied that need not be.
+    """
     version = row.version + 1
-    line = Line(version, now, reason, row.stage, status, to, by, since, why, act, attempt, output, offered, note)
+    line = Line(
+        version, now, reason, row.stage, status, to, teller.by, teller.since, teller.why, teller.act, attempt, output, offered, note
+    )
     body = encode_line(line)
-    after = replace(row, version=version, head=link(row.head, body), updated_at=now, status=status, **fields)
-    return Change(row, after, line, body, puts)
+    if fields is None:
+        fields = {}
+    fields["version"] = version
+    fields["head"] = link(row.head, body)
+    fields["updated_at"] = now
+    fields["status"] = status
+    return Change(row, replace(row, **fields), line, body, puts)

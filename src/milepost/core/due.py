@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, Change, change
-from milepost.core.decide import MAX_LOSSES, decide, end, fail
+from milepost.core.change import FREE, Change, Fields, Teller, change
+from milepost.core.decide import MAX_LOSSES, decide
+from milepost.core.failing import end, fail
 from milepost.core.history import Attempt
 from milepost.core.item import Failure, Item, Row, work_id
 from milepost.core.outcome import Done, Retry, outcome_from_builtins
@@ -45,43 +44,42 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None) -> 
         return _lost(row, now, grip)
     if row.handed_over:
         silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
-        return fail(row, stage, silence, now, jitter, by="resender")
+        return fail(row, stage, silence, now, jitter, {}, Teller("resender"))
     if stage.external:
         return _tell_overdue(row, now) if overdue else resent(row, stage, now, by="resender")
     if grip is None:
         return _tell_overdue(row, now) if overdue else None
     claimed = _claim_fields(grip, now)
     if overdue:
-        return change(row, Reason.OVERDUE, now, Status.PROCESSING, overdue_at=None, **claimed)
+        return change(row, Reason.OVERDUE, now, Status.PROCESSING, {**claimed, "overdue_at": None})
     return Change(row, replace(row, status=Status.PROCESSING, **claimed))
 
 
-def _claim_fields(grip: Grip, now: int) -> dict[str, Any]:
+def _claim_fields(grip: Grip, now: int) -> Fields:
     return {"lease": grip.token, "holder": grip.holder, "claimed_at": now, "look_at": grip.until}
 
 
 def _tell_overdue(row: Row, now: int) -> Change:
-    return change(row, Reason.OVERDUE, now, row.status, overdue_at=None)
+    return change(row, Reason.OVERDUE, now, row.status, {"overdue_at": None})
 
 
 def _lost(row: Row, now: int, grip: Grip | None) -> Change:
     """The lease ran out: a loss, not an attempt. The result of that try is unknown. (An overdue mark waits for its own look.)"""
     losses = row.losses + 1
-    teller: dict[str, Any] = {"by": row.holder, "since": row.claimed_at}
+    teller = Teller(row.holder, row.claimed_at)
     if losses >= MAX_LOSSES:
         message = f"{losses} workers were lost while they held this item"
+        fields = {**end(now), "losses": losses, "error": Failure("WORKER_LOST", message, now, "worker-lost")}
         attempt = Attempt(row.attempts, "WORKER_LOST", message)
-        failure = Failure("WORKER_LOST", message, now, "worker-lost")
-        fields = end(Status.MAX_RETRIES_EXCEEDED, now) | {"losses": losses, "error": failure}
-        return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, attempt=attempt, **teller, **fields)
+        return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=attempt)
     fields = {"losses": losses, "unknown": True}
     if grip is None:
-        return change(row, Reason.LOST, now, Status.QUEUED, look_at=now, **teller, **(FREE | fields))
-    return change(row, Reason.LOST, now, Status.PROCESSING, **teller, **fields, **_claim_fields(grip, now))
+        return change(row, Reason.LOST, now, Status.QUEUED, {**FREE, **fields, "look_at": now}, teller)
+    return change(row, Reason.LOST, now, Status.PROCESSING, {**fields, **_claim_fields(grip, now)}, teller)
 
 
 def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:
     """Offer an external stage again: a new line and so a new event, with the same work_id."""
-    fields = dict(FREE, look_at=now + stage.offer_life_ms, handed_over=False)
+    fields = {**FREE, "look_at": now + stage.offer_life_ms, "handed_over": False}
     offered = work_id(row.route, row.key, row.stage, row.pass_no) if stage.external else None
-    return change(row, Reason.RESENT, now, Status.QUEUED, by=by, why=why, act=act, offered=offered, **fields)
+    return change(row, Reason.RESENT, now, Status.QUEUED, fields, Teller(by, None, why, act), offered=offered)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.core.change import Change, change
-from milepost.core.decide import end, enter, pass_on
+from milepost.core.change import Change, Fields, Teller, change
+from milepost.core.decide import enter, pass_on
 from milepost.core.due import resent
+from milepost.core.failing import end
 from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.core.route import Plan
@@ -33,12 +34,14 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
         return f"it has not reached {target.name!r} yet; use skip to move it forward"
     back = plan.position[target.name] < here
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
-    status, fields = enter(item, target, now, pass_no=pass_no)
+    status, fields, offered = enter(item, target, now, pass_no=pass_no)
     fields["round"] = 1 if back else row.round + 1
+    note = None
     if row.kept:
-        fields["kept"], teller["note"] = {}, {"kept": row.kept}
+        fields["kept"], note = {}, {"kept": row.kept}
         fields["look_at"] = now + (target.offer_life_ms if status is Status.QUEUED else target.grace_ms)
-    return change(row, Reason.OPERATOR_RETRY, now, status, to=target.name if back else None, **teller, **fields)
+    to = target.name if back else None
+    return change(row, Reason.OPERATOR_RETRY, now, status, fields, Teller(**teller), to=to, offered=offered, note=note)
 
 
 def skip(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
@@ -48,7 +51,7 @@ def skip(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
         return "it is COMPLETED; there is no stage to skip"
     if row.stage not in plan.by_name:
         return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
-    return pass_on(item, Done(), plan, now, Reason.SKIPPED, **teller)
+    return pass_on(item, Done(), plan, now, Reason.SKIPPED, Teller(**teller))
 
 
 def cancel(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
@@ -56,7 +59,7 @@ def cancel(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
     row = item.row
     if row.terminal:
         return f"it has ended already ({row.status})"
-    return change(row, Reason.CANCELLED, now, Status.CANCELLED, **teller, **end(Status.CANCELLED, now))
+    return change(row, Reason.CANCELLED, now, Status.CANCELLED, end(now), Teller(**teller))
 
 
 def resend(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
@@ -76,18 +79,18 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **teller: Any) -> Cha
     if to is None:
         if row.terminal:
             return "it has ended already"
-        return change(row, Reason.CANCELLED, now, Status.CANCELLED, **teller, **end(Status.CANCELLED, now))
-    status, fields = enter(item, plan.by_name[to], now)
+        return change(row, Reason.CANCELLED, now, Status.CANCELLED, end(now), Teller(**teller))
+    status, fields, offered = enter(item, plan.by_name[to], now)
     if row.terminal:
         # A failed item keeps its end; only its place is renamed, so that it can be found and retried.
-        kept = {"stage": to, "lane": fields["lane"]}
-        return change(row, Reason.NOTED, now, row.status, to=to, note={"moved": row.stage}, **teller, **kept)
-    return change(row, Reason.MOVED, now, status, to=to, **teller, **fields)
+        place: Fields = {"stage": to, "lane": fields["lane"]}
+        return change(row, Reason.NOTED, now, row.status, place, Teller(**teller), to=to, note={"moved": row.stage})
+    return change(row, Reason.MOVED, now, status, fields, Teller(**teller), to=to, offered=offered)
 
 
 def back_fill(item: Item, plan: Plan, to: str, now: int, **teller: Any) -> Change | str:
     """A finished item goes on to a stage that was added after it had finished."""
     if item.row.status is not Status.COMPLETED:
         return f"it is {item.row.status}; only finished items are back-filled"
-    status, fields = enter(item, plan.by_name[to], now)
-    return change(item.row, Reason.BACK_FILL, now, status, to=to, **teller, **fields)
+    status, fields, offered = enter(item, plan.by_name[to], now)
+    return change(item.row, Reason.BACK_FILL, now, status, fields, Teller(**teller), to=to, offered=offered)

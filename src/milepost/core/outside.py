@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.core.change import Change, change
+from milepost.core.change import Change, Teller, change
 from milepost.core.decide import decide
 from milepost.core.item import Item, canonical_json
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
@@ -60,7 +60,9 @@ def confirm(
     if plan.position[stage_name] > here:
         if stage_name in row.kept:
             return _again(row.kept[stage_name], told, item, now, teller)
-        return change(row, Reason.KEPT, now, row.status, note={"for": stage_name}, kept={**row.kept, stage_name: told}, **teller)
+        return change(
+            row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Teller(**teller), note={"for": stage_name}
+        )
     if ended_here:
         if isinstance(outcome, Done):
             return decide(item, outcome, plan, now, jitter, outside=True, **teller)
@@ -68,14 +70,14 @@ def confirm(
     if row.status is Status.PROCESSING:
         if row.stage in row.kept:
             return _again(row.kept[row.stage], told, item, now, teller)
-        return change(row, Reason.KEPT, now, row.status, kept={**row.kept, stage_name: told}, **teller)
+        return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Teller(**teller))
     return decide(item, outcome, plan, now, jitter, outside=True, **teller)
 
 
 def _again(kept: Any, told: Any, item: Item, now: int, teller: dict[str, Any]) -> Change | str:
     if canonical_json(kept) == canonical_json(told):
         return "known: this confirmation was given before"
-    return change(item.row, Reason.NOTED, now, item.row.status, note={"differs": told}, **teller)
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(**teller), note={"differs": told})
 
 
 def _second(item: Item, stage_name: str, outcome: Outcome, now: int, teller: dict[str, Any]) -> Change | str:
@@ -85,7 +87,7 @@ def _second(item: Item, stage_name: str, outcome: Outcome, now: int, teller: dic
     if same:
         return "known: the item is through this stage already"
     note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
-    return change(item.row, Reason.NOTED, now, item.row.status, note=note, **teller)
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(**teller), note=note)
 
 
 def kept_outcome(item: Item) -> Outcome | None:

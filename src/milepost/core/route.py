@@ -190,7 +190,8 @@ class Route:
         if isinstance(self.key, str):
             if isinstance(content, dict):
                 value = content.get(self.key)
-                if type(value) is str and value:
+                # The quick way for the plain case; anything else is looked at part by part below.
+                if type(value) is str and value and len(value) <= 1024 and value.isprintable() and value[0] != " " != value[-1]:
                     return value
             return _part(content, self.key)
         if callable(self.key):

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 
 class Status(StrEnum):
+    # Plain text's own hash: an Enum's is written in Python, and statuses are dictionary keys on every item's way.
+    __hash__ = str.__hash__
     PENDING = "PENDING"
     QUEUED = "QUEUED"
     PROCESSING = "PROCESSING"
@@ -20,6 +22,7 @@ class Status(StrEnum):
 
 
 class Reason(StrEnum):
+    __hash__ = str.__hash__
     ACCEPTED = "accepted"
     OFFERED = "offered"
     CLAIMED = "claimed"

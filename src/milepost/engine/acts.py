@@ -65,7 +65,7 @@ class Selection(Struct, frozen=True):
                 yield list(zip(batch, ctx.ledger.get([(route, key) for key in batch]), strict=True))
             return
         assert self.query is not None
-        # Rows changed in the millisecond in which the act began are let through here; `Began.decides` tells them apart.
+        # Rows changed in the millisecond in which the act began are let through here; `operate` tells them apart.
         latest = min(started_at + 1, self.query.changed_before or started_at + 1)
         query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
         while True:
@@ -99,11 +99,14 @@ def select(route: str, keys: Sequence[str] | None, query: Query | None) -> Selec
     return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query)
 
 
-def begin(ctx: Context, act: Act) -> Act:
+def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
     """Record the act; one that has been recorded under this id before goes on as it began."""
-    if ctx.ledger.write(ACT, act.id, act, expect=0):
+    if not dry_run and ctx.ledger.write(ACT, act.id, act, expect=0):
         return act
-    begun = read_as(Act, ctx.ledger.read(ACT)[act.id].value)
+    held = ctx.ledger.read(ACT).get(act.id)
+    if held is None:
+        return act
+    begun = read_as(Act, held.value)
     for what, then, now in (("verb", begun.verb, act.verb), ("route", begun.route, act.route)):
         if then != now:
             raise UsageError(f"act {act.id!r} has the {what} {then!r}, not {now!r}; leave the id out to begin a new act")

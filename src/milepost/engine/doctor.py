@@ -18,7 +18,8 @@ from milepost.ports.documents import CURSOR, HOLD, PARKED, PROCESS, ROUTE, Curso
 from milepost.ports.ledger import Query
 
 OK, WARN, BAD = "ok", "warn", "bad"
-ROLES = ("worker", "resender", "relay")
+ROLES = ("worker", "resender")
+"""Roles that every ledger needs; a relay only where there are subscribers."""
 LATE_MS = 5 * 60_000
 """Work that has been due for this long and was not taken up is worth a word."""
 SAMPLE = 1000
@@ -51,10 +52,15 @@ class Report(Struct, frozen=True):
 def doctor(ctx: Context) -> Report:
     """Look at everything once; each look costs little, however many items there are."""
     now = ctx.clock.now()
+    facts = ctx.ledger.describe()
     findings: list[Finding] = []
+    if facts.get("sound") is False:
+        findings.append(
+            Finding(BAD, "ledger", "the ledger's file does not pass its own check", "stop all processes and go back to a backup")
+        )
     for look in (_routes, _processes, _roles, _holds, _gone_stages, _leases, _late, _failed, _subscribers, _parked, _chains):
         findings.extend(look(ctx, now))
-    return Report(now, ctx.ledger.describe(), findings)
+    return Report(now, facts, findings)
 
 
 def processes(ctx: Context) -> list[Process]:
@@ -69,7 +75,9 @@ def _routes(ctx: Context, now: int) -> Iterator[Finding]:
         stages = " → ".join(pair[0] for pair in version.shape)
         plan = ctx.plans.get(name)
         if version.moves:
-            yield Finding(BAD, "route", f"{name}: items are still at {', '.join(version.moves)}", "run the same 'milepost routes apply' again")
+            yield Finding(
+                BAD, "route", f"{name}: items are still at {', '.join(version.moves)}", "run the same 'milepost routes apply' again"
+            )
         elif plan is not None and plan.digest != version.digest:
             yield Finding(BAD, "route", f"{name}: the route file differs from version {version.version} in the ledger", "milepost routes")
         else:
@@ -80,24 +88,23 @@ def _processes(ctx: Context, now: int) -> Iterator[Finding]:
     for process in processes(ctx):
         heard = when(process.seen_at, now)
         if now - process.seen_at > HEARD_MS:
-            hold = f"; it held {process.in_hand} items" if process.in_hand else ""
-            cure = "if it is dead, its work comes back by itself when its leases run out or the next worker on that machine starts"
-            yield Finding(WARN, "process", f"{process.holder} was last heard of {heard}{hold}", cure)
+            if process.in_hand:
+                cure = "if it is dead, its work comes back when its leases run out, or when the next worker on that machine starts"
+                yield Finding(WARN, "process", f"{process.holder} was last heard of {heard}; it held {process.in_hand} items", cure)
             continue
         roles = ", ".join(sorted(process.roles)) or "no role yet"
         yield Finding(OK, "process", f"{process.holder} ({roles}) was heard of {heard}; {process.in_hand} items in hand")
         for slow in process.overrunning:
-            what = f"{process.holder}: a handler overruns its time: {_slow(slow, now)}"
+            what = f"{process.holder}: a handler overruns its time: {_slow(slow)}"
             yield Finding(WARN, "handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
         for route in process.outdated:
             what = f"{process.holder} stands by: it has an older version of route {route!r}"
             yield Finding(WARN, "process", what, "restart it with the present route file")
 
 
-def _slow(slow: dict[str, Any], now: int) -> str:
+def _slow(slow: dict[str, Any]) -> str:
     place = "/".join(str(slow[name]) for name in ("route", "stage", "key") if name in slow)
-    since = slow.get("since")
-    return f"{place}, since {when(since, now)}" if isinstance(since, int) else place
+    return f"{place}, {slow['seconds']:,} s so far" if "seconds" in slow else place
 
 
 def _roles(ctx: Context, now: int) -> Iterator[Finding]:
@@ -146,7 +153,9 @@ def _leases(ctx: Context, now: int) -> Iterator[Finding]:
         expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= now)
         if expired:
             more = "at least " if page.next is not None else ""
-            yield Finding(WARN, "lease", f"{more}{expired:,} leases of {plan.name} have run out", "the next claim takes them over: milepost work")
+            yield Finding(
+                WARN, "lease", f"{more}{expired:,} leases of {plan.name} have run out", "the next claim takes them over: milepost work"
+            )
 
 
 def _late(ctx: Context, now: int) -> Iterator[Finding]:
@@ -192,7 +201,7 @@ def _subscribers(ctx: Context, now: int) -> Iterator[Finding]:
         lag = f"{behind:,} lines behind" if behind else "up to date"
         if name in quiet:
             what = f"{name} has been silent since {when(cursor.told_at, now)}, {lag}; pruning waits for it"
-            yield Finding(BAD, "subscriber", what, "start it again, or let it go")
+            yield Finding(BAD, "subscriber", what, f"start it again, or let it go: milepost subscribers forget {name}")
         elif cursor.failures:
             again = f"it is tried again {when(cursor.retry_at, now)}"
             yield Finding(WARN, "subscriber", f"{name} has failed {cursor.failures} times, {lag}: {cursor.error}", again)
@@ -204,7 +213,7 @@ def _parked(ctx: Context, now: int) -> Iterator[Finding]:
     for document in ctx.ledger.read(PARKED).values():
         parked = read_as(Parked, document.value)
         what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {when(parked.since, now)}: {parked.error}"
-        yield Finding(WARN, "parked", what, f"its later events wait behind it; milepost show {parked.route} {parked.key}")
+        yield Finding(WARN, "parked", what, f"milepost subscribers release {parked.subscriber} {parked.route} {parked.key}")
 
 
 def _chains(ctx: Context, now: int) -> Iterator[Finding]:

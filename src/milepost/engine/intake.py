@@ -11,13 +11,12 @@ from msgspec import Struct
 from milepost.core.decide import accept
 from milepost.core.errors import MalformedInput
 from milepost.core.item import digest_of
-from milepost.core.route import Plan, Route
+from milepost.core.route import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.ports.ledger import Known, Newcomer
 
 BATCH = 1_000
-LONGEST_KEY = 1_024
 
 Answer = Literal["new", "known", "changed", "malformed"]
 
@@ -66,8 +65,9 @@ def take_in(
     dry_run: bool = False,
 ) -> list[Receipt]:
     """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written."""
+    key_of = plan.route.key_of
     try:
-        keys = _keys(plan.route, inputs)
+        keys = [key_of(content) for content in inputs]
         digests = [_digest(content) for content in inputs]
     except MalformedInput:
         return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run)
@@ -114,7 +114,7 @@ def _without_the_malformed(
     sound = []
     for place, content in enumerate(inputs):
         try:
-            _keys(plan.route, [content])
+            plan.route.key_of(content)
             _digest(content)
         except MalformedInput as error:
             refused[place] = Receipt("", "malformed", error=str(error))
@@ -122,26 +122,6 @@ def _without_the_malformed(
             sound.append(content)
     receipts = iter(take_in(ctx, plan, sound, correlation_id=correlation_id, by=by, list_id=list_id, dry_run=dry_run) if sound else ())
     return [refused[place] if place in refused else next(receipts) for place in range(len(inputs))]
-
-
-def _keys(route: Route, inputs: Sequence[Any]) -> list[str]:
-    """The inputs' keys, each one line of text without spaces around it."""
-    key_of = route.key_of
-    keys = [key_of(content).strip() for content in inputs]
-    # Asked of the batch as a whole, because it is nearly always so; only then key by key.
-    if not (all(keys) and "".join(keys).isprintable() and max(map(len, keys)) <= LONGEST_KEY):
-        for key in keys:
-            _check(key)
-    return keys
-
-
-def _check(key: str) -> None:
-    if not key:
-        raise MalformedInput("its key is empty")
-    if len(key) > LONGEST_KEY:
-        raise MalformedInput(f"its key has {len(key):,} characters; a key has at most {LONGEST_KEY:,}")
-    if any(ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in key):
-        raise MalformedInput("its key holds control characters, line breaks or halves of characters; a key is one line of text")
 
 
 def _digest(content: Any) -> bytes:

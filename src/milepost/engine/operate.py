@@ -20,6 +20,8 @@ from milepost.engine.context import Context
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
 from milepost.ports.ledger import Query
 
+__all__ = ["ActReport", "act", "confirm_outside", "limit", "pause", "resume"]
+
 Progress = Callable[[int, int | None], None]
 """Called with how many items have been looked at, and about how many there are, if that is known."""
 
@@ -58,8 +60,8 @@ def act(
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
     begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about)
     bulk = query is not None or len(chosen.keys or ()) > 1 or act_id is not None
-    if bulk and not dry_run:
-        begun = begin(ctx, begun)
+    if bulk:
+        begun = begin(ctx, begun, dry_run=dry_run)
         chosen = selection_of(begun, chosen)
     teller = {"by": by, "why": reason, "act": begun.id if bulk else None}
     decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), teller)
@@ -107,9 +109,7 @@ def _do(ctx: Context, page: Sequence[tuple[str, Item | None]], decision: Decisio
             report.done += 1
 
 
-def _decision(
-    ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, teller: dict[str, Any]
-) -> Decision:
+def _decision(ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, teller: dict[str, Any]) -> Decision:
     """The verb's rule, as a function of an item as it is at the time."""
 
     def decision(item: Item) -> Change | str | None:

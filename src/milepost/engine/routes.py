@@ -113,9 +113,7 @@ def compare(ledger: Ledger, plan: Plan) -> Difference:
 def outdated(ctx: Context) -> list[str]:
     """The routes of which the ledger holds another version than this process: it stands by for them."""
     held = ctx.ledger.read(ROUTE)
-    return [
-        name for name, plan in ctx.plans.items() if name in held and read_as(RouteVersion, held[name].value).version != plan.version
-    ]
+    return [name for name, plan in ctx.plans.items() if name in held and read_as(RouteVersion, held[name].value).version != plan.version]
 
 
 class Applied(Struct, frozen=True):
@@ -203,9 +201,13 @@ def _moves(
     open_ends = [stage for stage in items if stage not in mapping and stage not in begun]
     if open_ends:
         counts = ", ".join(f"{items[stage]:,} at {stage!r}" for stage in open_ends)
-        raise UsageError(f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go, or that they are cancelled")
+        raise UsageError(
+            f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go, or that they are cancelled"
+        )
     if back_fill is not None and back_fill not in difference.added and begun.get(FINISHED) != back_fill:
-        raise UsageError(f"finished items can be sent on only to a stage that is being added; added: {', '.join(difference.added) or 'none'}")
+        raise UsageError(
+            f"finished items can be sent on only to a stage that is being added; added: {', '.join(difference.added) or 'none'}"
+        )
     moves = dict(begun)
     kinds = dict(plan.shape)
     for stage, to in mapping.items():
@@ -217,9 +219,7 @@ def _moves(
     return moves
 
 
-def _carry_out(
-    ctx: Context, plan: Plan, target: RouteVersion, by: str, reason: str, on_progress: Callable[[int], None]
-) -> tuple[int, int]:
+def _carry_out(ctx: Context, plan: Plan, target: RouteVersion, by: str, reason: str, on_progress: Callable[[int], None]) -> tuple[int, int]:
     """Move everything that `target.moves` names; how many items were moved, and how many sent on."""
     teller = {"by": by, "why": reason, "act": f"{plan.name}-v{target.version}"}
     moved = sent_on = 0

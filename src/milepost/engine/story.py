@@ -133,7 +133,9 @@ def _by_status(row: Row, stage: Stage | None, now: int) -> tuple[list[str], list
         ]
     if row.status is Status.WAITING:
         looks = "once" if row.looks == 1 else f"{row.looks} times"
-        return [f"It was looked at {looks} and was not there yet{_note(row)}. That is normal and never counted."], [f"The next look is {due}."]
+        return [f"It was looked at {looks} and was not there yet{_note(row)}. That is normal and never counted."], [
+            f"The next look is {due}."
+        ]
     if stage is not None and stage.external:
         return ["It was offered to whoever does this stage; their confirmation is awaited."], [
             f"If nobody confirms it, it is offered again {when(look, now)}."
@@ -169,7 +171,7 @@ def sentence(line: Line, ctx: Context, item: Item) -> str:
     text = _SENTENCES[line.reason](line)
     if line.reason is Reason.ACCEPTED and item.row.list_id is not None:
         text += f", from the list {list_name(ctx, item.row.list_id) or item.row.list_id}"
-    if line.reason in _BY_PEOPLE and line.by is not None:
+    if line.reason in _BY_PEOPLE and line.by:
         text += f", by {line.by}"
     if line.why:
         text += f": {line.why}"

@@ -31,7 +31,6 @@ class Worker:
         self.holder = holder
         self.lease_ms = lease_ms
         self.finished = 0
-        self.last_good_run = 0
         self.outdated: set[str] = set()
         wanted = None if stages is None else set(stages)
 
@@ -73,7 +72,6 @@ class Worker:
             return 0.02
         self._read_controls(now)
         self._claim(now)
-        self.last_good_run = now
         return self._rest(now)
 
     def _settle(self) -> None:

@@ -67,7 +67,8 @@ def _row_problems(row: Row, plan: Plan | None) -> Iterator[str]:
         yield f"has ended ({row.status}) but is due at {row.due_at} or leased ({row.lease})"
     if not row.terminal and row.due_at is None:
         yield f"is {row.status} and nobody will ever look at it"
-    if (row.status is Status.PROCESSING) != (row.lease is not None):
+    held = row.status is Status.PROCESSING and row.undecided is None
+    if held != (row.lease is not None):
         yield f"is {row.status} with lease {row.lease}"
     if row.losses > MAX_LOSSES:
         yield f"has {row.losses} losses"

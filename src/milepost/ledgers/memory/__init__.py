@@ -200,10 +200,15 @@ class MemoryLedger:
 
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         with self._lock:
-            held = [record for record in self._state.records.values() if record.row.lease is not None and record.row.holder in holders]
+            held = [
+                record for record in self._state.records.values() if record.row.status is Status.PROCESSING and record.row.holder in holders
+            ]
             for record in held:
                 record.row = replace(record.row, look_at=now)
-                self._state.writes += 1
+            for holder in holders:
+                if self._state.holders.get(holder) is False:
+                    del self._state.holders[holder]
+            self._state.writes += 1
             return len(held)
 
     def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
@@ -277,7 +282,7 @@ def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 def _matches(row: Row, query: Query) -> bool:
-    """All given conditions hold. A time "before" is strictly before."""
+    """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
     return (
         row.route == query.route
         and (query.statuses is None or row.status in query.statuses)
@@ -287,6 +292,6 @@ def _matches(row: Row, query: Query) -> bool:
         and (query.list_id is None or row.list_id == query.list_id)
         and (query.entered_before is None or row.entered_at < query.entered_before)
         and (query.changed_before is None or row.updated_at < query.changed_before)
-        and (query.due_before is None or (row.due_at is not None and row.due_at < query.due_before))
-        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at < query.overdue_before))
+        and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))
+        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= query.overdue_before))
     )

@@ -115,11 +115,12 @@ class State:
                 content = decode_content(record.content)
                 self.offered[self.seq] = encode(content.payloads.get(change.line.after_stage, content.input))
         error = new.error
-        if error is not None and error is not change.before.error:
+        if error is not None:
             at = (new.route, new.stage, error.group)
             seen = self.groups.setdefault(at, GroupSeen(error.category, error.message[:300], 0, error.at, error.at))
-            seen.total += 1
-            seen.last_at = max(seen.last_at, error.at)
+            if error is not change.before.error:
+                seen.total += 1
+                seen.last_at = max(seen.last_at, error.at)
 
     def document(self, kind: str, name: str) -> Any:
         found = self.documents.get(kind, {}).get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from milepost.core.change import change
 from milepost.core.decide import decide, given_back, late
 from milepost.core.operators import cancel, retry, skip
-from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
+from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Reason, Status
 from milepost.ports.ledger import Conflict
 from milepost.testing.contract.base import Promises
@@ -41,7 +41,7 @@ class Applying(Promises):
         world.audit()
 
     def test_every_outcome_is_kept_field_by_field(self, world: World) -> None:
-        outcomes = [
+        outcomes: list[Outcome] = [
             NotYet(note="no lorry"),
             HandedOver("2d", note="ticket 7"),
             Retry("busy", details={"a": [1]}, http_status=503),
@@ -68,7 +68,7 @@ class Applying(Promises):
     def test_a_change_to_an_item_that_is_not_there_is_a_conflict_with_nothing(self, world: World) -> None:
         world.add("p1")
         gone = world.newcomer("gone").change.after
-        assert world.apply(change(gone, Reason.NOTED, world.now, gone.status)) == Conflict(None)
+        assert world.apply(change(gone, Reason.NOTED, world.now, gone.status, {})) == Conflict(None)
         assert world.ledger.history("parcels", "gone") == []
 
     def test_of_two_changes_to_one_row_in_one_batch_the_first_wins(self, world: World) -> None:
@@ -87,8 +87,8 @@ class Applying(Promises):
     def test_a_change_may_build_on_the_one_before_it_in_the_same_batch(self, world: World) -> None:
         world.add("p1")
         row = world.row("p1")
-        first = change(row, Reason.NOTED, world.now, row.status, note="one")
-        second = change(first.after, Reason.NOTED, world.now, row.status, note="two")
+        first = change(row, Reason.NOTED, world.now, row.status, {}, note="one")
+        second = change(first.after, Reason.NOTED, world.now, row.status, {}, note="two")
         assert world.ledger.apply([first, second], world.now) == [None, None]
         assert [line.note for line in world.lines("p1")] == [None, "one", "two"]
         world.audit()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from milepost.core.change import change
-from milepost.core.decide import MAX_LOSSES, decide, given_back
+from milepost.core.decide import MAX_LOSSES, decide, given_back, undecided
 from milepost.core.item import Item
-from milepost.core.outcome import Done, Retry, outcome_to_builtins
+from milepost.core.outcome import Done, Retry
 from milepost.core.status import Reason, Status
 from milepost.ports.ledger import Conflict, Ledger
 from milepost.testing.contract.base import Promises
@@ -31,10 +31,10 @@ class Fencing(Promises):
         first = world.take("p1")
         world.apply(given_back(first.row, world.now, why="shutdown"))
         second = world.take("p1")
-        forged = change(second.row, Reason.NOTED, world.now, second.row.status)
+        noted = change(second.row, Reason.NOTED, world.now, second.row.status, {})
         stolen = decide(Item(replace(second.row, lease=first.row.lease), first.content), Done(), world.plan, world.now, 0.0)
         assert world.apply(stolen) == Conflict(second.row)
-        assert world.apply(forged) is None
+        assert world.apply(noted) is None
 
     def test_a_lease_that_ran_out_but_was_taken_by_nobody_still_holds(self, world: World) -> None:
         world.add("p1")
@@ -154,11 +154,9 @@ class Fencing(Promises):
     def test_an_undecided_outcome_is_decided_by_the_next_claim(self, world: World) -> None:
         world.add("p1")
         row = world.take("p1", holder="old").row
-        undecided = change(
-            row, Reason.UNDECIDED, world.now, row.status, undecided=outcome_to_builtins(Done({"grams": 9})), look_at=world.now
-        )
+        kept = undecided(row, Done({"grams": 9}), world.now, by="old")
         world.set_version(2)
-        assert world.apply(undecided) is None
+        assert world.apply(kept) is None
         world.plan.at_version(2)
         claimed = world.claim(holder="new")
         assert (claimed.items, claimed.moved) == ([], 1)
@@ -167,11 +165,11 @@ class Fencing(Promises):
         assert world.reasons("p1") == ["accepted", "undecided", "advanced"]
         world.audit()
 
-    def test_who_departed_is_known_until_signed_off(self, ledger: Ledger) -> None:
+    def test_who_departed_is_known_until_what_they_held_is_taken_back(self, ledger: Ledger) -> None:
         ledger.sign_on("alive")
         assert ledger.departed() == []
         self.make_departed(ledger, "dead")
         assert ledger.departed() == ["dead"]
-        ledger.sign_off("dead")
+        ledger.reclaim(["dead"], 0)
         assert ledger.departed() == []
         ledger.sign_off("alive")

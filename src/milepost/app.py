@@ -1,0 +1,67 @@
+"""Milepost inside your own program: open a ledger, hand over items, run the station, look at what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from milepost.core.item import Row
+from milepost.core.outcome import Done, Outcome
+from milepost.core.route import Route
+from milepost.engine.intake import Receipt, submit
+from milepost.engine.observe import show, status
+from milepost.engine.operate import confirm_outside
+from milepost.ports.publisher import Subscriber
+from milepost.ports.runner import Chance, Clock
+from milepost.wiring import DEFAULT_LEDGER, Station, open_context
+
+
+class Milepost:
+    """A ledger with its routes. Use it as a context manager, or call `close`."""
+
+    def __init__(
+        self,
+        ledger: str = DEFAULT_LEDGER,
+        routes: Iterable[Route] = (),
+        *,
+        subscribers: Sequence[Subscriber] = (),
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.context = open_context(ledger, routes, clock=clock, chance=chance)
+        self._subscribers = tuple(subscribers)
+
+    def submit(self, route: str, *inputs: Any, correlation_id: str | None = None) -> list[Receipt]:
+        """Hand over items; the answer for each says new, known, changed (same key, other content) or malformed.
+        A new item is on disk when this returns."""
+        return submit(self.context, route, inputs, correlation_id=correlation_id)
+
+    def run(self, *, until_idle: float | None = 2) -> None:
+        """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever)."""
+        Station(self.context, subscribers=self._subscribers).run(until_idle_s=until_idle)
+
+    def confirm(self, route: str, key: str, stage: str, value: Any = True, *, by: str, outcome: Outcome | None = None) -> Row | str:
+        """An outside answer for a stage: a confirmation, or any outcome. The row as it then is, or why nothing was changed."""
+        return confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
+
+    def show(self, route: str, key: str) -> dict[str, Any] | None:
+        """Everything about one item, with its history; None if the key was never seen."""
+        return show(self.context, route, key)
+
+    def status(self) -> dict[str, Any]:
+        """How many items are where."""
+        return status(self.context)
+
+    def close(self) -> None:
+        self.context.ledger.close()
+
+    def __enter__(self) -> Milepost:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+open = Milepost
+"""`milepost.open("sqlite:///milepost.db", routes=[…])`"""

@@ -1,0 +1,93 @@
+"""Running: `up` (everything) and `work` (workers alone), until stopped or until there is nothing to do."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import settings
+
+if TYPE_CHECKING:
+    from milepost.engine.context import Context
+    from milepost.ports.publisher import Subscriber
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+until_idle_option = click.option(
+    "--until-idle",
+    is_flag=False,
+    flag_value=2.0,
+    type=click.FloatRange(0),
+    metavar="[SECONDS]",
+    help="Stop when nothing is in hand and nothing falls due within SECONDS [2].",
+)
+
+
+@click.command()
+@until_idle_option
+@settings
+def up(given: Settings, until_idle: float | None) -> None:
+    """Run everything: workers, resender, subscribers.
+
+    Runs until Ctrl-C or SIGTERM; then what is running is finished and the rest is given back, uncounted.
+    """
+    with given.context(act=True, create=True) as ctx:
+        run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, "up")
+
+
+@click.command()
+@until_idle_option
+@settings
+def work(given: Settings, until_idle: float | None) -> None:
+    """Run workers alone.
+
+    Start as many such processes as you like; they share the work. Needs an 'up' somewhere if subscribers are to be told.
+    """
+    with given.context(act=True, create=True) as ctx:
+        run(ctx, {"worker"}, (), until_idle, "work")
+
+
+def run(ctx: Context, roles: Iterable[str], subscribers: Sequence[Subscriber], until_idle: float | None, name: str) -> None:
+    """Work until a signal, or until idle; say what is being done, and what was done."""
+    from milepost.core.durations import short_span
+    from milepost.wiring import Station
+
+    station = Station(ctx, subscribers=subscribers, roles=roles)
+    stop_on_signal(station.stop)
+    told = f"; telling {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
+    until = "until idle" if until_idle is not None else "until Ctrl-C"
+    click.echo(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{told}; {until}", err=True)
+    before, began = _ended(ctx), monotonic()
+    station.run(until_idle_s=until_idle)
+    ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n != before.get(word, 0)}
+    counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
+    click.echo(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}", err=True)
+
+
+def stop_on_signal(stop: Callable[[], None]) -> None:
+    """The first signal drains; a second one stops at once (nothing is lost: leases run out)."""
+
+    def first(number: int, _frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        word = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+        click.echo(f"milepost: {word}: finishing what is in hand (once more stops at once)", err=True)
+        stop()
+
+    signal.signal(signal.SIGINT, first)
+    signal.signal(signal.SIGTERM, first)
+
+
+def _ended(ctx: Context) -> dict[str, int]:
+    from milepost.core.status import TERMINAL
+
+    sums = dict.fromkeys((status.value for status in TERMINAL), 0)
+    for count in ctx.ledger.counts():
+        if count.status in TERMINAL and count.route in ctx.plans:
+            sums[count.status.value] += count.n
+    return sums

@@ -1,0 +1,61 @@
+"""Failing: a counted try, what the next one's delay is, and which errors are alike."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+from milepost.core.change import FREE, NOBODY, Change, Fields, Teller, change
+from milepost.core.durations import span_ms
+from milepost.core.history import Attempt
+from milepost.core.item import Failure, Row
+from milepost.core.outcome import Reject, Retry
+from milepost.core.route import Stage
+from milepost.core.status import Reason, Status
+
+MESSAGE_LIMIT = 2_000
+
+
+def fail(
+    row: Row,
+    stage: Stage,
+    outcome: Retry | Reject,
+    now: int,
+    jitter: float,
+    fields: Fields,
+    teller: Teller = NOBODY,
+    response_ms: int | None = None,
+) -> Change:
+    """A counted try: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED."""
+    number = row.attempts + 1
+    message = outcome.error[:MESSAGE_LIMIT]
+    failure = Failure(outcome.category, message, now, group_of(stage.name, outcome.category, message), outcome.details, outcome.http_status)
+    fields |= FREE
+    fields |= {"attempts": number, "total_attempts": row.total_attempts + 1, "error": failure, "handed_over": False, "undecided": None}
+    facts = (number, outcome.category, message, outcome.details, response_ms, outcome.http_status)
+    if isinstance(outcome, Reject):
+        fields |= end(now)
+        return change(row, Reason.REJECTED, now, Status.REJECTED, fields, teller, attempt=Attempt(*facts))
+    if number >= stage.retry.attempts:
+        fields |= end(now)
+        return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=Attempt(*facts))
+    floor = None if outcome.after is None else span_ms(outcome.after, "after")
+    delay = stage.retry.delay(row.attempts, jitter, floor)
+    next_at = now + delay.ms
+    fields |= {"look_at": next_at, "unknown": outcome.unknown}
+    attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at)
+    return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)
+
+
+def end(now: int) -> Fields:
+    """The fields of a row that has ended: nothing is due any more."""
+    return {**FREE, "look_at": None, "overdue_at": None, "entered_at": now, "handed_over": False, "undecided": None}
+
+
+_VARYING = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|\d+|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
+
+
+def group_of(stage: str, category: str, message: str) -> str:
+    """A name for all errors that are alike: numbers, ids and quoted words do not make a difference."""
+    like = _VARYING.sub("#", message[:300])
+    return sha256(f"{stage}\x1f{category}\x1f{like}".encode()).hexdigest()[:10]

@@ -1,0 +1,31 @@
+"""Is there nothing to do? What `--until-idle` asks: paused and external items do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from milepost.engine import parking
+from milepost.engine.context import Context
+from milepost.ports.documents import CURSOR, Cursor, read_as
+
+
+def nothing_due(ctx: Context, horizon: int) -> bool:
+    """Nothing that our own workers could take falls due up to then."""
+    due = ctx.ledger.next_due(ctx.plans.values())
+    return due is None or due > horizon
+
+
+def all_told(ctx: Context, subscribers: Iterable[str], horizon: int) -> bool:
+    """Each of these subscribers has been told everything, but for what is not to be tried again until after then."""
+    cursors = ctx.ledger.read(CURSOR)
+    last = ctx.ledger.last_seq()
+    for name in subscribers:
+        document = cursors.get(name)
+        if document is None:
+            return False
+        cursor = read_as(Cursor, document.value)
+        if cursor.seq < last and cursor.retry_at <= horizon:
+            return False
+        if any(parking.NEVER < space.parked.retry_at <= horizon for space in parking.parked_for(ctx, name).values()):
+            return False
+    return True

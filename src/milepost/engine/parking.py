@@ -1,0 +1,133 @@
+"""Parking: an item whose event a subscriber does not take waits, for that subscriber only, and its later events behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.backoff import Backoff
+from milepost.core.errors import Refused, UsageError
+from milepost.core.events import Event, events_of
+from milepost.engine.acts import record, signed
+from milepost.engine.context import Context
+from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
+from milepost.ports.ledger import Written
+
+RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
+NEVER = 0
+"""As a `retry_at`: not tried again until an operator releases it."""
+
+Ref = tuple[str, str]
+"""(route, key)"""
+
+
+class Entry(Struct, frozen=True):
+    """One event on its way to a subscriber, with the place of its line."""
+
+    seq: int
+    event: Event
+
+    @property
+    def ref(self) -> Ref:
+        return (self.event.route, self.event.key)
+
+
+class Space(Struct, frozen=True):
+    """One parked item, and the version of its document, by which it is changed."""
+
+    parked: Parked
+    version: int
+
+
+def entries_of(written: Written, payload: object = None) -> list[Entry]:
+    """The events of one line."""
+    told = payload if written.payload is None else written.payload
+    return [Entry(written.seq, event) for event in events_of(written.line, written.route, written.key, written.correlation_id, told)]
+
+
+def parked_for(ctx: Context, subscriber: str) -> dict[Ref, Space]:
+    """What is parked for one subscriber, by item."""
+    return {(space.parked.route, space.parked.key): space for space in all_parked(ctx) if space.parked.subscriber == subscriber}
+
+
+def all_parked(ctx: Context) -> Iterator[Space]:
+    for document in ctx.ledger.read(PARKED).values():
+        yield Space(read_as(Parked, document.value), document.version)
+
+
+def park(ctx: Context, subscriber: str, entry: Entry, error: Exception) -> None:
+    """Park the item at this event. (If it is parked already, it stays parked where it is.)"""
+    now = ctx.clock.now()
+    parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
+    ctx.ledger.write(PARKED, _name(parked), parked, expect=0)
+
+
+def park_again(ctx: Context, space: Space, entry: Entry, error: Exception) -> None:
+    """The parked item was tried again, came as far as this event, and failed there."""
+    parked = space.parked
+    tries = parked.tries if entry.event.sequence == parked.version else 0
+    changed = replace(
+        parked, version=entry.event.sequence, tries=tries + 1, retry_at=_retry_at(ctx, tries, error), error=error_text(error)
+    )  # fmt: skip
+    ctx.ledger.write(PARKED, _name(parked), changed, expect=space.version)
+
+
+def unpark(ctx: Context, space: Space) -> None:
+    """All that waited has been told."""
+    ctx.ledger.write(PARKED, _name(space.parked), None, expect=space.version)
+
+
+def pending(ctx: Context, parked: Parked, up_to: int) -> list[Entry] | None:
+    """The events that wait, oldest first: those of the item's lines from the parked one up to the subscriber's cursor.
+    None: the item is gone, and nothing of it can be told any more."""
+    lines = ctx.ledger.history(parked.route, parked.key)
+    item = ctx.ledger.get([(parked.route, parked.key)])[0]
+    if not lines or item is None:
+        return None
+    waiting = [written for written in lines if written.seq <= up_to and written.line.version >= parked.version]
+    content = item.content
+    return [entry for written in waiting for entry in entries_of(written, content.payloads.get(written.line.after_stage, content.input))]
+
+
+def first_seq(ctx: Context, parked: Parked) -> int | None:
+    """The place of the line at which the item is parked."""
+    return next((written.seq for written in ctx.ledger.history(parked.route, parked.key) if written.line.version >= parked.version), None)
+
+
+def release(ctx: Context, subscriber: str, route: str | None = None, key: str | None = None, *, by: str, reason: str) -> int:
+    """Have parked items tried again now: all of the subscriber's, a route's, or one. How many there were.
+
+    Without route and key, a subscriber that is backed off as a whole is tried again now, too.
+    """
+    signed(by, reason)
+    document = ctx.ledger.read(CURSOR).get(subscriber)
+    if document is None:
+        raise UsageError(f"there is no subscriber {subscriber!r}; there are {', '.join(sorted(ctx.ledger.read(CURSOR))) or 'none'}")
+    now, released = ctx.clock.now(), 0
+    for space in parked_for(ctx, subscriber).values():
+        parked = space.parked
+        if (route is None or parked.route == route) and (key is None or parked.key == key):
+            # If the relay has changed it meanwhile, it has just been tried again: that is what was asked for.
+            ctx.ledger.write(PARKED, _name(parked), replace(parked, retry_at=now, tries=0), expect=space.version)
+            released += 1
+    cursor = read_as(Cursor, document.value)
+    if route is None and key is None and cursor.retry_at:
+        ctx.ledger.write(CURSOR, subscriber, replace(cursor, retry_at=0), expect=document.version)
+    record(ctx, "release", route or "", by, reason, {"subscriber": subscriber, "key": key}, released)
+    return released
+
+
+def error_text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def _retry_at(ctx: Context, tries_before: int, error: Exception) -> int:
+    if isinstance(error, Refused):
+        return NEVER
+    return ctx.clock.now() + RETRY.delay(tries_before, ctx.chance.jitter()).ms
+
+
+def _name(parked: Parked) -> str:
+    return f"{parked.subscriber}/{parked.route}/{parked.key}"

@@ -1,0 +1,289 @@
+"""Telling: each subscriber is a cursor over the history lines of all items. At least once, and in order per item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.errors import Refused
+from milepost.core.events import cloud_event
+from milepost.core.route import check_name
+from milepost.engine import parking
+from milepost.engine.context import Context
+from milepost.engine.parking import Entry, Ref, Space
+from milepost.engine.routes import outdated
+from milepost.ports.documents import CURSOR, PARKED, Cursor, read_as
+from milepost.ports.ledger import Written
+from milepost.ports.publisher import Subscriber
+
+PAGE = 500
+OUTAGE = 5
+"""So many events of different items failing in a row are the subscriber's trouble, not the items'."""
+LEASE_MS = 30_000
+POLL, STAND_BY = 0.5, 5.0
+
+
+class Summary(Struct):
+    """What one run came to: events told, items parked now, lines not yet come to. `standing_by` says why nothing was told."""
+
+    told: int = 0
+    parked: int = 0
+    waiting: int = 0
+    standing_by: str | None = None
+
+
+class _Lost(Exception):
+    """Another process has taken the cursor."""
+
+
+class _Outage(Exception):
+    """The subscriber takes nothing."""
+
+    def __init__(self, first: Entry, error: Exception) -> None:
+        self.first = first
+        self.error = error
+
+
+class Relay:
+    """Tells one subscriber. Any number of processes may have one for it: the cursor's lease lets one of them tell at a time.
+
+    A subscriber that the ledger does not know yet is told everything from the beginning, or `from_now` on.
+    """
+
+    def __init__(self, ctx: Context, subscriber: Subscriber, holder: str, *, from_now: bool = False) -> None:
+        check_name(subscriber.name, "a subscriber's name", "subscribers")
+        self.name = f"relay-{subscriber.name}"
+        self._ctx = ctx
+        self._subscriber = subscriber
+        self._lease = f"{holder}/{ctx.chance.token()}"
+        self._from_now = from_now
+        self._joined = False
+        self._cursor = Cursor(0, 0)
+        self._version = 0
+        self._next = POLL
+
+    def turn(self) -> float:
+        self.run_once()
+        return self._next
+
+    def run_once(self) -> Summary:
+        """Tell one page of what is new, then what is parked and due."""
+        ctx, now = self._ctx, self._ctx.clock.now()
+        summary = Summary()
+        self._next = STAND_BY
+        summary.standing_by = self._look(now)
+        if summary.standing_by is None:
+            lines = ctx.ledger.feed(self._cursor.seq, PAGE)
+            spaces = parking.parked_for(ctx, self._subscriber.name)
+            due = [space for space in spaces.values() if parking.NEVER < space.parked.retry_at <= now]
+            # Asked after the lines were read: a line written under a newer version is then never told by an older process.
+            old = outdated(ctx)
+            if old:
+                summary.standing_by = f"the ledger holds a newer version of {', '.join(old)}"
+            elif lines or due:
+                self._tell(lines, spaces, due, summary)
+        left = parking.parked_for(ctx, self._subscriber.name)
+        summary.parked = len(left)
+        summary.waiting = max(0, ctx.ledger.last_seq() - self._cursor.seq)
+        if summary.standing_by is None:
+            retries = [space.parked.retry_at - now for space in left.values() if space.parked.retry_at != parking.NEVER]
+            self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *(ms / 1000 for ms in retries)]))
+        return summary
+
+    def _tell(self, lines: Sequence[Written], spaces: dict[Ref, Space], due: Sequence[Space], summary: Summary) -> None:
+        try:
+            self._hold()
+            more = len(lines) == PAGE
+            if lines:
+                self._tell_new(lines, set(spaces), summary)
+                # Saved before anything parked is told: what is told of a parked item ends where the saved cursor stands.
+                now = self._ctx.clock.now()
+                until = now + LEASE_MS if more or due else 0
+                self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="")
+            if due:
+                self._tell_parked(due, summary)
+                if not more:
+                    self._save(until=0)
+        except _Lost:
+            summary.standing_by = "another process tells it now"
+        except _Outage as outage:
+            self._back_off(outage)
+            summary.standing_by = f"it takes nothing ({self._cursor.error})"
+
+    # New events ---------------------------------------------------------------------------------------------------------
+    def _tell_new(self, lines: Sequence[Written], waiting: set[Ref], summary: Summary) -> None:
+        """Tell a page of lines in their order, but for the items in `waiting`. An event that fails adds its item to them;
+        the item is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
+        queue = [entry for written in lines for entry in parking.entries_of(written)]
+        failing: list[tuple[Entry, Exception]] = []
+        at = alone_until = 0
+        while at < len(queue):
+            start = at
+            chunk, at = self._chunk(queue, at, waiting, 1 if at < alone_until else max(1, self._subscriber.batch))
+            if not chunk:
+                continue
+            self._hold()
+            errors = self._ask(chunk)
+            if errors is None:
+                # The call as a whole has failed. Whose fault it is shows when each is told by itself.
+                alone_until, at = at, start
+                continue
+            for entry, error in zip(chunk, errors, strict=True):
+                if error is None:
+                    summary.told += 1
+                else:
+                    waiting.add(entry.ref)
+                    failing.append((entry, error))
+                if error is None or isinstance(error, Refused):
+                    self._park(failing)
+            if len(failing) >= OUTAGE:
+                raise _Outage(*failing[0])
+        self._park(failing)
+
+    def _chunk(self, queue: Sequence[Entry], at: int, waiting: set[Ref], size: int) -> tuple[list[Entry], int]:
+        """The next events to be told at once: no two of one item. And where to go on."""
+        chunk: list[Entry] = []
+        within: set[Ref] = set()
+        while at < len(queue) and len(chunk) < size and queue[at].ref not in within:
+            entry = queue[at]
+            at += 1
+            if entry.ref not in waiting:
+                chunk.append(entry)
+                within.add(entry.ref)
+        return chunk, at
+
+    def _ask(self, chunk: Sequence[Entry]) -> Sequence[Exception | None] | None:
+        """Tell these: for each, why it was not taken, if it was not. None: several were told and it is not known which."""
+        try:
+            envelopes = [cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk]
+            answers = self._subscriber.tell(envelopes)
+            if answers is not None and len(answers) != len(chunk):
+                raise ValueError(f"it was told {len(chunk)} events and answered for {len(answers)}")
+        except Exception as error:
+            return [error] if len(chunk) == 1 else None
+        return [None] * len(chunk) if answers is None else answers
+
+    def _park(self, failing: list[tuple[Entry, Exception]]) -> None:
+        for entry, error in failing:
+            parking.park(self._ctx, self._subscriber.name, entry, error)
+        failing.clear()
+
+    # Parked items -------------------------------------------------------------------------------------------------------
+    def _tell_parked(self, due: Sequence[Space], summary: Summary) -> None:
+        """Try parked items again, until several in a row fail: the others keep for the next run."""
+        in_a_row = 0
+        for space in sorted(due, key=lambda space: space.parked.retry_at):
+            entries = parking.pending(self._ctx, space.parked, self._cursor.seq)
+            if entries == []:
+                continue  # parked ahead of the cursor, which was set back by an outage
+            failed = False
+            for entry in entries or ():
+                self._hold()
+                error = (self._ask([entry]) or [None])[0]
+                if error is not None:
+                    parking.park_again(self._ctx, space, entry, error)
+                    failed = True
+                    break
+                summary.told += 1
+            if not failed:
+                parking.unpark(self._ctx, space)
+            in_a_row = in_a_row + 1 if failed else 0
+            if in_a_row >= OUTAGE:
+                return
+
+    # The cursor ---------------------------------------------------------------------------------------------------------
+    def _look(self, now: int) -> str | None:
+        """Read the cursor; say why it is not our turn, if it is not."""
+        ledger, name = self._ctx.ledger, self._subscriber.name
+        document = ledger.read(CURSOR).get(name)
+        if document is None:
+            self._cursor = Cursor(ledger.last_seq() if self._from_now else 0, now)
+            if not ledger.write(CURSOR, name, self._cursor, expect=0):
+                return "another process has just begun to tell it"
+            self._version, self._joined = 1, True
+            return None
+        self._cursor, self._version = read_as(Cursor, document.value), document.version
+        if self._cursor.removed:
+            if self._joined:
+                return "it has been forgotten; start again to tell it again"
+            try:
+                self._save(removed=False)
+            except _Lost:
+                return "another process has just begun to tell it"
+        self._joined = True
+        if self._cursor.until > now and self._cursor.lease != self._lease:
+            self._next = min(STAND_BY, (self._cursor.until - now) / 1000)
+            return "another process tells it now"
+        if self._cursor.retry_at > now:
+            self._next = min(STAND_BY, (self._cursor.retry_at - now) / 1000)
+            return f"it takes nothing ({self._cursor.error})"
+        return None
+
+    def _hold(self) -> None:
+        """Take the lease, or make sure that enough of it is left."""
+        now = self._ctx.clock.now()
+        if self._cursor.lease != self._lease or self._cursor.until < now + LEASE_MS // 2:
+            self._save(lease=self._lease, until=now + LEASE_MS)
+
+    def _back_off(self, outage: _Outage) -> None:
+        """Nothing is passed over: the cursor stays before the first event that failed."""
+        cursor, now = self._cursor, self._ctx.clock.now()
+        delay = parking.RETRY.delay(cursor.failures, self._ctx.chance.jitter()).ms
+        self._next = min(STAND_BY, delay / 1000)
+        seq = max(cursor.seq, outage.first.seq - 1)
+        error = parking.error_text(outage.error)
+        try:
+            self._save(seq=seq, until=0, failures=cursor.failures + 1, retry_at=now + delay, error=error)
+        except _Lost:
+            return
+
+    def _save(self, **fields: object) -> None:
+        """Write the cursor, if nobody else has meanwhile."""
+        changed = replace(self._cursor, **fields)
+        if not self._ctx.ledger.write(CURSOR, self._subscriber.name, changed, expect=self._version):
+            raise _Lost
+        self._cursor, self._version = changed, self._version + 1
+
+
+def floor(ctx: Context) -> int:
+    """Up to which line everybody has been told everything: the lowest of the cursors, and of what is parked."""
+    cursors = _live_cursors(ctx)
+    lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
+    for space in parking.all_parked(ctx):
+        if space.parked.subscriber in cursors:
+            seq = parking.first_seq(ctx, space.parked)
+            lowest = lowest if seq is None else min(lowest, seq - 1)
+    return lowest
+
+
+def silent(ctx: Context, days: int = 30) -> list[str]:
+    """Subscribers that have not been told for so long, though something has been waiting for them all that time."""
+    long_ago = ctx.clock.now() - days * 86_400_000
+    found = []
+    for name, cursor in _live_cursors(ctx).items():
+        waiting = ctx.ledger.feed(cursor.seq, 1) if cursor.told_at <= long_ago else []
+        if waiting and waiting[0].line.at <= long_ago:
+            found.append(name)
+    return sorted(found)
+
+
+def forget_subscriber(ctx: Context, name: str) -> bool:
+    """It is told no more, and nothing is kept for it. False: nobody knows it. If it is started again, it goes on from here."""
+    while True:
+        document = ctx.ledger.read(CURSOR).get(name)
+        if document is None:
+            return False
+        gone = replace(read_as(Cursor, document.value), removed=True, lease="", until=0, failures=0, retry_at=0, error="")
+        if ctx.ledger.write(CURSOR, name, gone, expect=document.version):
+            break
+    for parked_name, parked in ctx.ledger.read(PARKED).items():
+        if parked.value["subscriber"] == name:
+            ctx.ledger.write(PARKED, parked_name, None)
+    return True
+
+
+def _live_cursors(ctx: Context) -> dict[str, Cursor]:
+    cursors = {name: read_as(Cursor, document.value) for name, document in ctx.ledger.read(CURSOR).items()}
+    return {name: cursor for name, cursor in cursors.items() if not cursor.removed}

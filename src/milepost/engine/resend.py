@@ -1,0 +1,147 @@
+"""The resender: finds what is due and quiet, and does what needs no worker. Safe to run twice at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.change import Change
+from milepost.core.due import look
+from milepost.core.item import Item, Row
+from milepost.core.route import Plan
+from milepost.core.status import LIVE, Reason, Status
+from milepost.engine.apply import follow_up
+from milepost.engine.context import Context
+from milepost.ports.documents import HOLD, scope
+from milepost.ports.ledger import Query
+
+PAGE = 500
+PAGES = 20
+EVERY = 5.0
+
+
+class Summary(Struct):
+    """What one run came to."""
+
+    resent: int = 0
+    lost: int = 0
+    overdue: int = 0
+    no_answer: int = 0
+    confirmed: int = 0
+    decided: int = 0
+    """Outcomes that an out-of-date process had left undecided."""
+    looked: int = 0
+    more: bool = False
+    """The run was cut short by its bound; the next one goes on where this one stopped."""
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in _COUNTS if getattr(self, name))
+        return f"{counts or 'nothing to do'} ({self.looked:,} looked at{', more to come' if self.more else ''})"
+
+
+_COUNTS = ("resent", "lost", "overdue", "no_answer", "confirmed", "decided")
+
+
+class Resender:
+    """Offers external stages again, writes losses, marks what is overdue, counts silences, applies what was kept.
+
+    What a worker can take (due items at handler stages) is left to the workers: a backlog of it is never gone through.
+    """
+
+    name = "resender"
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._places: dict[tuple[str, int], Any] = {}
+
+    def turn(self) -> float:
+        summary = self.run_once()
+        wrote = any(getattr(summary, name) for name in _COUNTS)
+        return 0.0 if summary.more and wrote else EVERY
+
+    def run_once(self, pages: int = PAGES) -> Summary:
+        """Look at everything that is due and quiet, at most so many pages of each kind."""
+        summary = Summary()
+        held = set(self._ctx.ledger.read(HOLD))
+        for plan in self._ctx.plans.values():
+            for number, query in enumerate(_searches(plan, self._ctx.clock.now())):
+                for items in self._pages((plan.name, number), query, pages, summary):
+                    self._look_at(items, plan, held, summary)
+        return summary
+
+    def _pages(self, search: tuple[str, int], query: Query, pages: int, summary: Summary) -> Iterator[Sequence[Item]]:
+        """A bounded walk that goes on, next time, where it was cut short: what cannot be moved hides nothing behind it."""
+        for _ in range(pages):
+            page = self._ctx.ledger.find(replace(query, after=self._places.pop(search, None), limit=PAGE))
+            yield page.items
+            if page.next is None:
+                return
+            self._places[search] = page.next
+        summary.more = True
+
+    def _look_at(self, items: Sequence[Item], plan: Plan, held: set[str], summary: Summary) -> None:
+        ctx, now = self._ctx, self._ctx.clock.now()
+        summary.looked += len(items)
+        changes = []
+        for item in self._with_content(items):
+            change = look(item, plan, now, ctx.chance.jitter(), None)
+            if change is not None and not (_kind(change) == "resent" and _paused(item.row, held)):
+                changes.append(change)
+        if not changes:
+            return
+        # A conflict means that somebody else has seen to the item: it is left alone.
+        conflicts = ctx.ledger.apply(changes, now, {plan.name: plan.version})
+        written = [change for change, conflict in zip(changes, conflicts, strict=True) if conflict is None]
+        for change in written:
+            kind = _kind(change)
+            setattr(summary, kind, getattr(summary, kind) + 1)
+        follow_up(ctx, [change.after for change in written])
+
+    def _with_content(self, items: Sequence[Item]) -> list[Item]:
+        """Content is read only for the few items whose outcome is there and waits to be applied: it moves them on."""
+        ready = {item.key for item in items if item.row.undecided is not None or item.stage in item.row.kept}
+        if not ready:
+            return list(items)
+        full = self._ctx.ledger.get([(item.route, item.key) for item in items if item.key in ready])
+        return [item for item in items if item.key not in ready] + [item for item in full if item is not None]
+
+
+def _searches(plan: Plan, now: int) -> list[Query]:
+    """Where what is due and quiet can be. Rows that merely wait for a worker (QUEUED, at handler stages) are in none."""
+    due = Query(route=plan.name, due_before=now + 1)
+    external = frozenset(stage.name for stage in plan.stages if stage.external)
+    ours = frozenset(stage.name for stage in plan.stages if not stage.external)
+    searches = [
+        replace(due, statuses=frozenset({Status.PROCESSING})),
+        Query(route=plan.name, statuses=LIVE - {Status.PROCESSING}, overdue_before=now + 1),
+    ]
+    if external:
+        searches.append(replace(due, statuses=LIVE - {Status.PROCESSING}, stages=external))
+    if ours:
+        # Handed over and not answered in time; beside them, checks that a worker will make.
+        searches.append(replace(due, statuses=frozenset({Status.WAITING}), stages=ours))
+    return searches
+
+
+def _kind(change: Change) -> str:
+    """Under which heading of the summary a change counts."""
+    before, line = change.before, change.line
+    if before.undecided is not None:
+        return "decided"
+    if line is not None and line.reason in _KINDS:
+        return _KINDS[line.reason]
+    if before.stage in before.kept:
+        return "confirmed"
+    return "lost" if before.status is Status.PROCESSING else "no_answer"
+
+
+_KINDS = {Reason.RESENT: "resent", Reason.LOST: "lost", Reason.OVERDUE: "overdue", Reason.CONFIRMED: "confirmed"}
+
+
+def _paused(row: Row, held: set[str]) -> bool:
+    return bool(held) and not held.isdisjoint(
+        (row.route, scope(row.route, row.stage), scope(row.route, row.stage, row.lane)),
+    )

@@ -1,0 +1,58 @@
+"""The ledger contract: every promise of the design that a ledger is responsible for, as a test.
+
+    from milepost.testing.contract import LedgerContract
+
+    class TestMyLedger(LedgerContract):
+        @pytest.fixture
+        def ledger(self):
+            yield MyLedger()
+
+`another` (a second handle on the same ledger) and `make_departed` (a holder that is proved dead) are hooks to override.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_PARTS = (
+    "adding", "applying", "chain", "claiming", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding",
+    "pruning", "renaming", "world",
+)  # fmt: skip
+# Before the parts are imported, so that a failing promise shows its values.
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
+
+from milepost.testing.contract.adding import Adding  # noqa: E402
+from milepost.testing.contract.applying import Applying  # noqa: E402
+from milepost.testing.contract.chain import Chain  # noqa: E402
+from milepost.testing.contract.claiming import Claiming  # noqa: E402
+from milepost.testing.contract.concurrency import Concurrency  # noqa: E402
+from milepost.testing.contract.counting import Counting  # noqa: E402
+from milepost.testing.contract.documents import Documents  # noqa: E402
+from milepost.testing.contract.feeding import Feeding  # noqa: E402
+from milepost.testing.contract.fencing import Fencing  # noqa: E402
+from milepost.testing.contract.finding import Finding  # noqa: E402
+from milepost.testing.contract.holding import Holding  # noqa: E402
+from milepost.testing.contract.pruning import Pruning  # noqa: E402
+from milepost.testing.contract.renaming import Renaming  # noqa: E402
+from milepost.testing.contract.world import World, sample_route  # noqa: E402
+
+
+class LedgerContract(
+    Adding,
+    Claiming,
+    Fencing,
+    Applying,
+    Counting,
+    Chain,
+    Holding,
+    Documents,
+    Finding,
+    Feeding,
+    Pruning,
+    Renaming,
+    Concurrency,
+):
+    """All promises together."""
+
+
+__all__ = ["LedgerContract", "World", "sample_route"]

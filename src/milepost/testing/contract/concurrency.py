@@ -1,0 +1,121 @@
+"""Many at once: threads and several handles on one ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Barrier
+from typing import Any
+
+from milepost.core.decide import decide
+from milepost.core.due import Grip
+from milepost.core.operators import cancel, skip
+from milepost.core.outcome import Done
+from milepost.core.status import Status
+from milepost.ports.ledger import Ask, Conflict, Ledger
+from milepost.testing.contract.base import Promises
+from milepost.testing.contract.world import LEASE, World
+
+
+def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run all jobs at the same moment, each in a thread of its own; their answers in order."""
+    gate = Barrier(len(jobs))
+
+    def run(job: Callable[[], Any]) -> Any:
+        gate.wait()
+        return job()
+
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        return [future.result() for future in [threads.submit(run, job) for job in jobs]]
+
+
+class Concurrency(Promises):
+    def test_64_concurrent_adds_of_one_key_make_one_row(self, ledger: Ledger) -> None:
+        world = World(ledger)
+        handles = [ledger, self.another(ledger)]
+        newcomer = world.newcomer("p1")
+        jobs = [partial(handles[n % 2].add, world.plan, [newcomer], world.now) for n in range(64)]
+        answers = [answer[0] for answer in at_once(jobs)]
+        assert sum(answer is None for answer in answers) == 1
+        assert all(answer is None or answer.key == "p1" for answer in answers)
+        assert world.count() == {"QUEUED": 1}
+        assert world.reasons("p1") == ["accepted"]
+        world.audit()
+
+    def test_concurrent_claims_never_give_one_item_twice(self, ledger: Ledger) -> None:
+        world = World(ledger)
+        world.add(*(f"p{n}" for n in range(200)))
+        handles = [ledger, self.another(ledger)]
+
+        def claim(number: int) -> list[str]:
+            ask = Ask(world.plan, "weigh", 20, Grip(f"token-{number}", f"worker-{number}", world.now + LEASE))
+            return [item.key for item in handles[number % 2].claim([ask], world.now, 0.0)[0].items]
+
+        given = [key for keys in at_once([partial(claim, n) for n in range(16)]) for key in keys]
+        assert len(given) == len(set(given)) == 200
+        assert world.count() == {"PROCESSING": 200}
+        world.audit()
+
+    def test_of_many_concurrent_changes_to_one_row_exactly_one_is_written(self, ledger: Ledger) -> None:
+        world = World(ledger)
+        world.add("p1")
+        item = world.item("p1")
+        handles = [ledger, self.another(ledger)]
+
+        def write(number: int) -> Conflict | None:
+            change = (cancel if number % 2 else skip)(item, world.plan, world.now, by=f"op-{number}")
+            assert not isinstance(change, str)
+            return handles[number // 2 % 2].apply([change], world.now)[0]
+
+        answers = at_once([partial(write, n) for n in range(16)])
+        assert answers.count(None) == 1
+        current = world.row("p1")
+        assert all(answer is None or answer.current == current for answer in answers)
+        assert current.version == 2
+        world.audit()
+
+    def test_a_second_handle_sees_and_settles_what_the_first_has_written(self, ledger: Ledger) -> None:
+        world = World(ledger)
+        other = World(self.another(ledger), clock=world.clock)
+        world.add("p1")
+        item = other.take("p1", holder="other")
+        assert world.row("p1").holder == "other"
+        assert other.settle(item, Done({"grams": 1})) is None
+        assert world.item("p1").results == {"weigh": {"grams": 1}}
+        assert world.ledger.last_seq() == other.ledger.last_seq()
+        other.audit()
+
+    def test_a_second_handle_knows_lanes_and_routes_that_the_first_has_made(self, ledger: Ledger) -> None:
+        other = World(self.another(ledger))
+        assert other.claim().items == []
+        world = World(ledger)
+        world.add("a", lane="north")
+        assert [item.key for item in other.claim().items] == ["a"]
+        world.add("b", lane="south")
+        other.hold("parcels/weigh/south")
+        assert world.claim().items == []
+        other.release("parcels/weigh/south")
+        assert [item.lane for item in world.claim().items] == ["south"]
+
+    def test_many_workers_see_every_item_through_once(self, ledger: Ledger) -> None:
+        world = World(ledger)
+        world.add(*(f"p{n}" for n in range(120)))
+        handles = [ledger, self.another(ledger)]
+
+        def work(number: int) -> int:
+            handle, settled = handles[number % 2], 0
+            for turn in range(200):
+                grip = Grip(f"token-{number}-{turn}", f"worker-{number}", world.now + LEASE)
+                asks = [Ask(world.plan, stage, 7, grip) for stage in ("weigh", "stamp")]
+                items = [item for claimed in handle.claim(asks, world.now, 0.0) for item in claimed.items]
+                if not items and world.count("delivered") == {"QUEUED": 120}:
+                    break
+                answers = handle.apply([decide(item, Done(), world.plan, world.now, 0.0) for item in items], world.now)
+                assert answers == [None] * len(items)
+                settled += len(items)
+            return settled
+
+        assert sum(at_once([partial(work, n) for n in range(8)])) == 240
+        assert world.count() == {Status.QUEUED.value: 120}
+        world.audit()

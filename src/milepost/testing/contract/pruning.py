@@ -1,0 +1,140 @@
+"""Promise 2, remembered for good: rows leave, seals stay, nothing untold is let go of."""
+
+from __future__ import annotations
+
+from milepost.core.change import change
+from milepost.core.item import digest_of
+from milepost.core.operators import cancel, retry
+from milepost.core.outcome import Reject
+from milepost.core.status import Reason, Status
+from milepost.ports.ledger import Conflict, Pruned
+from milepost.testing.contract.base import Promises
+from milepost.testing.contract.world import World
+
+
+def prune(world: World, *, forget_before: int | None = None, up_to: int | None = None, limit: int = 1000) -> Pruned:
+    """Prune what ended before now. A ledger may keep the item of its newest line, so another item is given that one first."""
+    world.add("anchor")
+    anchor = world.row("anchor")
+    assert world.apply(change(anchor, Reason.NOTED, world.now, anchor.status, {}, note="newest")) is None
+    last = world.ledger.last_seq() if up_to is None else up_to
+    return world.ledger.prune("parcels", world.now, forget_before, last, limit)
+
+
+class Pruning(Promises):
+    def test_a_finished_key_stays_known_after_pruning(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        row = world.row("p1")
+        world.clock.advance("1h")
+        assert prune(world) == Pruned(1, 0, False)
+        assert world.ledger.get([("parcels", "p1")]) == [None]
+        (known,) = world.ledger.peek("parcels", ["p1"])
+        assert known is not None
+        assert (known.key, known.status, known.sealed, known.ended_at) == ("p1", Status.COMPLETED, True, row.entered_at)
+        assert (known.head, known.input_digest) == (row.head, digest_of({"id": "p1"}))
+        assert world.add("p1", other="content") == [known]
+        assert world.ledger.get([("parcels", "p1")]) == [None]
+
+    def test_history_and_counters_of_a_pruned_item_are_gone(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        world.add("p2")
+        world.settle(world.take("p2"), Reject("no"))
+        world.clock.advance("1h")
+        prune(world)
+        assert world.ledger.history("parcels", "p1") == []
+        assert {line.key for line in world.ledger.feed(0, 100)} == {"anchor"}
+        assert world.count() == {"QUEUED": 1}
+        world.audit()
+
+    def test_only_ended_items_leave_and_only_those_that_ended_before(self, world: World) -> None:
+        world.bring("early", to="COMPLETED")
+        world.bring("cancelled", to="stamp")
+        world.apply(cancel(world.item("cancelled"), world.plan, world.now, by="ann"))
+        world.bring("live", to="delivered")
+        world.clock.advance("1h")
+        world.bring("late", to="COMPLETED")
+        assert prune(world).items == 2
+        assert [item and item.key for item in world.ledger.get([("parcels", key) for key in ("early", "cancelled", "live", "late")])] == [
+            None,
+            None,
+            "live",
+            "late",
+        ]
+        world.audit()
+
+    def test_pruning_never_passes_what_has_been_told(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        told = world.ledger.last_seq()
+        world.bring("p2", to="COMPLETED")
+        world.clock.advance("1h")
+        assert prune(world, up_to=told - 1).items == 0
+        assert prune(world, up_to=told).items == 1
+        assert world.row("p2").status is Status.COMPLETED
+        assert prune(world).items == 1
+
+    def test_an_item_with_one_untold_line_stays_whole(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        seqs = [line.seq for line in world.ledger.history("parcels", "p1")]
+        world.clock.advance("1h")
+        for seq in seqs[:-1]:
+            assert prune(world, up_to=seq).items == 0
+        assert [line.seq for line in world.ledger.history("parcels", "p1")] == seqs
+        world.audit()
+
+    def test_pruning_goes_in_portions_and_says_if_there_is_more(self, world: World) -> None:
+        world.bring(*(f"p{n}" for n in range(5)), to="COMPLETED")
+        world.clock.advance("1h")
+        first, second, third = prune(world, limit=2), prune(world, limit=2), prune(world, limit=2)
+        assert [first.items, second.items, third.items] == [2, 2, 1]
+        assert (first.more, third.more) == (True, False)
+        assert all(known and known.sealed for known in world.ledger.peek("parcels", [f"p{n}" for n in range(5)]))
+        world.audit()
+
+    def test_seals_older_than_the_route_remembers_are_forgotten(self, world: World) -> None:
+        world.bring("old", to="COMPLETED")
+        world.clock.advance("30d")
+        world.bring("new", to="COMPLETED")
+        world.clock.advance("1h")
+        prune(world)
+        assert prune(world, forget_before=world.now - 86_400_000) == Pruned(0, 1, False)
+        old, new = world.ledger.peek("parcels", ["old", "new"])
+        assert old is None
+        assert new is not None
+        assert world.add("old") == [None]
+
+    def test_another_routes_items_are_not_touched(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        world.clock.advance("1h")
+        assert world.ledger.prune("letters", world.now, world.now, world.ledger.last_seq(), 10) == Pruned(0, 0, False)
+        assert world.row("p1").status is Status.COMPLETED
+
+    def test_a_change_to_a_pruned_item_finds_nothing(self, world: World) -> None:
+        world.add("p1")
+        world.settle(world.take("p1"), Reject("no"))
+        before = world.item("p1")
+        world.clock.advance("1h")
+        prune(world)
+        assert world.apply(retry(before, world.plan, world.now, by="ann")) == Conflict(None)
+
+    def test_a_change_to_a_pruned_item_never_lands_on_a_newcomer(self, world: World) -> None:
+        world.add("anchor")
+        world.add("gone")
+        world.apply(cancel(world.item("gone"), world.plan, world.now, by="ann"))
+        before = world.item("gone")
+        world.clock.advance("1h")
+        prune(world)
+        world.add("newcomer")
+        world.apply(cancel(world.item("newcomer"), world.plan, world.now, by="ann"))
+        assert world.apply(retry(before, world.plan, world.now, by="ann")) == Conflict(None)
+        assert world.row("newcomer").status is Status.CANCELLED
+        world.audit()
+
+    def test_a_place_in_the_feed_is_never_given_twice(self, world: World) -> None:
+        """A subscriber that has read up to a line must be given every later one, whatever has been pruned since."""
+        world.bring("p1", to="COMPLETED")
+        world.clock.advance("1h")
+        read_up_to = world.ledger.last_seq()
+        world.ledger.prune("parcels", world.now, None, read_up_to, 100)
+        world.add("p2")
+        assert [line.key for line in world.ledger.feed(read_up_to, 10)] == ["p2"]
+        assert world.ledger.last_seq() > read_up_to

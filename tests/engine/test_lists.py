@@ -1,0 +1,375 @@
+"""Lists: reconciled exactly, recorded, repeatable, and harmless when dry."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import sys
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.change import change
+from milepost.core.errors import MilepostError, UsageError
+from milepost.core.outcome import Done
+from milepost.core.route import Plan, Route
+from milepost.core.status import Reason, Status
+from milepost.engine import list_keys
+from milepost.engine.context import Context
+from milepost.engine.intake import submit
+from milepost.engine.list_keys import SortedKeys, missing, pack, unpack
+from milepost.engine.lists import ListReport, Source, records, submit_list, vanished_keys
+from milepost.ledgers.memory import MemoryLedger
+from milepost.ledgers.sqlite import SqliteLedger
+from milepost.ports.documents import LIST
+from milepost.ports.ledger import Known, Ledger, Newcomer
+from milepost.testing.clock import SeededChance, VirtualClock
+
+
+def context(ledger: Ledger) -> Context:
+    route = Route("parcels", key="id")
+
+    @route.stage("weigh")
+    def weigh(item: object) -> Done:
+        return Done()
+
+    plan = Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+    return Context(ledger, {"parcels": plan}, VirtualClock(), SeededChance(), MemoryBlobs())
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def ctx(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Context]:
+    ledger: Ledger = MemoryLedger() if request.param == "memory" else SqliteLedger.open(str(tmp_path / "ledger.db"))
+    yield context(ledger)
+    ledger.close()
+
+
+class Desk:
+    """Writes lists to files and submits them."""
+
+    def __init__(self, ctx: Context, folder: Path) -> None:
+        self.ctx = ctx
+        self.folder = folder
+
+    def file(self, lines: Sequence[str] | bytes, name: str = "list.txt") -> str:
+        path = self.folder / name
+        path.write_bytes(lines if isinstance(lines, bytes) else "".join(f"{line}\n" for line in lines).encode())
+        return str(path)
+
+    def submit(self, lines: Sequence[str] | bytes, name: str = "list.txt", **options: Any) -> ListReport:
+        return submit_list(self.ctx, "parcels", self.file(lines, name), **options)
+
+    def end(self, key: str, status: Status, reason: Reason) -> None:
+        item = self.ctx.ledger.get([("parcels", key)])[0]
+        assert item is not None
+        ended = change(item.row, reason, self.ctx.clock.now(), status, {"look_at": None})
+        assert self.ctx.ledger.apply([ended], self.ctx.clock.now()) == [None]
+
+
+@pytest.fixture
+def desk(ctx: Context, tmp_path: Path) -> Desk:
+    return Desk(ctx, tmp_path)
+
+
+def counts(report: ListReport) -> dict[str, int]:
+    """Those that are not zero."""
+    return {name: count for name, count in report.counts.items() if count}
+
+
+def state(ctx: Context) -> tuple[Any, ...]:
+    return ctx.ledger.last_seq(), ctx.ledger.pulse(), ctx.ledger.read(LIST), dict(ctx.blobs.held)  # type: ignore[attr-defined]
+
+
+# Reconciling
+
+
+def test_every_category(desk: Desk) -> None:
+    submit(desk.ctx, "parcels", [{"id": key} for key in ("moving", "through", "spent", "refused", "taken-off", "other")])
+    desk.end("through", Status.COMPLETED, Reason.CONFIRMED)
+    desk.end("spent", Status.MAX_RETRIES_EXCEEDED, Reason.EXHAUSTED)
+    desk.end("refused", Status.REJECTED, Reason.REJECTED)
+    desk.end("taken-off", Status.CANCELLED, Reason.CANCELLED)
+    lines = [f'{{"id": "{key}"}}' for key in ("moving", "through", "spent", "refused", "taken-off", "fresh", "fresh", "moving")]
+    report = desk.submit([*lines, '{"id": "other", "x": 1}', "", "{}", "nonsense"], "list.jsonl")
+    assert report.counts == {"new": 1, "changed": 1, "in_progress": 1, "finished": 1, "failed": 3, "repeated": 2, "malformed": 2}
+    assert report.lines == 11
+    assert [(bad.line, bad.text) for bad in report.malformed] == [(11, "{}"), (12, "nonsense")]
+    assert "'id' is missing" in report.malformed[0].reason
+
+
+def test_a_key_counts_once_however_its_lines_lie(desk: Desk) -> None:
+    """Also across batches, where the second line meets the first one's row; and content that differs within a list is a repeat."""
+    lines = [f'{{"id": "{n % 1_500}", "x": {n // 3_000}}}' for n in range(6_000)]
+    assert counts(desk.submit(lines, "a.jsonl", dry_run=True)) == {"new": 1_500, "repeated": 4_500}
+    assert counts(desk.submit(lines, "a.jsonl")) == {"new": 1_500, "repeated": 4_500}
+    assert counts(desk.submit(lines[:1_500], "a.jsonl")) == {"in_progress": 1_500}
+    assert counts(desk.submit(lines[3_000:], "a.jsonl")) == {"changed": 1_500, "repeated": 1_500}
+
+
+def test_more_malformed_lines_than_a_report_holds(desk: Desk) -> None:
+    report = desk.submit([*["{"] * 2_500, '{"id": 1}', "[]"], "a.jsonl")
+    assert counts(report) == {"new": 1, "malformed": 2_501}
+    assert [bad.line for bad in report.malformed] == list(range(1, 1_001))
+
+
+def test_three_bad_lines_among_many(desk: Desk) -> None:
+    rows = ["id,n", *(f"k{n},{n}" for n in range(2, 10_002))]
+    rows[17], rows[5_000], rows[9_999] = "k18", ",5", '"'
+    report = desk.submit(rows, "a.csv")
+    assert counts(report) == {"new": 9_997, "malformed": 3}
+    assert [bad.line for bad in report.malformed] == [18, 5_001, 10_000]
+
+
+def test_bom_crlf_and_the_digest_of_the_very_bytes(desk: Desk) -> None:
+    data = b"\xef\xbb\xbfa\r\nb\r\n"
+    report = desk.submit(data)
+    assert counts(report) == {"new": 2}
+    assert report.digest == hashlib.sha256(data).hexdigest()
+
+
+def test_an_empty_list(desk: Desk) -> None:
+    report = desk.submit(b"", full=True)
+    assert (report.lines, counts(report)) == (0, {})
+    assert records(desk.ctx, "parcels")[0].counts == report.counts
+
+
+def test_standard_input(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+    report = submit_list(desk.ctx, "parcels", "-")
+    assert (report.name, counts(report)) == ("stdin", {"new": 2})
+
+
+# What is recorded
+
+
+def test_the_list_is_recorded_and_items_know_it(desk: Desk) -> None:
+    report = desk.submit(["b", "a", "b"], name="weekly.txt", by="ada")
+    [record] = records(desk.ctx, "parcels")
+    assert (record.id, record.name, record.by, record.digest, record.counts) == (
+        report.id,
+        "weekly.txt",
+        "ada",
+        report.digest,
+        report.counts,
+    )
+    assert list(unpack(desk.ctx.blobs.read(record.keys_blob))) == ["a", "b"]
+    item = desk.ctx.ledger.get([("parcels", "a")])[0]
+    assert item is not None
+    assert item.row.list_id == report.id
+    assert records(desk.ctx, "letters") == []
+
+
+def test_lists_of_one_moment_are_in_order(desk: Desk) -> None:
+    ids = [desk.submit(["a"], full=True).id for _ in range(5)]
+    assert [record.id for record in records(desk.ctx, "parcels")] == ids
+
+
+def test_dry_run_changes_nothing_at_all(desk: Desk) -> None:
+    desk.submit(["a", "b"], full=True)
+    before = state(desk.ctx)
+    report = desk.submit(["b", "c"], full=True, dry_run=True)
+    assert state(desk.ctx) == before
+    assert counts(report) == {"new": 1, "in_progress": 1, "vanished": 1}
+    assert (report.id, report.vanished) == ("", ["a"])
+    real = desk.submit(["b", "c"], full=True)
+    assert (real.counts, real.vanished, real.digest) == (report.counts, report.vanished, report.digest)
+
+
+# Vanished
+
+
+def test_vanished_is_the_last_full_list_minus_this_one(desk: Desk) -> None:
+    first = desk.submit(["a", "b", "c", "d"], full=True)
+    assert first.counts["vanished"] == 0
+    assert first.compared_with == ""
+    part = desk.submit(["x"])
+    assert "vanished" not in part.counts
+    second = desk.submit(["e", "d", "b"], full=True)
+    assert (second.counts["vanished"], second.vanished, second.compared_with) == (2, ["a", "c"], first.id)
+    third = desk.submit(["a", "b"], full=True)
+    assert third.vanished == ["d", "e"]
+    assert [list(vanished_keys(desk.ctx, "parcels", each.id)) for each in (first, second, third)] == [[], ["a", "c"], ["d", "e"]]
+    with pytest.raises(UsageError, match=r"not a full list.*--full"):
+        vanished_keys(desk.ctx, "parcels", part.id)
+    with pytest.raises(UsageError, match=f"no list 'nonesuch'; its last ones: .*{third.id}"):
+        vanished_keys(desk.ctx, "parcels", "nonesuch")
+
+
+def test_more_vanished_than_a_report_holds(desk: Desk) -> None:
+    desk.submit([f"k{n:05d}" for n in range(3_000)], full=True)
+    report = desk.submit(["k00001"], full=True)
+    assert report.counts["vanished"] == 2_999
+    assert report.vanished == ["k00000", *(f"k{n:05d}" for n in range(2, 1_001))]
+    assert sum(1 for _ in vanished_keys(desk.ctx, "parcels", report.id)) == 2_999
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "spoilt"])
+def test_a_lost_blob_does_not_lose_the_list(desk: Desk, damage: str) -> None:
+    first = desk.submit([f"k{random.random()}" for n in range(100)], full=True)
+    held = desk.ctx.blobs.held  # type: ignore[attr-defined]
+    name = f"lists/{first.id}"
+    if damage == "gone":
+        del held[name]
+    else:
+        held[name] = held[name][:-20] if damage == "cut" else b"no such thing"
+    report = desk.submit(["a"], full=True)
+    assert counts(report) == {"new": 1}
+    assert "vanished" not in report.counts
+    assert report.notes[0].startswith(f"what has vanished is not known: the keys of list {first.id!r} of 2023-11-14T")
+    assert desk.submit(["b"], full=True).vanished == ["a"]
+    with pytest.raises(MilepostError, match="cannot be read"):
+        list(vanished_keys(desk.ctx, "parcels", report.id))
+
+
+# Interrupted
+
+
+def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -> None:
+    class Flaky(MemoryLedger):
+        batches = 3
+
+        def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+            if self.batches == 0:
+                raise KeyboardInterrupt
+            self.batches -= 1
+            return super().add(plan, newcomers, now)
+
+    ledger = Flaky()
+    desk = Desk(context(ledger), tmp_path)
+    desk.submit(["k1", "old"], full=True)
+    lines = [f"k{n}" for n in range(5_000)]
+    with pytest.raises(KeyboardInterrupt):
+        desk.submit(lines, full=True)
+    begun = records(desk.ctx, "parcels")[-1]
+    assert (begun.keys_blob, begun.digest, begun.counts) == ("", "", {})
+    with pytest.raises(UsageError, match="not finished"):
+        vanished_keys(desk.ctx, "parcels", begun.id)
+    item = ledger.get([("parcels", "k2")])[0]
+    assert item is not None
+    assert item.row.list_id == begun.id
+
+    ledger.batches = 100
+    again = desk.submit(lines, full=True)
+    assert counts(again) == {"new": 3_000, "in_progress": 2_000, "vanished": 1}
+    assert again.vanished == ["old"]
+
+
+# Files that cannot be read
+
+
+def test_files_that_are_not_there_or_not_files(desk: Desk, tmp_path: Path) -> None:
+    before = state(desk.ctx)
+    with pytest.raises(UsageError, match=r"there is no file '.*nowhere\.txt' in '.*'; check the name"):
+        submit_list(desk.ctx, "parcels", str(tmp_path / "nowhere.txt"))
+    with pytest.raises(UsageError, match="is a directory; give one file of it"):
+        submit_list(desk.ctx, "parcels", str(tmp_path))
+    with pytest.raises(UsageError, match="cannot be opened"):
+        submit_list(desk.ctx, "parcels", "nul\0byte")
+    with pytest.raises(UsageError, match="no list format 'xls'"):
+        desk.submit(["a"], format="xls")
+    with pytest.raises(UsageError, match="no route 'letters'"):
+        submit_list(desk.ctx, "letters", desk.file(["a"]))
+    assert state(desk.ctx) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(desk: Desk) -> None:
+    path = desk.file(["a"])
+    os.chmod(path, 0)
+    with pytest.raises(UsageError, match="make it readable"):
+        submit_list(desk.ctx, "parcels", path)
+
+
+def test_a_disk_that_fails_half_way() -> None:
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():
+                raise OSError(5, "Input/output error")
+            return super().read(size)
+
+    slices = Source(Failing(b"a\nb"), "list.txt").slices()
+    assert next(slices) == (1, [b"a"])
+    with pytest.raises(MilepostError, match=r"list.txt cannot be read past byte 3: .*Input/output error; .*submit it again"):
+        next(slices)
+
+
+# Progress, memory and order
+
+
+def test_progress_is_told_now_and_then_and_at_the_end(desk: Desk) -> None:
+    told: list[tuple[int, int, int | None]] = []
+    clock = desk.ctx.clock
+    assert isinstance(clock, VirtualClock)
+
+    def tell(lines: int, done: int, total: int | None) -> None:
+        told.append((lines, done, total))
+        if lines == 3_000:
+            clock.advance("1s")
+
+    path = desk.file([f"k{n:05d}" for n in range(5_000)])
+    submit_list(desk.ctx, "parcels", path, on_progress=tell)
+    assert [lines for lines, _, _ in told] == [1_000, 5_000]
+    assert told[-1][1:] == (35_000, 35_000)
+
+
+@given(
+    st.lists(st.tuples(st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs"]), min_size=1), st.sampled_from("abc"))),
+    st.integers(1, 400),
+)
+def test_sorted_keys_are_what_a_sort_in_memory_gives(pairs: list[tuple[str, str]], held: int) -> None:
+    expected: dict[str, str] = {}
+    for key, mark in pairs:
+        expected[key] = min(mark, expected.get(key, mark))
+    with pytest.MonkeyPatch.context() as patch, SortedKeys(held) as keys:
+        patch.setattr(list_keys, "MOST_RUNS", 3)
+        for key, mark in pairs:
+            keys.add([key], [mark])
+        for _ in range(2):
+            assert list(keys.distinct()) == sorted(expected.items())
+        assert keys.total == len(pairs)
+
+
+@given(st.sets(st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs"]), min_size=1)), st.integers(1, 20))
+def test_packed_keys_come_back(keys: set[str], size: int) -> None:
+    data = b"".join(pack(sorted(keys)))
+    assert list(unpack(data[at : at + size] for at in range(0, len(data), size))) == sorted(keys)
+    if data[:-1]:
+        with pytest.raises(EOFError):
+            list(unpack([data[:-1]]))
+
+
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_missing_is_the_difference(earlier: set[int], later: set[int]) -> None:
+    def texts(numbers: set[int]) -> list[str]:
+        return sorted(f"{n:02d}" for n in numbers)
+
+    assert list(missing(texts(earlier), texts(later))) == texts(earlier - later)
+
+
+def test_memory_does_not_grow_with_the_list(tmp_path: Path) -> None:
+    class Forgetful(MemoryLedger):
+        """Says yes and keeps nothing, so that only the list's own memory is measured."""
+
+        def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+            return [None] * len(newcomers)
+
+    desk = Desk(context(Forgetful()), tmp_path)
+    path = desk.file([f"10.{n % 977}/{n:020d}" for n in range(60_000)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SortedKeys.__init__, "__defaults__", (1 << 19,))
+        tracemalloc.start()
+        try:
+            report = submit_list(desk.ctx, "parcels", path)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert counts(report) == {"new": 60_000}
+    assert peak < 12 << 20

@@ -1,0 +1,179 @@
+"""Parking: one item waits for one subscriber; it is retried with backoff, or released by an operator."""
+
+from __future__ import annotations
+
+import pytest
+from engine_world import Interrupted, World, dies
+from test_relay import Ear, cursor, refuses
+
+from milepost.core.errors import Refused, UsageError
+from milepost.engine.parking import RETRY, parked_for, release
+from milepost.engine.relay import Relay
+from milepost.ports.documents import ACT, CURSOR, PARKED, Act, Parked, read_as
+
+
+def parked(world: World, key: str = "b") -> Parked:
+    return read_as(Parked, world.ledger.read(PARKED)[f"ear/parcels/{key}"].value)
+
+
+def failing(world: World, *keys: str, error: type[Exception] = ConnectionError) -> tuple[Ear, Relay]:
+    ear = Ear()
+    ear.takes = refuses(*keys, error=error)
+    relay = Relay(world.ctx, ear, "p1")
+    relay.run_once()
+    return ear, relay
+
+
+def test_backs_off_and_says_why(world: World) -> None:
+    world.add("a", "b")
+    _, relay = failing(world, "b")
+    assert (parked(world).tries, parked(world).version, parked(world).error) == (1, 1, "ConnectionError: not now")
+    waits = []
+    for _ in range(16):
+        waits.append(parked(world).retry_at - world.clock.now())
+        assert relay.run_once().told == 0
+        world.clock.advance_to(parked(world).retry_at)
+        relay.run_once()
+    assert parked(world).tries == 17
+    for n, wait in enumerate(waits):
+        exact = RETRY.exponential_ms(n)
+        assert 0.74 * exact <= wait <= 1.26 * exact
+    assert waits[-1] > 2_000_000
+
+
+def test_the_turn_comes_when_the_retry_is_due(world: World) -> None:
+    world.add("b")
+    _, relay = failing(world, "b")
+    world.clock.advance_to(parked(world).retry_at - 100)
+    assert relay.turn() == pytest.approx(0.1)
+
+
+def test_later_events_wait_behind_in_order(world: World) -> None:
+    world.add("a", "b")
+    ear, relay = failing(world, "b")
+    world.work("weigh")
+    relay.run_once()
+    assert (ear.of("a"), ear.of("b")) == (["accepted", "advanced"], [])
+    # The first is taken now, the second is not: the item stays parked at the second.
+    ear.takes = lambda envelope: ConnectionError("no") if envelope["data"]["reason"] == "advanced" else None
+    world.clock.advance("1h")
+    relay.run_once()
+    assert ear.of("b") == ["accepted"]
+    assert (parked(world).version, parked(world).tries) == (2, 1)
+    ear.takes = lambda envelope: None
+    world.work("stamp")
+    world.clock.advance("1h")
+    relay.run_once()
+    assert ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
+    assert relay.run_once().parked == 0
+
+
+def test_refused_waits_for_an_operator(world: World) -> None:
+    world.add("a", "b")
+    ear, relay = failing(world, "b", error=Refused)
+    ear.takes = lambda envelope: None
+    world.clock.advance("30d")
+    assert relay.run_once().told == 0
+    assert relay.turn() <= 1
+    assert release(world.ctx, "ear", "parcels", "b", by="ann", reason="the address was set right") == 1
+    assert relay.run_once().told == 1
+    assert world.ledger.read(PARKED) == {}
+    [act] = [read_as(Act, document.value) for document in world.ledger.read(ACT).values()]
+    assert (act.verb, act.by, act.reason, act.done) == ("release", "ann", "the address was set right", 1)
+
+
+def test_released_and_refused_again(world: World) -> None:
+    world.add("b")
+    _, relay = failing(world, "b", error=Refused)
+    release(world.ctx, "ear", by="ann", reason="try")
+    relay.run_once()
+    assert (parked(world).retry_at, parked(world).tries) == (0, 1)
+
+
+def test_release_by_route_and_for_one_subscriber_only(world: World) -> None:
+    world.add("a", "b")
+    failing(world, "a", "b", error=Refused)
+    other = Ear("other")
+    other.takes = refuses("a", error=Refused)
+    Relay(world.ctx, other, "p1").run_once()
+    assert release(world.ctx, "ear", "letters", by="ann", reason="r") == 0
+    assert release(world.ctx, "ear", "parcels", by="ann", reason="r") == 2
+    assert parked_for(world.ctx, "other")["parcels", "a"].parked.retry_at == 0
+
+
+def test_release_ends_the_wait_of_an_outage(world: World) -> None:
+    world.add(*(f"k{n}" for n in range(5)))
+    ear, relay = failing(world, *(f"k{n}" for n in range(5)))
+    assert cursor(world).failures == 1
+    ear.takes = lambda envelope: None
+    release(world.ctx, "ear", by="ann", reason="it is back")
+    assert relay.run_once().told == 5
+
+
+def test_release_is_signed_and_names_who_there_is(world: World) -> None:
+    with pytest.raises(UsageError, match="a name and a reason"):
+        release(world.ctx, "ear", by="", reason="r")
+    Relay(world.ctx, Ear(), "p1").run_once()
+    with pytest.raises(UsageError, match="no subscriber 'eye'; there are ear"):
+        release(world.ctx, "eye", by="ann", reason="r")
+
+
+def test_dies_after_telling_a_parked_item_and_tells_it_again(faulty: World) -> None:
+    faulty.add("a", "b")
+    ear, relay = failing(faulty, "b")
+    ear.takes = lambda envelope: None
+    faulty.clock.advance("2s")
+    faulty.ledger.before("write", dies, lambda kind, name, value, expect=None: kind == PARKED)  # type: ignore[attr-defined]
+    with pytest.raises(Interrupted):
+        relay.run_once()
+    faulty.clock.advance("31s")
+    Relay(faulty.ctx, ear, "p2").run_once()
+    assert ear.of("b") == ["accepted", "accepted"]
+    assert faulty.ledger.read(PARKED) == {}
+
+
+def test_dies_after_parking_and_before_the_cursor(faulty: World) -> None:
+    """The item is parked and the cursor still stands before it: nothing of it is told twice or out of turn."""
+    faulty.add("a", "b", "c")
+    ear = Ear()
+    ear.takes = refuses("b")
+    faulty.ledger.before("write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0)  # type: ignore[attr-defined]
+    with pytest.raises(Interrupted):
+        Relay(faulty.ctx, ear, "p1").run_once()
+    ear.takes = lambda envelope: None
+    faulty.clock.advance("31s")
+    faulty.work("weigh")
+    Relay(faulty.ctx, ear, "p2").run_once()
+    assert ear.of("b") == ["accepted", "advanced"]
+    assert ear.of("a") == ["accepted", "accepted", "advanced"]
+    assert faulty.ledger.read(PARKED) == {}
+
+
+def test_several_parked_items_failing_again_leave_the_rest_for_the_next_run(world: World) -> None:
+    keys = [f"k{n}" for n in range(12)]
+    ear, relay = Ear(), None
+    ear.takes = refuses(*keys)
+    relay = Relay(world.ctx, ear, "p1")
+    for n, key in enumerate(keys):
+        world.add(key, f"good{n}")
+        relay.run_once()
+    assert relay.run_once().parked == 12
+    world.clock.advance("1h")
+    calls = len(ear.calls)
+    relay.run_once()
+    assert len(ear.calls) - calls == 5
+    ear.takes = lambda envelope: None
+    world.clock.advance("1h")
+    relay.run_once()
+    assert world.ledger.read(PARKED) == {}
+    assert all(ear.of(key) == ["accepted"] for key in keys)
+
+
+def test_a_parked_item_that_is_gone_is_let_go(world: World) -> None:
+    world.add("b")
+    ear, relay = failing(world, "b")
+    world.ledger.write(PARKED, "ear/parcels/ghost", Parked("ear", "parcels", "ghost", 1, 0, 1, 1, "?"))
+    world.clock.advance("2s")
+    ear.takes = lambda envelope: None
+    assert relay.run_once().told == 1
+    assert world.ledger.read(PARKED) == {}

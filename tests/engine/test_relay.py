@@ -1,0 +1,377 @@
+"""Telling subscribers: at least once, in order per item, one process at a time, and never past an outage."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from engine_world import Interrupted, World, dies
+
+from milepost.core.errors import Refused, RouteMistake, UsageError
+from milepost.core.outcome import Done
+from milepost.engine import relay as relay_module
+from milepost.engine.relay import Relay, floor, forget_subscriber, silent
+from milepost.engine.routes import apply_route
+from milepost.ports.documents import CURSOR, PARKED, Cursor, read_as
+from milepost.subscribers import CallSubscriber, LogSubscriber
+
+Envelope = dict[str, Any]
+
+
+class Ear:
+    """A subscriber that remembers what it took, and takes what `takes` lets it."""
+
+    def __init__(self, name: str = "ear", batch: int = 10) -> None:
+        self.name = name
+        self.batch = batch
+        self.heard: list[Envelope] = []
+        self.calls: list[int] = []
+        self.takes: Callable[[Envelope], Exception | None] = lambda envelope: None
+
+    def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
+        self.calls.append(len(envelopes))
+        answers = [self.takes(envelope) for envelope in envelopes]
+        self.heard += [envelope for envelope, error in zip(envelopes, answers, strict=True) if error is None]
+        return answers
+
+    @property
+    def ids(self) -> list[str]:
+        return [envelope["id"] for envelope in self.heard]
+
+    def of(self, key: str) -> list[str]:
+        return [envelope["data"]["reason"] for envelope in self.heard if envelope["subject"] == key]
+
+
+class Raises(Ear):
+    """Raises as a whole, without saying for which event."""
+
+    def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
+        self.calls.append(len(envelopes))
+        for envelope in envelopes:
+            error = self.takes(envelope)
+            if error is not None:
+                raise error
+        self.heard += envelopes
+        return [None] * len(envelopes)
+
+
+def cursor(world: World, name: str = "ear") -> Cursor:
+    return read_as(Cursor, world.ledger.read(CURSOR)[name].value)
+
+
+def refuses(*keys: str, error: type[Exception] = ConnectionError) -> Callable[[Envelope], Exception | None]:
+    return lambda envelope: error("not now") if envelope["subject"] in keys else None
+
+
+def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
+    world.add("a", "b")
+    world.work("weigh")
+    world.work("stamp")
+    ear = Ear()
+    summary = Relay(world.ctx, ear, "p1").run_once()
+    assert ear.of("a") == ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
+    assert (summary.told, summary.parked, summary.waiting, summary.standing_by) == (8, 0, 0, None)
+    offered = ear.heard[-1]
+    assert offered["data"]["payload"] == {"id": "b"}
+    assert offered["data"]["work_id"] == world.item("b").work_id
+    assert max(ear.calls) == 2, "no two events of one item in one call"
+
+
+def test_nothing_new_writes_nothing(world: World) -> None:
+    world.add("a")
+    relay = Relay(world.ctx, Ear(), "p1")
+    relay.run_once()
+    before = world.ledger.pulse()
+    assert relay.run_once().told == 0
+    assert world.ledger.pulse() == before
+    assert 0 < relay.turn() <= 1
+
+
+def test_from_now_on(world: World) -> None:
+    world.add("old")
+    ear = Ear()
+    relay = Relay(world.ctx, ear, "p1", from_now=True)
+    relay.run_once()
+    world.add("new")
+    relay.run_once()
+    assert ear.ids == ["parcels/new/1/accepted"]
+
+
+def test_goes_on_where_it_stopped_and_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "PAGE", 3)
+    world.add(*(f"k{n}" for n in range(7)))
+    ear = Ear()
+    relay = Relay(world.ctx, ear, "p1")
+    first = relay.run_once()
+    assert (first.told, first.waiting) == (3, 4)
+    assert relay.turn() == 0.0
+    # A process that ends with the lease in hand holds up the next one only until the lease runs out.
+    other = Relay(world.beside().registered().ctx, ear, "p2")
+    assert other.run_once().standing_by == "another process tells it now"
+    world.clock.advance("31s")
+    other.run_once()
+    assert ear.ids == [f"parcels/k{n}/1/accepted" for n in range(7)]
+
+
+def test_dies_between_tell_and_cursor_and_tells_again_with_the_same_ids(faulty: World) -> None:
+    faulty.add("a", "b")
+    ear = Ear()
+    relay = Relay(faulty.ctx, ear, "p1")
+    faulty.ledger.before("write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0)  # type: ignore[attr-defined]
+    with pytest.raises(Interrupted):
+        relay.run_once()
+    told_once = list(ear.ids)
+    assert len(told_once) == 2
+    again = Relay(faulty.ctx, ear, "p2")
+    assert again.run_once().standing_by == "another process tells it now"
+    faulty.clock.advance("31s")
+    again.run_once()
+    assert ear.ids == told_once * 2
+
+
+def test_two_relays_never_tell_at_once(world: World) -> None:
+    """The second has its turn in the middle of the first one's telling."""
+    world.add("a", "b", "c")
+    other = world.beside().registered()
+    second_ear = Ear()
+    second = Relay(other.ctx, second_ear, "p2")
+    ear = Ear(batch=1)
+
+    def interleave(envelope: Envelope) -> None:
+        assert second.run_once().standing_by == "another process tells it now"
+
+    ear.takes = interleave
+    Relay(world.ctx, ear, "p1").run_once()
+    assert len(ear.heard) == 3
+    assert second_ear.heard == []
+    second.run_once()
+    assert second_ear.heard == []
+
+
+def test_slow_tells_extend_the_lease(world: World) -> None:
+    world.add(*(f"k{n}" for n in range(6)))
+    ear = Ear(batch=1)
+    second = Relay(world.beside().registered().ctx, ear, "p2")
+
+    def slow(envelope: Envelope) -> None:
+        world.clock.advance("20s")
+        assert second.run_once().standing_by is not None
+
+    ear.takes = slow
+    assert Relay(world.ctx, ear, "p1").run_once().told == 6
+    assert len(set(ear.ids)) == len(ear.ids) == 6
+
+
+def test_a_lost_lease_saves_nothing(world: World) -> None:
+    world.add("a", "b")
+    second_ear = Ear()
+    second = Relay(world.beside().registered().ctx, second_ear, "p2")
+    ear = Ear(batch=10)
+
+    def asleep(envelope: Envelope) -> None:
+        if envelope["subject"] == "a":
+            world.clock.advance("40s")
+            assert second.run_once().told == 2
+
+    ear.takes = asleep
+    assert Relay(world.ctx, ear, "p1").run_once().standing_by == "another process tells it now"
+    assert cursor(world).seq == world.ledger.last_seq()
+
+
+def test_one_item_that_fails_waits_and_the_others_go_on(world: World) -> None:
+    world.add("a", "b", "c")
+    world.work("weigh")
+    ear = Ear()
+    ear.takes = refuses("b")
+    relay = Relay(world.ctx, ear, "p1")
+    summary = relay.run_once()
+    assert (summary.told, summary.parked, summary.waiting) == (4, 1, 0)
+    assert ear.of("b") == []
+    world.work("stamp")
+    ear.takes = lambda envelope: None
+    world.clock.advance("2s")
+    relay.run_once()
+    assert ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
+    assert next(e for e in ear.heard if e["data"]["reason"] == "offered" and e["subject"] == "b")["data"]["payload"] == {"id": "b"}
+    assert world.ledger.read(PARKED) == {}
+
+
+@pytest.mark.parametrize("kind", [Ear, Raises])
+def test_outage_passes_over_nothing_and_parks_nothing(world: World, kind: type[Ear]) -> None:
+    world.add(*(f"k{n}" for n in range(8)))
+    ear = kind(batch=4)
+    ear.takes = lambda envelope: None if envelope["subject"] in ("k0", "k1") else TimeoutError("gone")
+    relay = Relay(world.ctx, ear, "p1")
+    summary = relay.run_once()
+    assert summary.standing_by == "it takes nothing (TimeoutError: gone)"
+    assert (summary.parked, summary.waiting) == (0, 6)
+    assert (cursor(world).failures, cursor(world).seq) == (1, 2)
+    tells = len(ear.calls)
+    assert relay.run_once().standing_by == "it takes nothing (TimeoutError: gone)"
+    assert len(ear.calls) == tells, "it is left in peace while it is backed off"
+    world.clock.advance("2s")
+    assert relay.run_once().told == 0
+    assert cursor(world).failures == 2
+    assert cursor(world).retry_at - world.clock.now() >= 1_500
+    ear.takes = lambda envelope: None
+    world.clock.advance("10s")
+    assert relay.run_once().told == 6
+    assert (cursor(world).failures, cursor(world).error) == (0, "")
+    assert ear.ids == [f"parcels/k{n}/1/accepted" for n in range(8)]
+
+
+def test_an_outage_with_a_bad_first_item_ends_all_the_same(world: World) -> None:
+    world.add(*(f"k{n}" for n in range(6)))
+    ear = Ear(batch=1)
+    ear.takes = lambda envelope: TimeoutError("gone")
+    relay = Relay(world.ctx, ear, "p1")
+    relay.run_once()
+    ear.takes = refuses("k0")
+    world.clock.advance("2s")
+    summary = relay.run_once()
+    assert (summary.told, summary.parked, summary.waiting) == (5, 1, 0)
+
+
+def test_refusals_are_no_outage(world: World) -> None:
+    world.add(*(f"k{n}" for n in range(9)))
+    ear = Ear()
+    ear.takes = lambda envelope: Refused("never") if envelope["subject"] != "k8" else None
+    summary = Relay(world.ctx, ear, "p1").run_once()
+    assert (summary.told, summary.parked, summary.waiting) == (1, 8, 0)
+
+
+def test_a_call_that_raises_is_taken_apart(world: World) -> None:
+    world.add("a", "b", "c")
+    ear = Raises(batch=10)
+    ear.takes = refuses("b")
+    summary = Relay(world.ctx, ear, "p1").run_once()
+    assert (summary.told, summary.parked) == (2, 1)
+    assert ear.calls == [3, 1, 1, 1]
+
+
+def test_an_answer_of_the_wrong_length_is_an_error(world: World) -> None:
+    world.add("a")
+    ear = Ear()
+    ear.tell = lambda envelopes: [None, None]  # type: ignore[method-assign]
+    assert Relay(world.ctx, ear, "p1").run_once().parked == 1
+    [parked] = world.ledger.read(PARKED).values()
+    assert "told 1 events and answered for 2" in parked.value["error"]
+
+
+def test_a_route_form_that_fails_hurts_only_its_item(world: World) -> None:
+    def form(envelope: Envelope) -> Envelope:
+        return {"only": envelope["subject"]} if envelope["subject"] != "b" else {}["missing"]
+
+    world.plan.route.form = form
+    world.add("a", "b", "c")
+    ear = Ear()
+    assert Relay(world.ctx, ear, "p1").run_once().parked == 1
+    assert ear.heard == [{"only": "a"}, {"only": "c"}]
+
+
+def test_an_outdated_process_tells_nothing(world: World) -> None:
+    world.add("a")
+    newer = world.beside("weigh", "stamp", "Delivered", "filed")
+    apply_route(newer.ctx, newer.plan, mapping={}, by="ann", reason="a fourth stage")
+    old_ear, new_ear = Ear(), Ear()
+    assert Relay(world.ctx, old_ear, "p1").run_once().standing_by == "the ledger holds a newer version of parcels"
+    assert old_ear.heard == []
+    assert Relay(newer.ctx, new_ear, "p2").run_once().told == 1
+
+
+def test_one_subscriber_does_not_hold_up_another(world: World) -> None:
+    world.add(*(f"k{n}" for n in range(6)))
+    broken, well = Ear("broken"), Ear("well")
+    broken.takes = lambda envelope: TimeoutError("gone")
+    Relay(world.ctx, broken, "p1").run_once()
+    assert Relay(world.ctx, well, "p1").run_once().told == 6
+    assert (cursor(world, "broken").seq, cursor(world, "well").seq) == (0, 6)
+
+
+def test_floor_is_the_lowest_live_cursor_and_parked_line(world: World) -> None:
+    assert floor(world.ctx) == 0
+    world.add("a", "b", "c")
+    assert floor(world.ctx) == 3, "nobody is to be told"
+    slow, ear = Ear("slow"), Ear()
+    Relay(world.ctx, slow, "p1").run_once()
+    ear.takes = refuses("b", error=Refused)
+    Relay(world.ctx, ear, "p1").run_once()
+    world.add("d")
+    Relay(world.ctx, ear, "p1").run_once()
+    assert floor(world.ctx) == 1, "b is parked at line 2"
+    assert forget_subscriber(world.ctx, "ear")
+    assert floor(world.ctx) == 3, "slow has not been told of d"
+    assert forget_subscriber(world.ctx, "slow")
+    assert floor(world.ctx) == 4
+    assert not forget_subscriber(world.ctx, "nobody")
+
+
+def test_forgotten_while_it_runs_stands_by_and_goes_on_after_a_restart(world: World) -> None:
+    world.add("a")
+    ear = Ear()
+    relay = Relay(world.ctx, ear, "p1")
+    relay.run_once()
+    forget_subscriber(world.ctx, "ear")
+    world.add("b")
+    assert relay.run_once().standing_by == "it has been forgotten; start again to tell it again"
+    assert Relay(world.ctx, ear, "p1").run_once().told == 1
+    assert not cursor(world).removed
+
+
+def test_silent_for_thirty_days(world: World) -> None:
+    ear, deaf = Ear(), Ear("deaf")
+    world.add("a")
+    Relay(world.ctx, ear, "p1").run_once()
+    Relay(world.ctx, deaf, "p1").run_once()
+    world.add("b")
+    Relay(world.ctx, ear, "p1").run_once()
+    world.clock.advance("29d")
+    assert silent(world.ctx) == []
+    world.clock.advance("2d")
+    assert silent(world.ctx) == ["deaf"]
+    world.add("c")
+    assert silent(world.ctx) == ["deaf"], "what has just come has kept nobody waiting"
+    forget_subscriber(world.ctx, "deaf")
+    assert silent(world.ctx) == []
+
+
+def test_log_and_call(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.add("a", "ü")
+    stream, called = io.StringIO(), []
+
+    def hears(envelope: Envelope) -> None:
+        called.append(envelope["subject"])
+
+    Relay(world.ctx, LogSubscriber(stream), "p1").run_once()
+    Relay(world.ctx, CallSubscriber(hears), "p1").run_once()
+    with caplog.at_level(logging.INFO, "milepost.events"):
+        Relay(world.ctx, LogSubscriber(logger=logging.getLogger("milepost.events"), name="logged"), "p1").run_once()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["subject"] for line in lines] == called == ["a", "ü"]
+    assert [json.loads(message)["id"] for message in caplog.messages] == ["parcels/a/1/accepted", "parcels/ü/1/accepted"]
+    assert set(world.ledger.read(CURSOR)) == {"log", "hears", "logged"}
+
+
+def test_names_must_be_names(world: World) -> None:
+    with pytest.raises(UsageError, match="give it one that stays"):
+        CallSubscriber(lambda envelope: None)
+    with pytest.raises(RouteMistake, match="a subscriber's name is 'a/b'"):
+        Relay(world.ctx, Ear("a/b"), "p1")
+
+
+def test_done_is_told_once_more_only_if_it_happened_again(world: World) -> None:
+    """Many small runs tell exactly what one big run tells."""
+    ear = Ear()
+    relay = Relay(world.ctx, ear, "p1")
+    for key in ("a", "b"):
+        world.add(key)
+        relay.run_once()
+        world.work("weigh", Done({"grams": 1}))
+        relay.run_once()
+    everything = Ear("late")
+    Relay(world.ctx, everything, "p1").run_once()
+    assert ear.heard == everything.heard

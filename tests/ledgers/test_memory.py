@@ -1,0 +1,24 @@
+"""The memory ledger keeps the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from milepost.ledgers.memory import MemoryLedger
+from milepost.ports.ledger import Ledger
+from milepost.testing.contract import LedgerContract
+
+
+class TestMemoryLedger(LedgerContract):
+    @pytest.fixture
+    def ledger(self) -> Iterator[Ledger]:
+        ledger = MemoryLedger()
+        yield ledger
+        ledger.close()
+
+    def make_departed(self, ledger: Ledger, holder: str) -> None:
+        assert isinstance(ledger, MemoryLedger)
+        ledger.sign_on(holder)
+        ledger.kill(holder)

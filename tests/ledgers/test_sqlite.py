@@ -1,0 +1,54 @@
+"""The SQLite ledger keeps the contract, across threads, handles and processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milepost.ledgers.sqlite import SqliteLedger
+from milepost.ports.ledger import Ledger
+from milepost.testing.contract import LedgerContract
+
+SIGN_ON_AND_DIE = """
+import os, sys
+from milepost.ledgers.sqlite import SqliteLedger
+ledger = SqliteLedger.open(sys.argv[1])
+ledger.sign_on(sys.argv[2])
+os._exit(9)
+"""
+
+
+class TestSqliteLedger(LedgerContract):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "milepost.db"
+
+    @pytest.fixture
+    def opened(self) -> Iterator[list[SqliteLedger]]:
+        """Every handle that a test opens, closed afterwards."""
+        handles: list[SqliteLedger] = []
+        yield handles
+        for handle in handles:
+            handle.close()
+
+    @pytest.fixture
+    def ledger(self, path: Path, opened: list[SqliteLedger]) -> Ledger:
+        self.path_used, self.opened_here = path, opened
+        return self._open()
+
+    def another(self, ledger: Ledger) -> Ledger:
+        return self._open()
+
+    def _open(self) -> SqliteLedger:
+        handle = SqliteLedger.open(str(self.path_used))
+        self.opened_here.append(handle)
+        return handle
+
+    def make_departed(self, ledger: Ledger, holder: str) -> None:
+        """A real process that signs on and is gone without signing off."""
+        done = subprocess.run([sys.executable, "-c", SIGN_ON_AND_DIE, str(self.path_used), holder], check=False, timeout=60)
+        assert done.returncode == 9
