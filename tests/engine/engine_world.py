@@ -57,10 +57,10 @@ class World:
             newcomers.append(Newcomer(change, given))
         assert self.ledger.add(self.plan, newcomers, self.clock.now()) == [None] * len(keys)
 
-    def claim(self, stage: str, want: int = 100, holder: str = "host:1") -> list[Item]:
+    def claim(self, stage: str, want: int = 100, holder: str = "host:1", *, fragile: bool = False) -> list[Item]:
         now = self.clock.now()
         grip = Grip(self.ctx.chance.token(), holder, now + 30_000)
-        return self.ledger.claim([Ask(self.plan, stage, want, grip)], now, 0.0)[0].items
+        return self.ledger.claim([Ask(self.plan, stage, want, grip, fragile=fragile)], now, 0.0)[0].items
 
     def settle(self, items: Sequence[Item], outcome: Outcome) -> None:
         now = self.clock.now()

@@ -183,6 +183,10 @@ def _act(
 
 def _tell(report: ActReport, bulk: bool) -> None:
     to = console()
+    if not bulk and report.refused:
+        [(key, why)] = report.refused
+        click.echo(f"milepost: {key}: {why}", err=True)
+        return
     if not report.matched:
         to.print("No item matches; nothing was done.")
         return

@@ -54,7 +54,8 @@ def doctor(given: Settings, as_json: bool) -> int:
     to = console()
     facts = table("the ledger", "")
     for name, value in report.facts.items():
-        facts.add_row(safe(name.replace("_", " ")), safe(value))
+        shown_value = f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") else value
+        facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size")), safe(shown_value))
     show_table(facts)
     shown = table("", "about", "what was found, and what to do")
     for finding in report.findings:

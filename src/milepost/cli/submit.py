@@ -124,8 +124,8 @@ def _some(to: Console, what: str, texts: list[str], n: int) -> None:
     """The first of many, and how many more there are."""
     if not texts:
         return
-    to.print(f"[bold]{what}[/]")
+    to.print(f"\n[bold]{what}[/]")
     for text in texts[:SHOWN]:
-        to.print(f"  {safe(text)}", soft_wrap=True)
+        to.print(f"  {safe(text)}")
     if n > SHOWN:
         to.print(f"  … and {n - SHOWN:,} more; --json names up to 1,000")

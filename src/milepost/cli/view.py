@@ -60,9 +60,9 @@ def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) 
     head.add_column(width=width // 2, no_wrap=True)
     head.add_column(width=width - width // 2, justify="right", no_wrap=True)
     paused = "  [black on yellow] paused [/]" if snapshot.paused else ""
-    oldest = "-" if snapshot.oldest_ms is None else short_span(snapshot.oldest_ms)
+    oldest = "" if snapshot.oldest_ms is None else f"oldest here for {short_span(snapshot.oldest_ms)}"
     clock = "" if elapsed_ms is None else f"   {elapsed_ms // 60_000:02d}:{elapsed_ms // 1000 % 60:02d}"
-    head.add_row(f"[bold]{safe(snapshot.route)}[/]  {snapshot.total:,} items{paused}", f"oldest here for {oldest}{clock}")
+    head.add_row(f"[bold]{safe(snapshot.route)}[/]  {snapshot.total:,} items{paused}", f"{oldest}{clock}")
     head.add_row(
         f"{snapshot.ended:,} ended, {snapshot.live:,} on the way", f"[green]{trail.curve()}[/] [bold]{snapshot.rate:,.0f}[/] items/s"
     )

@@ -14,6 +14,14 @@ from milepost.core.outcome import Done, Retry, outcome_from_builtins
 from milepost.core.route import Plan, Stage
 from milepost.core.status import Reason, Status
 
+FRAGILE = 2
+"""After this many losses nothing else runs beside an item in its process."""
+
+
+def fragile(row: Row) -> bool:
+    """Would claiming this row now make it an item that two workers were lost with?"""
+    return row.losses + (row.status is Status.PROCESSING) >= FRAGILE
+
 
 class Grip(Struct, frozen=True):
     """A worker's claim: who, under which fresh token, until when."""

@@ -9,8 +9,6 @@ from milepost.ports.ledger import Ask
 from milepost.ports.runner import Crew, Job, Ran
 
 MOST_IN_HAND = 1000
-FRAGILE = 2
-"""After this many losses nothing else runs beside an item in its process."""
 
 
 class Desk:
@@ -36,9 +34,10 @@ class Desk:
         free = most - len(self.in_hand)
         return free if free * 2 >= most or len(self.in_hand) < least else 0
 
-    def ask(self, grip: Grip) -> Ask:
+    def ask(self, grip: Grip, *, fragile: bool = False) -> Ask:
         spent, self.spent = self.spent, 0
-        return Ask(self.plan, self.stage.name, self.room(), grip, self.stage.batch, dict(self.lanes) if self.stage.lane else {}, spent)
+        held = dict(self.lanes) if self.stage.lane else {}
+        return Ask(self.plan, self.stage.name, self.room(), grip, self.stage.batch, held, spent, fragile)
 
     def take_in_hand(self, items: list[Item]) -> None:
         self.in_hand.update((item.row.handle, item) for item in items)

@@ -90,10 +90,10 @@ def _processes(ctx: Context, now: int) -> Iterator[Finding]:
         if now - process.seen_at > HEARD_MS:
             if process.in_hand:
                 cure = "if it is dead, its work comes back when its leases run out, or when the next worker on that machine starts"
-                yield Finding(WARN, "process", f"{process.holder} was last heard of {heard}; it held {process.in_hand} items", cure)
+                yield Finding(WARN, "process", f"{process.holder} was last heard of {heard}; it held {_items(process.in_hand)}", cure)
             continue
         roles = ", ".join(sorted(process.roles)) or "no role yet"
-        yield Finding(OK, "process", f"{process.holder} ({roles}) was heard of {heard}; {process.in_hand} items in hand")
+        yield Finding(OK, "process", f"{process.holder} ({roles}) was heard of {heard}; {_items(process.in_hand)} in hand")
         for slow in process.overrunning:
             what = f"{process.holder}: a handler overruns its time: {_slow(slow)}"
             yield Finding(WARN, "handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
@@ -143,7 +143,7 @@ def _gone_stages(ctx: Context, now: int) -> Iterator[Finding]:
             sums[place] = sums.get(place, 0) + count.n
     for (route, stage), n in sorted(sums.items()):
         if n > 0:
-            what = f"{n:,} items of {route} are at {stage!r}, which is not a stage of it any more"
+            what = f"{_items(n)} of {route} stranded at {stage!r}, which is not a stage of it any more"
             yield Finding(BAD, "stage", what, f"milepost routes apply --map {stage}=STAGE")
 
 
@@ -187,7 +187,7 @@ def _failed(ctx: Context, now: int) -> Iterator[Finding]:
             sums[count.route] = sums.get(count.route, 0) + count.n
     for route, n in sorted(sums.items()):
         if n > 0:
-            yield Finding(WARN, "failed", f"{n:,} items of {route} have failed", f"milepost groups {route}")
+            yield Finding(WARN, "failed", f"{_items(n)} of {route} failed", f"milepost groups {route}")
 
 
 def _subscribers(ctx: Context, now: int) -> Iterator[Finding]:
@@ -229,10 +229,14 @@ def _chains(ctx: Context, now: int) -> Iterator[Finding]:
         if broken is not None and _unchanged(ctx, item.route, item.key, item.row.version):
             what = f"line {broken} of the history of {item.route}/{item.key} does not fit its chain"
             yield Finding(BAD, "chain", what, "the record was changed by other means, or the file is damaged; compare with a backup")
-    yield Finding(OK, "chain", f"the histories of the {checked} items written last were checked")
+    yield Finding(OK, "chain", f"the histories of the last {_items(checked)} written were checked")
 
 
 def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
     """Row and history are read one after the other; a write between the two is no damage."""
     [item] = ctx.ledger.get([(route, key)])
     return item is not None and item.row.version == version
+
+
+def _items(n: int) -> str:
+    return f"{n:,} item{'' if n == 1 else 's'}"

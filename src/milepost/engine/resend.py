@@ -111,12 +111,12 @@ class Resender:
 
 def _searches(plan: Plan, now: int) -> list[Query]:
     """Where what is due and quiet can be. Rows that merely wait for a worker (QUEUED, at handler stages) are in none."""
-    due = Query(route=plan.name, due_before=now + 1)
+    due = Query(route=plan.name, due_before=now)
     external = frozenset(stage.name for stage in plan.stages if stage.external)
     ours = frozenset(stage.name for stage in plan.stages if not stage.external)
     searches = [
         replace(due, statuses=frozenset({Status.PROCESSING})),
-        Query(route=plan.name, statuses=LIVE - {Status.PROCESSING}, overdue_before=now + 1),
+        Query(route=plan.name, statuses=LIVE - {Status.PROCESSING}, overdue_before=now),
     ]
     if external:
         searches.append(replace(due, statuses=LIVE - {Status.PROCESSING}, stages=external))

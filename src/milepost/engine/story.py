@@ -192,7 +192,7 @@ def _attempt(line: Line) -> str:
     attempt = line.attempt
     if attempt is None:
         return "failed"
-    took = "" if attempt.response_ms is None else f" after {short_span(attempt.response_ms)}"
+    took = "" if not attempt.response_ms else f" after {short_span(attempt.response_ms)}"
     http = "" if attempt.http_status is None else f" (HTTP {attempt.http_status})"
     return f"try {attempt.number} at '{line.stage}' failed{took}: {attempt.category}: {attempt.message}{http}"
 

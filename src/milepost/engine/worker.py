@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from milepost.core.due import Grip
-from milepost.core.item import Item
-from milepost.engine.claim import FRAGILE, Desk
+from milepost.engine.claim import Desk
 from milepost.engine.context import Context
 from milepost.engine.execute import run_async, run_plain
 from milepost.engine.settle import give_back, settle
 from milepost.ports.documents import LIMIT, Limit, read_as, scope
-from milepost.ports.runner import Ran, Runner
+from milepost.ports.runner import Runner
 
 LEASE_MS = 30_000
 POLL_S = 0.05
 CONTROLS_MS = 1_000
 DRAIN_MS = 10_000
+FRAGILE_PAUSE_MS = 1_000
 
 
 class Worker:
@@ -43,8 +43,8 @@ class Worker:
             for stage in plan.stages
             if not stage.external and (wanted is None or (plan.name, stage.name) in wanted)
         ]
-        self._fragile: list[tuple[Desk, Item]] = []
-        self._fragile_running = False
+        self._fragile: list[Desk] = []
+        self._fragile_at = 0
         self._pulse = -1
         self._extend_at = 0
         self._controls_at = 0
@@ -75,26 +75,16 @@ class Worker:
         return self._rest(now)
 
     def _settle(self) -> None:
-        rans: list[Ran] = []
-        for desk in self.desks:
-            ran = desk.crew.take()
-            if ran:
-                desk.learn(ran)
-                rans += ran
+        taken = [(desk, desk.crew.take()) for desk in self.desks]
+        rans = [ran for _, finished in taken for ran in finished]
         if not rans:
             return
         settle(self.ctx, rans)
         self.finished += len(rans)
-        items = [ran.item for ran in rans]
-        routes = {item.route for item in items}
-        for desk in self.desks:
-            if desk.in_hand:
-                desk.let_go(items)
-            if desk.plan.name in routes:
-                desk.next_at = 0
-        if self._fragile_running and self._fragile[0][1].row.handle not in self._fragile[0][0].in_hand:
-            self._fragile.pop(0)
-            self._fragile_running = False
+        for desk, finished in taken:
+            if finished:
+                desk.learn(finished)
+                desk.let_go([ran.item for ran in finished])
 
     def _keep_leases(self, now: int) -> None:
         """Everything in hand is leased for the same span; all leases are moved on together, long before they run out."""
@@ -120,36 +110,41 @@ class Worker:
                 desk.crew.resize(width)
 
     def _claim(self, now: int) -> None:
-        if self._fragile:
-            self._run_fragile()
+        if self._fragile and now >= self._fragile_at:
+            # Items that took two workers with them run when nothing else does, one after the other.
+            if self.in_hand == 0:
+                self._claim_fragile(now)
             return
         pulse = self.ctx.ledger.pulse()
         changed = pulse != self._pulse
         self._pulse = pulse
         asking = [desk for desk in self.desks if (changed or (desk.next_at is not None and desk.next_at <= now)) and desk.room() > 0]
-        if not asking:
-            return
+        if asking:
+            self._take(asking, now, fragile=False)
+        if self._fragile and self.in_hand == 0:
+            self._fragile_at = now
+
+    def _claim_fragile(self, now: int) -> None:
+        desk = self._fragile.pop(0)
+        self._take([desk], now, fragile=True)
+        # Then the others have their turn for a while, if there are any.
+        self._fragile_at = now + FRAGILE_PAUSE_MS
+        self._pulse = -1
+
+    def _take(self, asking: list[Desk], now: int, *, fragile: bool) -> None:
         grip = Grip(self.ctx.chance.token(), self.holder, now + self.lease_ms)
-        answers = self.ctx.ledger.claim([desk.ask(grip) for desk in asking], now, self.ctx.chance.jitter())
+        answers = self.ctx.ledger.claim([desk.ask(grip, fragile=fragile) for desk in asking], now, self.ctx.chance.jitter())
         for desk, answer in zip(asking, answers, strict=True):
             if answer.outdated:
                 self.outdated.add(desk.plan.name)
                 desk.next_at = None
                 continue
             desk.next_at = now if answer.items and answer.next_at is None else answer.next_at
-            desk.take_in_hand(answer.items)
-            fragile = [item for item in answer.items if item.row.losses >= FRAGILE]
-            self._fragile += [(desk, item) for item in fragile]
-            sound = [item for item in answer.items if item.row.losses < FRAGILE] if fragile else answer.items
-            if sound:
-                desk.crew.put(desk.jobs(sound))
-
-    def _run_fragile(self) -> None:
-        """Items that took two workers with them run when nothing else does, one after the other."""
-        if not self._fragile_running and self.in_hand == len(self._fragile):
-            desk, item = self._fragile[0]
-            self._fragile_running = True
-            desk.crew.put([[item]])
+            if answer.fragile and desk not in self._fragile:
+                self._fragile.append(desk)
+            if answer.items:
+                desk.take_in_hand(answer.items)
+                desk.crew.put(desk.jobs(answer.items))
 
     def _give_up(self, now: int) -> None:
         for desk in self.desks:
@@ -157,10 +152,6 @@ class Worker:
             if unstarted:
                 give_back(self.ctx, unstarted, "the worker is stopping")
                 desk.let_go(unstarted)
-        for desk, item in self._fragile[1 if self._fragile_running else 0 :]:
-            give_back(self.ctx, [item], "the worker is stopping")
-            desk.let_go([item])
-        self._fragile = self._fragile[:1] if self._fragile_running else []
         if self._draining_until is not None and now >= self._draining_until:
             for desk in self.desks:
                 # What still runs is cut off: whether its partner has done the work is not known.

@@ -49,7 +49,7 @@ class Newcomer(Struct, frozen=True):
 class Ask(Struct, frozen=True):
     """One stage's wish for work. `want` counts items; `batch` is how many share one handler call, for the rate;
     `held` says how many this process has in hand already, by lane; `spent` are extra calls made since the last claim.
-    `concurrency` is how many calls one lane may have in hand here, by lane, where it has a limit of its own."""
+    An item that two workers were lost with is fragile: it is given only to an ask for `fragile` ones, and only one of them."""
 
     plan: Plan
     stage: str
@@ -58,6 +58,7 @@ class Ask(Struct, frozen=True):
     batch: int = 1
     held: dict[str, int] = {}
     spent: int = 0
+    fragile: bool = False
 
 
 class Claimed(Struct, frozen=True):
@@ -69,6 +70,8 @@ class Claimed(Struct, frozen=True):
     next_at: int | None = None
     outdated: bool = False
     """The ledger holds a newer version of the route: this process must stand by."""
+    fragile: bool = False
+    """There are fragile items due that were passed over."""
 
 
 class Conflict(Struct, frozen=True):

@@ -84,4 +84,3 @@ class Chance(Protocol):
 
     def token(self) -> str:
         """Never given twice."""
-

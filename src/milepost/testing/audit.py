@@ -99,7 +99,8 @@ def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[s
         before = line
     if row.status not in _possible(lines[-1].status):
         yield f"is {row.status}, its last line says {lines[-1].status}"
-    if row.stage != lines[-1].after_stage and (plan is None or lines[-1].after_stage in plan.by_name):
+    # A line says the stage's name of its time: one that is no stage of the plan has been renamed since.
+    if plan is not None and row.stage != lines[-1].after_stage and lines[-1].after_stage in plan.by_name:
         yield f"is at {row.stage!r}, its last line says {lines[-1].after_stage!r}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from milepost.core.due import look
+from milepost.core.due import fragile, look
 from milepost.core.item import Item
 from milepost.core.route import Limits
 from milepost.core.status import Status
@@ -23,7 +23,11 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     if tokens is not None:
         tokens.tokens -= ask.spent
         left = min(left, tokens.calls * ask.batch)
-    lanes = _due_by_lane(state, ask, now)
+    due = _due_by_lane(state, ask, now)
+    lanes = {lane: [record for record in records if fragile(record.row) is ask.fragile] for lane, records in due.items()}
+    passed_over = not ask.fragile and any(len(lanes[lane]) < len(due[lane]) for lane in due)
+    if ask.fragile:
+        left = min(left, 1)
     room, lane_tokens = _room(state, ask, list(lanes), now)
     claimed: list[Item] = []
     taken = dict.fromkeys(lanes, 0)
@@ -52,10 +56,10 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     if tokens is not None:
         tokens.tokens -= math.ceil(len(claimed) / ask.batch)
         if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
-            return Claimed(claimed, len(moved), tokens.next_at)
+            return Claimed(claimed, len(moved), tokens.next_at, fragile=passed_over)
     waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
     waits += _coming(state, ask, now, moved)
-    return Claimed(claimed, len(moved), min(waits, default=None))
+    return Claimed(claimed, len(moved), min(waits, default=None), fragile=passed_over)
 
 
 def _due_by_lane(state: State, ask: Ask, now: int) -> dict[str, list[Record]]:

@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Iterator
 
 from milepost.core.change import Change
-from milepost.core.due import look
+from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.durations import rate_per_second
-from milepost.core.item import Item
+from milepost.core.item import Item, Row
 from milepost.core.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, clock_of, decode, items_of, row_of
@@ -21,6 +21,8 @@ from milepost.ports.ledger import Ask, Claimed
 BURST_SECONDS = 0.1
 PROCESSING = CODES[Status.PROCESSING]
 DUE = f"SELECT {COLUMNS} FROM item WHERE place = ? AND due_at <= ? ORDER BY due_at LIMIT ?"
+SOUND = DUE.replace("ORDER", f"AND losses + (status = {PROCESSING}) < {FRAGILE} ORDER")
+ONE_FRAGILE = DUE.replace("ORDER", f"AND losses + (status = {PROCESSING}) >= {FRAGILE} ORDER").replace("LIMIT ?", "LIMIT min(1, ?)")
 CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
 
 
@@ -91,6 +93,7 @@ def claim_one(connection: sqlite3.Connection, names: Names, rules: Rules, tally:
         lanes = lanes[turn:] + lanes[:turn]
     claimed: list[Item] = []
     moved = 0
+    passed_over = False
     next_at: int | None = None
     for index, (place, lane) in enumerate(lanes):
         share = -(-(ask.want - len(claimed)) // (len(lanes) - index))
@@ -102,9 +105,11 @@ def claim_one(connection: sqlite3.Connection, names: Names, rules: Rules, tally:
             share = calls * ask.batch
             if rate_at is not None:
                 next_at = rate_at if next_at is None else min(next_at, rate_at)
-        if share <= 0:
+        if share <= 0 or (ask.fragile and claimed):
             continue
-        got, others = _claim_lane(connection, names, tally, ask, place, share, now, jitter)
+        rows, skipped = _due_rows(connection, names, place, now, share, ask.fragile)
+        passed_over = passed_over or skipped
+        got, others = _claim_rows(connection, names, tally, ask, rows, now, jitter)
         claimed += got
         moved += others
         if got:
@@ -114,7 +119,7 @@ def claim_one(connection: sqlite3.Connection, names: Names, rules: Rules, tally:
         next_at = now
     elif len(claimed) < ask.want and next_at is None:
         next_at = _next_due(connection, [place for place, _ in lanes] or _open(names, rules, route, ask.stage), now)
-    return Claimed(claimed, moved, next_at)
+    return Claimed(claimed, moved, next_at, fragile=passed_over)
 
 
 def _open(names: Names, rules: Rules, route: str, stage: str) -> list[int]:
@@ -130,11 +135,18 @@ def _next_due(connection: sqlite3.Connection, places: list[int], now: int) -> in
     return min(found, default=None)
 
 
-def _claim_lane(
-    connection: sqlite3.Connection, names: Names, tally: Tally, ask: Ask, place: int, limit: int, now: int, jitter: float
+def _due_rows(connection: sqlite3.Connection, names: Names, place: int, now: int, limit: int, want_fragile: bool) -> tuple[list[Row], bool]:
+    """The rows to look at, and whether fragile ones were passed over. Only where some turn up is a second, slower look needed."""
+    rows = [row_of(columns, names) for columns in connection.execute(ONE_FRAGILE if want_fragile else DUE, (place, now, limit))]
+    if want_fragile or not any(fragile(row) for row in rows):
+        return rows, False
+    return [row_of(columns, names) for columns in connection.execute(SOUND, (place, now, limit))], True
+
+
+def _claim_rows(
+    connection: sqlite3.Connection, names: Names, tally: Tally, ask: Ask, rows: list[Row], now: int, jitter: float
 ) -> tuple[list[Item], int]:
     grip, plan = ask.grip, ask.plan
-    rows = [row_of(columns, names) for columns in connection.execute(DUE, (place, now, limit))]
     silent: list[Change] = []
     written: list[Change] = []
     claimed: list[Item] = []

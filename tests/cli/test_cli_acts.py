@@ -1,0 +1,197 @@
+"""What people do to items, stages and routes from the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def _key(shell, key: str) -> dict:
+    return shell.ok("show", "parcels", key, "--json").json
+
+
+@pytest.fixture
+def failed(shell):
+    """A ledger with two failed items, and one that waits at the external stage."""
+    shell.submit({"id": "A", "depot": "west"}, {"id": "B", "torn": True}, {"id": "C", "torn": True})
+    shell.ok("work", "--until-idle", "0.2")
+    return shell
+
+
+@pytest.mark.parametrize("verb", ["retry", "skip", "cancel", "resend", "confirm"])
+def test_every_act_is_signed_and_says_which_items(failed, verb: str) -> None:
+    stage = ("--stage", "delivered") if verb == "confirm" else ()
+    unsigned = failed(verb, "parcels", "B", *stage)
+    assert unsigned.code == 2
+    assert "--by NAME and --reason TEXT missing" in unsigned.err
+    assert failed(verb, "parcels", "B", *stage, "--by", "ann").code == 2
+    if verb != "confirm":
+        assert "say which items" in failed.signed(verb, "parcels").err
+        assert failed.signed(verb, "parcels").code == 2
+        assert "keys or filters, not both" in failed.signed(verb, "parcels", "B", "--status", "failed").err
+    assert failed.signed(verb, "letters", "B", *stage).code == 2
+
+
+def test_retry_by_key_is_recorded_with_who_and_why(failed) -> None:
+    assert failed.signed("retry", "parcels", "B").code == 0
+    view = _key(failed, "B")
+    assert (view["status"], view["round"], view["attempts"]) == ("QUEUED", 2, 0)
+    line = view["history"][-1]
+    assert (line["reason"], line["by"], line["why"]) == ("operator-retry", "ann", "a test")
+
+
+def test_a_bulk_act_is_previewed_has_an_id_and_can_go_on(failed) -> None:
+    preview = failed.ok("retry", "parcels", "--status", "failed", "--dry-run")
+    assert "would be done to 2 of 2 items. Nothing was changed." in preview.out
+    assert _key(failed, "B")["status"] == "REJECTED"
+    report = failed.signed("retry", "parcels", "--status", "failed", "--json").json
+    assert (report["done"], report["refused_count"]) == (2, 0)
+    assert _key(failed, "C")["history"][-1]["act"] == report["id"]
+    again = failed.signed("retry", "parcels", "--status", "failed", "--act", report["id"], "--json").json
+    assert again["done"] == 0
+    named = failed("retry", "parcels", "B", "C", "--by", "ann", "--reason", "why", MILEPOST_BY="bob")
+    assert named.code == 0
+    assert failed("retry", "parcels", "B", "--reason", "why", MILEPOST_BY="bob").code == 0
+    assert _key(failed, "B")["history"][-1]["by"] == "bob"
+
+
+def test_what_is_refused_says_why_and_fails(failed) -> None:
+    for args, why in (
+        (("retry", "parcels", "NOPE"), "there is no item with this key"),
+        (("resend", "parcels", "B"), "only an external stage"),
+        (("cancel", "parcels", "B"), "it has ended already (REJECTED)"),
+    ):
+        answer = failed.signed(*args)
+        assert answer.code == 1
+        assert why in answer.err
+    several = failed.signed("cancel", "parcels", "A", "B")
+    assert several.code == 1
+    assert "done to 1 of 2 items" in several.out
+    assert "it has ended already (REJECTED)" in several.out
+    nothing = failed.signed("cancel", "parcels", "--status", "waiting")
+    assert nothing.code == 0
+    assert "No item matches" in nothing.out
+
+
+def test_confirm_by_hand(failed) -> None:
+    assert failed.signed("confirm", "parcels", "A").code == 2
+    assert "is not JSON" in failed.signed("confirm", "parcels", "A", "--stage", "delivered", "--output", "yes").err
+    assert failed.signed("confirm", "parcels", "A", "--stage", "delivered", "--output", "false").code == 1
+    assert failed.signed("confirm", "parcels", "A", "--stage", "delivered", "--output", '{"at": "the door"}').code == 0
+    view = _key(failed, "A")
+    assert (view["status"], view["results"]["delivered"]) == ("COMPLETED", {"at": "the door"})
+    again = failed.signed("confirm", "parcels", "A", "--stage", "delivered")
+    assert again.code == 0
+    assert "known: " in again.out + again.err
+    assert failed.signed("confirm", "parcels", "A", "--stage", "delivered", "--failed", "x", "--rejected", "y").code == 2
+
+
+def test_a_partner_may_also_say_no_and_all_at_a_stage_can_be_confirmed(failed) -> None:
+    failed.submit({"id": "D"}, {"id": "E"})
+    failed.ok("work", "--until-idle", "0.2")
+    assert failed.signed("confirm", "parcels", "D", "--stage", "delivered", "--rejected", "nobody lives there").code == 0
+    assert _key(failed, "D")["error"]["message"] == "nobody lives there"
+    done = failed.signed("confirm", "parcels", "--stage", "delivered", "--status", "live", "--json")
+    assert done.json["done"] == 2
+    assert _key(failed, "E")["status"] == "COMPLETED"
+
+
+def test_skip_send_back_resend_and_cancel(failed) -> None:
+    assert failed.signed("skip", "parcels", "B").code == 0
+    assert _key(failed, "B")["stage"] == "stamp"
+    assert failed.signed("retry", "parcels", "A", "--to", "weigh").code == 0
+    view = _key(failed, "A")
+    assert (view["stage"], view["pass"]) == ("weigh", 2)
+    failed.ok("work", "--until-idle", "0.2")
+    assert failed.signed("resend", "parcels", "A").code == 0
+    assert _key(failed, "A")["history"][-1]["reason"] == "resent"
+    assert failed.signed("cancel", "parcels", "A", "--json").json["done"] == 1
+    assert _key(failed, "A")["status"] == "CANCELLED"
+
+
+def test_resend_alone_runs_the_resender_and_doctor_knows(failed) -> None:
+    assert "nothing to do" in failed.ok("resend").out
+    assert failed.ok("resend", "--json").json["resent"] == 0
+    roles = [finding["what"] for finding in failed.ok("doctor", "--json").json["findings"] if finding["about"] == "role"]
+    assert any("last good run of a resender" in what for what in roles)
+
+
+def test_pause_resume_and_limit(shell) -> None:
+    shell.submit({"id": "A"})
+    assert shell("pause", "parcels", "weigh").code == 2
+    assert "parcels/weigh is paused" in shell.signed("pause", "parcels", "weigh").out
+    shell.ok("work", "--until-idle", "0.2")
+    assert _key(shell, "A")["status"] == "QUEUED"
+    assert "parcels/weigh is paused by ann" in shell.ok("show", "parcels", "A").out
+    assert shell.signed("pause", "parcels", "--json").json["scope"] == "parcels"
+    resumed = shell.signed("resume", "parcels", "--stage", "weigh", "--json")
+    assert resumed.json == {"scope": "parcels/weigh", "resumed": True, "still_paused": ["parcels"]}
+    assert "parcels goes on." in shell.signed("resume", "parcels").out
+    twice = shell.signed("resume", "parcels")
+    assert twice.code == 1
+    assert "parcels was not paused" in twice.err
+    assert shell.signed("pause", "parcels", "weigh", "--stage", "stamp").code == 2
+    assert shell.signed("pause", "parcels", "odd").code == 2
+    assert (
+        shell.signed("limit", "parcels", "weigh", "--rate", "5/s", "--concurrency", "2").out == "parcels/weigh: rate 5/s, concurrency 2.\n"
+    )
+    assert shell.signed("limit", "parcels", "weigh", "--clear", "--json").json["rate"] is None
+    assert shell.signed("limit", "parcels", "weigh", "--rate", "fast").code == 2
+    assert shell.signed("limit", "parcels", "--rate", "5/s").code == 2
+    assert shell.signed("limit", "parcels", "weigh").code == 2
+
+
+def test_routes_and_routes_apply(shell) -> None:
+    shell.submit({"id": "A"})
+    [view] = shell.ok("routes", "--json").json["routes"]
+    assert (view["version"], view["differs"]) == (1, False)
+    assert "weigh → stamp → [delivered]" in shell.ok("routes").out
+    text = (shell.folder / "parcels.py").read_text()
+    shell.write("parcels.py", text.replace('stage("weigh"', 'stage("scale"'))
+    refused = shell("work", "--until-idle")
+    assert refused.code == 1
+    assert "milepost routes apply" in refused.err
+    assert "removed 'weigh' (1 item there)" in shell.ok("routes").out
+    assert shell.ok("status", "--json").json["routes"]["parcels"]["stages"]["weigh"] == {"QUEUED": 1}
+    unmapped = shell.signed("routes", "apply", "parcels")
+    assert unmapped.code == 2
+    assert "--map OLD=NEW" in unmapped.err
+    assert shell("routes", "apply", "parcels", "--map", "weigh=scale").code == 2
+    assert "would be at version 2" in shell.ok("routes", "apply", "parcels", "--map", "weigh=scale", "--dry-run").out
+    assert shell.signed("routes", "apply", "--map", "weigh").code == 2
+    assert shell.signed("routes", "apply", "--map", "weigh=scale", "--json").json["version"] == 2
+    shell.ok("work", "--until-idle", "0.2")
+    assert _key(shell, "A")["stage"] == "delivered"
+
+
+def test_prune_keeps_the_seal(failed) -> None:
+    assert "2 rows would go" in failed.ok("prune", "parcels", "--older-than", "0s", "--dry-run").out
+    assert failed.ok("prune", "parcels", "--older-than", "0s", "--json").json["items"] == 2
+    view = _key(failed, "B")
+    assert (view["status"], view["sealed"]) == ("REJECTED", True)
+    assert "this is what its seal remembers" in failed.ok("show", "parcels", "B").out.replace("\n", " ")
+    assert failed("submit", "parcels", "--item", '{"id": "B", "torn": true}').out.startswith("B: known")
+    assert failed("prune", "parcels", "--older-than", "soon").code == 2
+
+
+def test_doctor(failed) -> None:
+    report = failed.ok("doctor", "--json").json
+    assert report["level"] == "warn"
+    assert report["ledger"]["kind"] == "sqlite"
+    assert {"level", "about", "what", "next"} == set(report["findings"][0])
+    assert "milepost groups parcels" in failed.ok("doctor").out
+    text = (failed.folder / "parcels.py").read_text()
+    failed.write("parcels.py", text.replace('stage("weigh"', 'stage("scale"'))
+    changed = failed("doctor")
+    assert changed.code == 1
+    assert "the route file differs" in changed.out
+
+
+def test_subscribers_are_let_go(failed) -> None:
+    assert "Nobody is told" in failed.ok("subscribers").out
+    assert failed("subscribers", "forget", "fax").code == 1
+    assert failed.signed("subscribers", "release", "fax").code == 2
+    failed.write("milepost.toml", 'routes = ["parcels.py"]\nsubscribers = ["log"]\n')
+    failed.ok("up", "--until-idle", "0.2")
+    assert "log" in failed.ok("subscribers").out
+    assert "0 parked items" in failed.signed("subscribers", "release", "log").out
+    assert "is told no more" in failed.ok("subscribers", "forget", "log").out

@@ -1,0 +1,137 @@
+"""Where the ledger and the routes come from, and how mistakes in them are told."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_help_names_every_command_and_is_no_failure(bare) -> None:
+    answer = bare.ok("--help")
+    for command in (
+        "up work submit status show list retry skip confirm cancel pause resume resend watch export prune doctor init "
+        "groups limit routes subscribers completion demo"
+    ).split():
+        assert f"\n  {command} " in answer.out, command
+        assert bare.ok(command, "--help").out.startswith(f"Usage: milepost {command}")
+
+
+def test_version(bare) -> None:
+    assert bare.ok("--version").out.startswith("milepost 0.")
+
+
+def test_an_unknown_command_or_option_is_wrong_usage(bare) -> None:
+    assert bare("frobnicate").code == 2
+    assert "No such option" in bare("status", "--frobnicate").err
+    assert bare("status", "--frobnicate").code == 2
+
+
+def test_the_ledger_is_taken_from_the_option_then_the_environment_then_the_file(shell) -> None:
+    shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--ledger", "sqlite:///one.db")
+    shell.ok("--ledger", "two.db", "submit", "parcels", "--item", '{"id": "A"}')
+    shell.ok("submit", "parcels", "--item", '{"id": "A"}', MILEPOST_LEDGER="sqlite:///three.db")
+    shell.write("milepost.toml", 'routes = ["parcels.py"]\nledger = "sqlite:///four.db"\n')
+    shell.ok("submit", "parcels", "--item", '{"id": "A"}')
+    shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--ledger", "sqlite:///one.db", MILEPOST_LEDGER="sqlite:///three.db")
+    made = sorted(path.name for path in shell.folder.glob("*.db"))
+    assert made == ["four.db", "one.db", "three.db", "two.db"]
+    for url in ("one.db", "sqlite:///two.db", f"sqlite:///{shell.folder}/three.db"):
+        assert shell.ok("status", "--json", "--ledger", url).json["routes"]["parcels"]["total"] == 1
+
+
+def test_by_default_the_ledger_is_a_file_here(shell) -> None:
+    shell.submit({"id": "A"})
+    assert (shell.folder / "milepost.db").exists()
+
+
+@pytest.mark.parametrize("spec", ["parcels.py", "parcels.py:parcels", "parcels:parcels", "./parcels.py"])
+def test_routes_are_named_as_files_or_modules(shell, spec: str) -> None:
+    (shell.folder / "milepost.toml").unlink()
+    assert shell.ok("--routes", spec, "submit", "parcels", "--item", '{"id": "A"}').out == "A: taken in, at weigh\n"
+    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--routes", spec).out.startswith("A: known, QUEUED at weigh")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("none.py", "there is no route file none.py"),
+        ("none:x", "there is no module 'none'"),
+        ("parcels.py:letters", "has no route 'letters'; it has parcels"),
+        ("empty.py", "empty.py holds no route"),
+        ("syntax.py", "syntax.py, line 2:"),
+        ("raises.py", "raises.py, line 2: ZeroDivisionError: division by zero"),
+        ("imports.py", "No module named 'not_installed_at_all'"),
+        ("twice.py", "twice.py, line 9: route 'r' has two stages called 'a'"),
+        ("leaves.py", "leaves.py, line 1: SystemExit: 3"),
+    ],
+)
+def test_a_wrong_route_file_is_told_with_its_line(shell, spec: str, said: str) -> None:
+    shell.write("empty.py", "x = 1\n")
+    shell.write("syntax.py", "x = 1\ndef (:\n")
+    shell.write("raises.py", "x = 1\nx / 0\n")
+    shell.write("imports.py", "import not_installed_at_all\n")
+    shell.write("leaves.py", "raise SystemExit(3)\n")
+    stage = "@r.stage('a')\ndef one(item):\n    ...\n"
+    shell.write("twice.py", f"import milepost as mp\nr = mp.Route('r')\n\n{stage}\n\n{stage}")
+    answer = shell("--routes", spec, "submit", "parcels", "--item", '{"id": "A"}')
+    assert answer.code == 2
+    assert answer.err.startswith("milepost: ")
+    assert said in answer.err
+
+
+def test_no_route_at_all_says_how_to_name_one(bare) -> None:
+    answer = bare("submit", "parcels", "--item", "{}")
+    assert answer.code == 2
+    assert "give --routes file.py" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("routes = 'parcels.py'\n", "routes is 'parcels.py'; it must be a list of texts"),
+        ("route = []\n", "'route' is not known here; there are ledger, routes, subscribers"),
+        ("routes = [\n", "milepost.toml: "),
+    ],
+)
+def test_a_wrong_settings_file(shell, text: str, said: str) -> None:
+    shell.write("milepost.toml", text)
+    answer = shell("submit", "parcels", "--item", '{"id": "A"}')
+    assert answer.code == 2
+    assert said in answer.err
+
+
+def test_looking_never_makes_a_ledger(shell) -> None:
+    for command in (("status",), ("show", "parcels", "A"), ("list", "parcels"), ("doctor",), ("watch", "--once"), ("export", "parcels")):
+        answer = shell(*command)
+        assert answer.code == 1
+        assert "there is no ledger at milepost.db" in answer.err
+    assert not (shell.folder / "milepost.db").exists()
+
+
+def test_a_ledger_that_is_none(shell) -> None:
+    shell.write("notes.db", "this is a letter to my aunt, and no database" * 50)
+    answer = shell("status", "--ledger", "sqlite:///notes.db")
+    assert answer.code == 1
+    assert answer.err.startswith("milepost: ")
+    assert shell("status", "--ledger", "redis://x").code == 2
+
+
+def test_completion_is_printed_and_works(bare) -> None:
+    for name in ("bash", "zsh", "fish"):
+        assert "_MILEPOST_COMPLETE" in bare.ok("completion", name).out
+    assert bare("completion", "cobol").code == 2
+    answer = bare(_MILEPOST_COMPLETE="bash_complete", COMP_WORDS="milepost sta", COMP_CWORD="1")
+    assert "plain,status" in answer.out
+
+
+def test_init_writes_a_route_that_runs(bare) -> None:
+    said = bare.ok("init").out
+    commands = [line.split("#")[0].split() for line in said.splitlines() if line.startswith("  milepost ")]
+    assert len(commands) == 4
+    for command in commands:
+        bare.ok(*command[1:])
+    statuses = bare.ok("status", "--json").json["routes"]["parcels"]["statuses"]
+    assert statuses == {"COMPLETED": 2, "REJECTED": 1}
+    again = bare("init")
+    assert again.code == 1
+    assert "not overwritten" in again.err
+    assert "cd other" in bare.ok("init", "other").out

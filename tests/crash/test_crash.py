@@ -1,0 +1,127 @@
+"""Kill a real worker process again and again while it holds leases, then ask the ledger whether every promise still holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from milepost.core.due import FRAGILE
+from milepost.core.route import Plan
+from milepost.core.status import Reason, Status
+from milepost.engine.intake import submit
+from milepost.ports.ledger import Query
+from milepost.testing.audit import audit
+from milepost.wiring import open_context
+from tests.crash.route import route
+
+ITEMS = 600
+KILLS = 55
+PHASES = ("claimed", "running", "settling", "commit", "committed")
+ROOT = Path(__file__).parents[2]
+
+
+def start(ledger: Path, phase: str, passes: int) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "CRASH_CALLS": str(ledger.with_suffix(".calls")), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "tests.crash.worker", str(ledger), phase, str(passes)], cwd=ROOT, env=environment, capture_output=True, timeout=120
+    )
+
+
+@pytest.mark.slow
+def test_fifty_and_more_kills_lose_nothing_and_break_no_promise(tmp_path: Path) -> None:
+    path = tmp_path / "crash.db"
+    ctx = open_context(f"sqlite:///{path}", [route])
+    inputs = [{"id": f"item-{number}"} for number in range(ITEMS)]
+    assert {receipt.answer for receipt in submit(ctx, "crash", inputs)} == {"new"}
+    kills: Counter[str] = Counter()
+    turn = 0
+    while sum(kills.values()) < KILLS or min(kills[phase] for phase in PHASES) < KILLS // 6:
+        turn += 1
+        assert turn <= 2 * KILLS, f"the worker was not killed often enough while it held leases: {kills}"
+        phase = PHASES[turn % len(PHASES)]
+        done = start(path, phase, 1 + turn % 4)
+        if done.returncode != -signal.SIGKILL:
+            assert done.returncode == 0, done.stderr.decode()
+        elif ctx.ledger.find(Query(route="crash", statuses=frozenset({Status.PROCESSING}), limit=1)).items:
+            kills[phase] += 1  # only kills that left leases behind count
+    print("kills with leases held, by phase:", dict(kills))
+
+    last = start(path, "none", 0)
+    assert last.returncode == 0, last.stderr.decode()
+
+    # 1: accepted once. 8: rows, histories and counters agree; 5, 6: in order and bounded (see audit).
+    assert {receipt.answer for receipt in submit(ctx, "crash", inputs)} == {"known"}
+    plan = Plan(route)
+    assert audit(ctx.ledger, "crash", plan) == ITEMS
+    items = ctx.ledger.find(Query(route="crash", limit=ITEMS + 1)).items
+    assert len(items) == ITEMS
+    # 3: nothing lost. An item may only have ended early because ten workers died with it.
+    for item in items:
+        assert item.row.status is Status.COMPLETED or (item.row.error is not None and item.row.error.category == "WORKER_LOST"), item
+    assert sum(item.row.status is Status.COMPLETED for item in items) >= ITEMS * 0.9
+    # 4: fenced. Whoever was lost has no outcome after its loss.
+    losses = 0
+    for item in items:
+        lost: set[tuple[str | None, int | None]] = set()
+        for written in ctx.ledger.history("crash", item.key):
+            line = written.line
+            if line.reason is Reason.LOST:
+                losses += 1
+                lost.add((line.by, line.since))
+            elif line.since is not None:
+                assert (line.by, line.since) not in lost, (item.key, line)
+    assert losses >= FRAGILE
+    ctx.ledger.close()
+
+
+def test_after_a_kill_between_the_partners_yes_and_our_settle_verify_asks_and_the_partner_is_not_called_again(tmp_path: Path) -> None:
+    path = tmp_path / "verify.db"
+    calls = tmp_path / "calls"
+    script = tmp_path / "deposit.py"
+    script.write_text(
+        f'''
+import os, signal, sys
+import milepost as mp
+
+deposits = mp.Route("deposits", key="doi")
+CALLS = {str(calls)!r}
+
+
+def note(text):
+    with open(CALLS, "a") as out:
+        out.write(text + "\\n")
+
+
+def already_there(item):
+    note(f"verify {{item.work_id}}")
+    return mp.Done({{"found": True}}) if f"deposit {{item.work_id}}" in open(CALLS).read().splitlines() else None
+
+
+@deposits.stage("deposit", verify=already_there)
+def deposit(item):
+    note(f"deposit {{item.work_id}}")
+    if "die" in sys.argv:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return mp.Done({{"found": False}})
+
+
+with mp.open("sqlite:///{path}", [deposits]) as post:
+    print(post.submit("deposits", {{"doi": "10.1/x"}})[0].answer)
+    post.run(until_idle=0.2)
+    print(post.show("deposits", "10.1/x")["status"], post.show("deposits", "10.1/x")["results"])
+'''
+    )
+    first = subprocess.run([sys.executable, str(script), "die"], capture_output=True, timeout=60)
+    assert first.returncode == -signal.SIGKILL
+    second = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=60, text=True)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.split("\n")[:2] == ["known", "COMPLETED {'deposit': {'found': True}}"]
+    lines = calls.read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["deposit", "verify"]
+    assert len({line.split()[1] for line in lines}) == 1

@@ -1,0 +1,107 @@
+"""A worker process that kills itself (SIGKILL) at a given fault point: `worker.py LEDGER PHASE N`, or runs until idle with PHASE none.
+
+Phases: claimed (leases are written, nothing runs yet), running (inside a handler), settling (outcomes are known, nothing
+written), commit (inside the transaction, before COMMIT), committed (on disk, before anybody has been told).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+from typing import Any
+
+from milepost.ledgers.sqlite import store
+from milepost.ledgers.sqlite.ledger import SqliteLedger
+from milepost.wiring import Station, open_context
+from tests.crash.route import route
+
+
+class Fault:
+    """Dies at the n-th passing of its phase."""
+
+    def __init__(self, phase: str, passes: int) -> None:
+        self.phase = phase
+        self.left = passes
+
+    def reach(self, phase: str) -> None:
+        if phase == self.phase:
+            self.left -= 1
+            if self.left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(fault: Fault) -> None:
+    claim, apply = SqliteLedger.claim, SqliteLedger.apply
+    holding = [0]
+
+    def claim_and_die(self: SqliteLedger, asks: Any, now: int, jitter: float) -> Any:
+        answers = claim(self, asks, now, jitter)
+        got = sum(len(answer.items) for answer in answers)
+        holding[0] += got
+        if got:
+            fault.reach("claimed")
+        return answers
+
+    def apply_and_die(self: SqliteLedger, changes: Any, now: int, versions: Any = None) -> Any:
+        if changes:
+            fault.reach("settling")
+        return apply(self, changes, now, versions)
+
+    class DyingConnection(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "COMMIT" and holding[0]:
+                fault.reach("commit")
+                cursor = super().execute(sql, *values)
+                fault.reach("committed")
+                return cursor
+            return super().execute(sql, *values)
+
+    SqliteLedger.claim = claim_and_die  # type: ignore[method-assign]
+    SqliteLedger.apply = apply_and_die  # type: ignore[method-assign]
+    connect = sqlite3.connect
+
+    def dying_connect(*values: Any, **options: Any) -> sqlite3.Connection:
+        return connect(*values, factory=DyingConnection, **options)
+
+    store.sqlite3 = _Module(dying_connect)  # type: ignore[assignment]
+    for stage in route.stages:
+        _wrap(stage, fault)
+
+
+def _wrap(stage: Any, fault: Fault) -> None:
+    from msgspec.structs import force_setattr
+
+    handler = stage.handler
+
+    def dying(item: Any) -> Any:
+        outcome = handler(item)
+        fault.reach("running")
+        return outcome
+
+    force_setattr(stage, "handler", dying)
+
+
+class _Module:
+    """sqlite3, but for `connect`."""
+
+    def __init__(self, connect: Any) -> None:
+        self.connect = connect
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sqlite3, name)
+
+
+def main() -> None:
+    path, phase, passes = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    if phase != "none":
+        arm(Fault(phase, passes))
+    ctx = open_context(f"sqlite:///{path}", [route])
+    Station(ctx).run(until_idle_s=0.3)
+    ctx.ledger.close()
+
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,375 @@
+"""What people do to items and stages: signed, previewed, on record, and safe to run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engine_world import ROUTE, Interrupted, World, dies
+
+from milepost.core.errors import UsageError
+from milepost.core.outcome import Done, Reject, Retry
+from milepost.core.status import Reason, Status
+from milepost.engine import acts
+from milepost.engine.apply import GONE, OUTDATED, RESTLESS, apply_all
+from milepost.engine.operate import act, confirm_outside, limit, pause, resume
+from milepost.engine.routes import apply_route
+from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Limit, read_as
+from milepost.ports.ledger import Query
+
+SIGNED: dict[str, Any] = {"by": "ann", "reason": "checked by hand"}
+FAILED = Query(route=ROUTE, statuses=frozenset({Status.REJECTED}))
+
+
+def rejected(world: World, n: int) -> list[str]:
+    """So many rejected items, some time ago."""
+    keys = [f"k{i}" for i in range(n)]
+    world.add(*keys)
+    world.work("weigh", Reject("no such parcel"), want=n)
+    world.clock.advance("1m")
+    return keys
+
+
+def the_act(world: World) -> Act:
+    [document] = world.ledger.read(ACT).values()
+    return read_as(Act, document.value)
+
+
+# One item -----------------------------------------------------------------------------------------------------------
+def test_retry_one_item(world: World) -> None:
+    rejected(world, 2)
+    report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
+    assert (report.matched, report.done, report.refused) == (1, 1, [])
+    assert (world.row("k0").status, world.row("k1").status) == (Status.QUEUED, Status.REJECTED)
+    line = world.ledger.history(ROUTE, "k0")[-1].line
+    assert (line.reason, line.by, line.why, line.act) == (Reason.OPERATOR_RETRY, "ann", "checked by hand", None)
+    assert world.ledger.read(ACT) == {}, "only bulk acts are recorded apart; the item's history has this one"
+
+
+def test_one_item_may_be_acted_on_in_the_millisecond_it_changed(world: World) -> None:
+    world.add("a")
+    assert act(world.ctx, "cancel", ROUTE, keys=["a"], **SIGNED).done == 1
+    assert act(world.ctx, "retry", ROUTE, keys=["a"], **SIGNED).done == 1
+
+
+@pytest.mark.parametrize("verb", ["skip", "cancel", "confirm"])
+def test_each_verb_does_its_own(world: World, verb: str) -> None:
+    world.add("a")
+    assert act(world.ctx, verb, ROUTE, keys=["a"], **SIGNED).done == 1
+    assert world.reasons("a")[-1] is {"skip": Reason.SKIPPED, "cancel": Reason.CANCELLED, "confirm": Reason.CONFIRMED}[verb]
+    assert world.row("a").stage == ("weigh" if verb == "cancel" else "stamp")
+
+
+def test_a_plain_yes_lets_the_payload_travel_on(world: World) -> None:
+    world.add("a")
+    world.work("weigh", Done({"grams": 5}))
+    act(world.ctx, "confirm", ROUTE, keys=["a"], **SIGNED)
+    assert world.item("a").payload == {"grams": 5}
+    assert world.item("a").results["stamp"] is True
+
+
+def test_retry_sends_back_and_resend_offers_again(world: World) -> None:
+    world.add("a")
+    world.work("weigh")
+    world.work("stamp")
+    first = world.item("a").work_id
+    assert act(world.ctx, "resend", ROUTE, keys=["a"], **SIGNED).done == 1
+    assert world.ledger.history(ROUTE, "a")[-1].line.offered == first
+    assert act(world.ctx, "retry", ROUTE, keys=["a"], stage="weigh", **SIGNED).done == 1
+    assert (world.row("a").stage, world.row("a").pass_no) == ("weigh", 2)
+
+
+def test_what_cannot_be_done_is_refused_with_the_reason(world: World) -> None:
+    world.add("a", "b")
+    world.claim("weigh", want=1)
+    report = act(world.ctx, "retry", ROUTE, keys=["a", "nobody"], **SIGNED)
+    assert (report.matched, report.done, report.refused_count) == (2, 0, 2)
+    assert dict(report.refused) == {
+        "nobody": "there is no item with this key",
+        "a": "a worker holds it now; wait for its outcome, or cancel it first",
+    }
+
+
+def test_a_pruned_item_is_named_as_such(world: World) -> None:
+    rejected(world, 1)
+    world.add("newer")
+    world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10)
+    report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
+    assert report.refused == [("k0", "it has ended (REJECTED) and its row was pruned; only its seal is left")]
+    assert "only its seal is left" in str(confirm_outside(world.ctx, ROUTE, "k0", "weigh", Done(True), by="p"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"verb": "mend"}, "there is no act 'mend'"),
+        ({"by": " "}, "needs a name and a reason"),
+        ({"reason": ""}, "needs a name and a reason"),
+        ({"keys": None}, "by their keys, or by a filter"),
+        ({"query": FAILED}, "by their keys, or by a filter"),
+        ({"keys": None, "query": Query(route="letters")}, "the filter is for route 'letters'"),
+        ({"stage": "nowhere", "verb": "confirm"}, "no stage 'nowhere'; its stages are weigh, stamp, Delivered"),
+        ({"stage": "weigh", "verb": "skip"}, "only retry and confirm take a stage"),
+        ({"as_new": True, "verb": "cancel"}, "only a retry can be as new"),
+        ({"outcome": Done(1), "verb": "cancel"}, "only a confirmation carries an outcome"),
+        ({"route": "letters"}, "there is no route 'letters'; known routes: parcels"),
+    ],
+)
+def test_wrong_calls_change_nothing(world: World, options: dict[str, Any], message: str) -> None:
+    rejected(world, 1)
+    before = world.ledger.pulse()
+    given = {"verb": "retry", "route": ROUTE, "keys": ["k0"], **SIGNED, **options}
+    with pytest.raises(UsageError, match=message):
+        act(world.ctx, **given)
+    assert world.ledger.pulse() == before
+
+
+# Many items ---------------------------------------------------------------------------------------------------------
+def test_a_bulk_act_is_on_record_and_in_every_line(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acts, "BATCH", 2)
+    keys = rejected(world, 5)
+    seen: list[tuple[int, int | None]] = []
+    report = act(world.ctx, "retry", ROUTE, query=FAILED, **SIGNED, on_progress=lambda n, total: seen.append((n, total)))
+    assert (report.matched, report.done, report.refused_count) == (5, 5, 0)
+    assert seen == [(2, 5), (4, 5), (5, 5)]
+    assert {world.ledger.history(ROUTE, key)[-1].line.act for key in keys} == {report.id}
+    recorded = the_act(world)
+    assert (recorded.verb, recorded.by, recorded.done, recorded.finished_at) == ("retry", "ann", 5, world.clock.now())
+    assert recorded.filter["query"]["statuses"] == ["REJECTED"]
+
+
+def test_a_preview_changes_nothing_and_need_not_be_signed(world: World) -> None:
+    rejected(world, 3)
+    world.add("busy")
+    world.claim("weigh")
+    before = world.ledger.pulse()
+    report = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE), by="", reason="", dry_run=True)
+    assert (report.matched, report.done, report.refused_count, report.dry_run) == (4, 3, 1, True)
+    assert world.ledger.pulse() == before
+
+
+def test_cut_off_and_run_again_does_the_rest(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acts, "BATCH", 2)
+    keys = rejected(faulty, 5)
+    applied: list[int] = []
+    faulty.ledger.after("apply", dies, lambda changes, *more: applied.append(len(changes)) or len(applied) == 2)  # type: ignore[attr-defined,func-returns-value]
+    with pytest.raises(Interrupted):
+        act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+    assert sum(faulty.row(key).status is Status.QUEUED for key in keys) == 4
+    assert the_act(faulty).finished_at is None
+    # The worker has been at them meanwhile: what failed again after the act began is not retried by it again.
+    faulty.clock.advance("1m")
+    faulty.work("weigh", Reject("still no such parcel"), want=1)
+    report = act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+    assert (report.matched, report.done) == (1, 1)
+    assert all(faulty.reasons(key).count(Reason.OPERATOR_RETRY) == 1 for key in keys)
+    assert (the_act(faulty).done, the_act(faulty).finished_at) == (3, faulty.clock.now()), "the batch cut off was not counted"
+
+
+@pytest.mark.parametrize("pause_between", [0, 60])
+def test_run_again_by_keys_skips_what_has_it(world: World, pause_between: int) -> None:
+    """Even if the clock has not moved on a millisecond."""
+    world.add("a", "b", "c")
+    first = act(world.ctx, "cancel", ROUTE, keys=["a", "b"], act_id="act-1", **SIGNED)
+    assert first.done == 2
+    world.clock.advance(pause_between)
+    again = act(world.ctx, "cancel", ROUTE, keys=["a", "b"], act_id="act-1", **SIGNED)
+    assert (again.matched, again.done, again.skipped, again.refused_count) == (2, 0, 2, 0)
+    assert world.reasons("a").count(Reason.CANCELLED) == 1
+
+
+def test_an_act_id_is_for_one_act(world: World) -> None:
+    rejected(world, 3)
+    act(world.ctx, "retry", ROUTE, keys=["k0", "k1"], act_id="act-1", **SIGNED)
+    with pytest.raises(UsageError, match="has the verb 'retry', not 'cancel'"):
+        act(world.ctx, "cancel", ROUTE, keys=["k0", "k1"], act_id="act-1", **SIGNED)
+    with pytest.raises(UsageError, match="begun for other items"):
+        act(world.ctx, "retry", ROUTE, keys=["k0", "k2"], act_id="act-1", **SIGNED)
+    with pytest.raises(UsageError, match="begun for other items"):
+        act(world.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+
+
+def test_what_changes_during_the_act_is_left_alone(faulty: World) -> None:
+    keys = rejected(faulty, 3)
+
+    def meanwhile() -> None:
+        faulty.clock.advance(1)
+        act(faulty.ctx, "skip", ROUTE, keys=["k1"], by="bob", reason="quicker")
+
+    faulty.ledger.before("apply", meanwhile)  # type: ignore[attr-defined]
+    report = act(faulty.ctx, "retry", ROUTE, query=FAILED, **SIGNED)
+    assert (report.done, report.retried) == (2, 1)
+    assert report.refused == [("k1", "it has changed since the act began; look at it again")]
+    assert [faulty.reasons(key)[-1] for key in keys] == [Reason.OPERATOR_RETRY, Reason.SKIPPED, Reason.OPERATOR_RETRY]
+
+
+def test_a_claim_during_the_act_is_no_change_and_it_is_decided_again(faulty: World) -> None:
+    faulty.add("a", "b")
+    faulty.clock.advance(1)
+    faulty.ledger.before("apply", lambda: faulty.claim("weigh") and None)  # type: ignore[attr-defined]
+    report = act(faulty.ctx, "cancel", ROUTE, query=Query(route=ROUTE), **SIGNED)
+    assert (report.done, report.retried, report.refused_count) == (2, 2, 0)
+    assert faulty.row("a").status is Status.CANCELLED
+
+
+def test_the_same_act_twice_at_once_does_everything_once(faulty: World) -> None:
+    keys = rejected(faulty, 4)
+
+    def the_other() -> None:
+        assert act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED).done == 4
+
+    faulty.ledger.before("apply", the_other)  # type: ignore[attr-defined]
+    report = act(faulty.ctx, "retry", ROUTE, query=FAILED, act_id="act-1", **SIGNED)
+    assert (report.done, report.skipped) == (0, 4)
+    assert all(faulty.reasons(key).count(Reason.OPERATOR_RETRY) == 1 for key in keys)
+
+
+def test_only_the_first_refusals_are_listed(world: World) -> None:
+    world.add(*(f"k{n}" for n in range(150)))
+    world.clock.advance(1)
+    report = act(world.ctx, "resend", ROUTE, query=Query(route=ROUTE), **SIGNED)
+    assert (len(report.refused), report.refused_count) == (100, 150)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand(world: World) -> None:
+    if world.ledger.url.startswith("memory"):
+        pytest.skip("the oracle is not meant to be fast")
+    for start in range(0, 100_000, 5_000):
+        world.add(*(f"k{n}" for n in range(start, start + 5_000)))
+    world.clock.advance(1)
+    assert act(world.ctx, "cancel", ROUTE, query=Query(route=ROUTE), **SIGNED).done == 100_000
+
+
+# From outside -------------------------------------------------------------------------------------------------------
+def test_confirmations_for_later_stages_follow_at_once(world: World) -> None:
+    world.add("a")
+    for stage in ("Delivered", "stamp"):
+        row = confirm_outside(world.ctx, ROUTE, "a", stage, Done({"at": stage}), by="partner")
+        assert not isinstance(row, str)
+    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Done(True), by="partner", why="weighed there")
+    assert not isinstance(row, str)
+    assert row.status is Status.COMPLETED, "the two that were kept were applied by the same call"
+    assert world.reasons("a")[-3:] == [Reason.CONFIRMED] * 3
+    assert world.item("a").results == {"weigh": True, "stamp": {"at": "stamp"}, "Delivered": {"at": "Delivered"}}
+
+
+def test_a_skip_that_meets_a_kept_confirmation_applies_it(world: World) -> None:
+    world.add("a")
+    confirm_outside(world.ctx, ROUTE, "a", "stamp", Done(True), by="partner")
+    act(world.ctx, "skip", ROUTE, keys=["a"], **SIGNED)
+    assert world.row("a").stage == "Delivered"
+
+
+def test_while_a_worker_holds_it_a_confirmation_is_kept(world: World) -> None:
+    world.add("a")
+    [item] = world.claim("weigh")
+    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"grams": 7}), by="partner")
+    assert not isinstance(row, str)
+    assert (row.status, row.lease) == (Status.PROCESSING, item.row.lease)
+    assert confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"grams": 7}), by="partner") == "known: this confirmation was given before"
+
+
+def test_an_outside_retry_is_a_counted_try(world: World) -> None:
+    world.add("a")
+    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("scale broken"), by="partner")
+    assert not isinstance(row, str)
+    assert (row.status, row.attempts) == (Status.RETRY_SCHEDULED, 1)
+
+
+def test_a_confirmation_that_loses_its_race_is_decided_again(faulty: World) -> None:
+    faulty.add("a")
+    faulty.ledger.before("apply", lambda: faulty.work("weigh"))  # type: ignore[attr-defined]
+    answer = confirm_outside(faulty.ctx, ROUTE, "a", "weigh", Done(True), by="partner")
+    assert answer == "known: the item is through this stage already"
+
+
+def test_unknown_items_and_worthless_words(world: World) -> None:
+    world.add("a")
+    assert confirm_outside(world.ctx, ROUTE, "b", "weigh", Done(True), by="p") == "there is no item with this key"
+    assert "confirms nothing" in str(confirm_outside(world.ctx, ROUTE, "a", "weigh", Done("no"), by="p"))
+
+
+# Writing ------------------------------------------------------------------------------------------------------------
+def test_apply_all_gives_up_on_an_item_that_never_rests(world: World) -> None:
+    world.add("a", "b")
+
+    def restless(item: Any) -> Any:
+        confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("again", after=world.clock.advance(1) % 7), by="p")
+        act(world.ctx, "retry", ROUTE, keys=["a"], **SIGNED)
+        return item_cancel(world, item)
+
+    answers = apply_all(world.ctx, [(world.item("a"), restless), (world.item("b"), lambda item: item_cancel(world, item))])
+    assert answers[0] == RESTLESS
+    assert not isinstance(answers[1], str)
+    assert answers[1].status is Status.CANCELLED
+
+
+def item_cancel(world: World, item: Any) -> Any:
+    from milepost.core.operators import cancel
+
+    return cancel(item, world.plan, world.clock.now(), by="ann", why="test")
+
+
+def test_apply_all_says_what_is_gone_outdated_or_needs_nothing(world: World) -> None:
+    rejected(world, 1)
+    world.add("a")
+    gone, stays = world.item("k0"), world.item("a")
+    world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10)
+
+    def skip(item: Any) -> Any:
+        from milepost.core.operators import skip
+
+        return skip(item, world.plan, world.clock.now(), by="ann", why="test")
+
+    assert apply_all(world.ctx, [(gone, skip), (stays, lambda item: None), (stays, lambda item: "no")]) == [GONE, stays.row, "no"]
+    newer = world.beside("weigh", "stamp")
+    apply_route(newer.ctx, newer.plan, mapping={}, by="ann", reason="shorter")
+    assert apply_all(world.ctx, [(stays, skip)]) == [OUTDATED]
+
+
+# Pauses and limits ----------------------------------------------------------------------------------------------------
+def test_pause_and_resume(world: World) -> None:
+    world.add("a")
+    first = pause(world.ctx, ROUTE, "weigh", by="ann", reason="repairs")
+    assert pause(world.ctx, ROUTE, "weigh", by="bob", reason="me too") == first
+    assert world.claim("weigh") == []
+    assert not resume(world.ctx, ROUTE, "stamp", by="bob", reason="?")
+    assert resume(world.ctx, ROUTE, "weigh", by="bob", reason="repaired")
+    assert world.ledger.read(HOLD) == {}
+    assert len(world.claim("weigh")) == 1
+    recorded = [read_as(Act, document.value) for document in world.ledger.read(ACT).values()]
+    assert {(one.verb, one.by, one.filter["scope"]) for one in recorded} == {
+        ("pause", "ann", "parcels/weigh"),
+        ("resume", "bob", "parcels/weigh"),
+    }
+
+
+def test_limits_are_set_apart_and_cleared_together(world: World) -> None:
+    limit(world.ctx, ROUTE, "weigh", rate="5/s", **SIGNED)
+    limit(world.ctx, ROUTE, "weigh", concurrency=2, **SIGNED)
+    limit(world.ctx, ROUTE, "weigh", "north", concurrency=1, **SIGNED)
+    held = {name: read_as(Limit, document.value) for name, document in world.ledger.read(LIMIT).items()}
+    assert {name: (one.rate, one.concurrency) for name, one in held.items()} == {
+        "parcels/weigh": ("5/s", 2),
+        "parcels/weigh/north": (None, 1),
+    }
+    assert limit(world.ctx, ROUTE, "weigh", clear=True, **SIGNED) is None
+    assert set(world.ledger.read(LIMIT)) == {"parcels/weigh/north"}
+
+
+def test_wrong_pauses_and_limits(world: World) -> None:
+    for wrong, message in (
+        (lambda: pause(world.ctx, ROUTE, "nowhere", **SIGNED), "no stage 'nowhere'"),
+        (lambda: pause(world.ctx, ROUTE, None, "north", **SIGNED), "a lane belongs to a stage"),
+        (lambda: pause(world.ctx, ROUTE, by="", reason="r"), "a name and a reason"),
+        (lambda: resume(world.ctx, "letters", **SIGNED), "no route 'letters'"),
+        (lambda: limit(world.ctx, ROUTE, "Delivered", rate="1/s", **SIGNED), "is external"),
+        (lambda: limit(world.ctx, ROUTE, "weigh", **SIGNED), "give a rate, a concurrency or both"),
+        (lambda: limit(world.ctx, ROUTE, "weigh", rate="1/s", clear=True, **SIGNED), "give a rate, a concurrency or both"),
+        (lambda: limit(world.ctx, ROUTE, "weigh", rate="fast", **SIGNED), "write calls per time"),
+        (lambda: limit(world.ctx, ROUTE, "weigh", concurrency=0, **SIGNED), "a whole number from 1 up"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            wrong()
+    assert world.ledger.read(HOLD) == world.ledger.read(LIMIT) == world.ledger.read(ACT) == {}

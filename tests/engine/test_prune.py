@@ -1,0 +1,100 @@
+"""Pruning: rows go when they have ended long ago and everybody has been told; the memory of them stays."""
+
+from __future__ import annotations
+
+import pytest
+from engine_world import ROUTE, World, parcels
+from test_relay import Ear, refuses
+
+from milepost.core.errors import Refused, UsageError
+from milepost.core.outcome import Reject
+from milepost.core.status import Status
+from milepost.engine import prune as prune_module
+from milepost.engine.prune import PruneReport, prune
+from milepost.engine.relay import Relay, forget_subscriber
+
+DAY = 86_400_000
+
+
+def ended(world: World, *keys: str) -> None:
+    world.add(*keys)
+    world.work("weigh", Reject("no"))
+
+
+def test_old_rows_go_and_their_keys_stay_known(world: World) -> None:
+    ended(world, "old1", "old2")
+    world.clock.advance("10d")
+    ended(world, "young")
+    world.add("open")
+    report = prune(world.ctx, ROUTE, 5 * DAY)
+    assert (report.items, report.forgotten, report.kept_back) == (2, 0, 0)
+    known = world.ledger.peek(ROUTE, ["old1", "old2", "young", "open"])
+    assert [one is not None and one.sealed for one in known] == [True, True, False, False]
+    assert world.row("young").status is Status.REJECTED
+
+
+def test_in_batches_with_progress(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune_module, "BATCH", 2)
+    ended(world, *(f"k{n}" for n in range(5)))
+    world.clock.advance("10d")
+    world.add("newest")
+    seen: list[int] = []
+    assert prune(world.ctx, ROUTE, DAY, on_progress=seen.append).items == 5
+    assert seen == [2, 4, 5]
+
+
+def test_a_preview_lets_nothing_go(world: World) -> None:
+    ended(world, "a", "b")
+    world.clock.advance("10d")
+    before = world.ledger.pulse()
+    report = prune(world.ctx, ROUTE, DAY, dry_run=True)
+    assert (report.items, report.dry_run, str(report)) == (2, True, "2 rows would go")
+    assert world.ledger.pulse() == before
+
+
+def test_never_past_a_live_cursor(world: World) -> None:
+    ended(world, "told")
+    Relay(world.ctx, Ear(), "p1").run_once()
+    ended(world, "untold")
+    world.clock.advance("10d")
+    report = prune(world.ctx, ROUTE, DAY)
+    assert (report.items, report.kept_back) == (1, 2)
+    assert world.row("untold")
+    assert str(report) == "1 rows let go, 0 seals forgotten; rows with any of the last 2 lines wait until every subscriber is told"
+    forget_subscriber(world.ctx, "ear")
+    world.add("newest")
+    assert prune(world.ctx, ROUTE, DAY).items == 1
+
+
+def test_never_past_what_is_parked(world: World) -> None:
+    ended(world, "first")
+    ended(world, "parked")
+    ear = Ear()
+    ear.takes = refuses("parked", error=Refused)
+    relay = Relay(world.ctx, ear, "p1")
+    relay.run_once()
+    world.add("newest")
+    relay.run_once()
+    world.clock.advance("10d")
+    assert prune(world.ctx, ROUTE, DAY).items == 1
+    assert world.row("parked")
+
+
+def test_a_route_may_forget(world: World) -> None:
+    ended(world, "a")
+    world.clock.advance("10d")
+    world.add("newest")
+    prune(world.ctx, ROUTE, DAY)
+    route = parcels()
+    route.remember_ms = 30 * DAY
+    forgetful = World(world.ledger, world.clock, route).registered()
+    assert prune(forgetful.ctx, ROUTE, DAY).forgotten == 0
+    world.clock.advance("21d")
+    assert prune(forgetful.ctx, ROUTE, DAY).forgotten == 1
+    assert world.ledger.peek(ROUTE, ["a"]) == [None]
+
+
+def test_an_unknown_route_is_a_mistake(world: World) -> None:
+    with pytest.raises(UsageError, match="no route 'letters'"):
+        prune(world.ctx, "letters", DAY)
+    assert str(PruneReport(items=1200)) == "1,200 rows let go, 0 seals forgotten"

@@ -1,0 +1,283 @@
+"""Memory and SQLite side by side: whatever is done to both, they say the same."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
+
+from milepost.core import operators
+from milepost.core.change import Change, change
+from milepost.core.decide import decide, given_back, undecided
+from milepost.core.due import Grip, look
+from milepost.core.item import Item, Row
+from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.outside import confirm
+from milepost.core.route import Plan
+from milepost.core.status import Reason
+from milepost.ledgers.memory import MemoryLedger
+from milepost.ledgers.sqlite import SqliteLedger
+from milepost.ports.documents import HOLD, LIMIT, ROUTE, scope
+from milepost.ports.ledger import Ask, Conflict, Known, Ledger
+from milepost.testing.audit import audit, every_item
+from milepost.testing.clock import SeededChance, VirtualClock
+from milepost.testing.contract.renaming import renamed_plan
+from milepost.testing.contract.world import World
+
+KEYS = [f"k{n}" for n in range(3)]
+LANES = ["", "north"]
+HOLDERS = ["anna", "bert"]
+OUTCOMES: list[Outcome] = [
+    Done(), Done({"n": 1}), Done(), Done(payload=[1, 2]), NotYet(), NotYet(note="no lorry"), NotYet(after="5s"), HandedOver("30s"),
+    Retry("scale 1 is busy"), Retry("scale 2 is busy", unknown=True), Retry("later", after="1m"), Reject("no such parcel"),
+]  # fmt: skip
+VERBS: list[Callable[..., Change | str]] = [operators.retry, operators.skip, operators.cancel, operators.resend]
+Pair = tuple[Item, Item]
+"""One item, as memory and as SQLite gave it."""
+
+
+def plain(row: Row | None) -> Row | None:
+    """A row without the ledger's own handle."""
+    return None if row is None else replace(row, handle=None)
+
+
+def shown(item: Item | None) -> Any:
+    return None if item is None else (plain(item.row), item.content)
+
+
+def told(conflict: Conflict | None) -> Any:
+    return None if conflict is None else (plain(conflict.current), conflict.outdated)
+
+
+def remembered(known: Known | None) -> Any:
+    if known is None:
+        return None
+    sealed = (known.ended_at, known.head) if known.sealed else None
+    return known.key, known.status, known.input_digest, known.stage, known.list_id, sealed
+
+
+class SideBySide(RuleBasedStateMachine):
+    """Every rule does one thing to both ledgers and compares the answers; the invariants compare all that they hold."""
+
+    @initialize()
+    def begin(self) -> None:
+        # In memory-backed storage where there is some: this is about agreement, not about disks.
+        shm = Path("/dev/shm")
+        self.folder = tempfile.mkdtemp(dir=shm if shm.is_dir() else None)
+        self.memory, self.sqlite = MemoryLedger(), SqliteLedger.open(f"{self.folder}/milepost.db")
+        self.clock, self.chance = VirtualClock(), SeededChance()
+        self.plan = World(self.memory).plan
+        self.plan.at_version(1)
+        self.held: dict[str, Pair] = {}
+        self.stale: list[Pair] = []
+        self.renamed = False
+
+    def teardown(self) -> None:
+        if hasattr(self, "memory"):
+            for ledger in self.ledgers:
+                audit(ledger, "parcels", self.plan)
+            self.sqlite.close()
+            shutil.rmtree(self.folder)
+
+    @property
+    def ledgers(self) -> tuple[Ledger, Ledger]:
+        return self.memory, self.sqlite
+
+    @property
+    def now(self) -> int:
+        return self.clock.now()
+
+    def pair(self, key: str) -> Pair | None:
+        mine, theirs = (ledger.get([("parcels", key)])[0] for ledger in self.ledgers)
+        assert shown(mine) == shown(theirs)
+        return None if mine is None or theirs is None else (mine, theirs)
+
+    def both(self, pair: Pair, make: Callable[[Item], Change | str | None], **more: Any) -> None:
+        """Make the same change from each ledger's own item, write it to each, and compare what they answer."""
+        made = [make(item) for item in pair]
+        if not isinstance(made[0], Change) or not isinstance(made[1], Change):
+            assert made[0] == made[1]
+            return
+        assert (made[0].body, plain(made[0].after), made[0].puts) == (made[1].body, plain(made[1].after), made[1].puts)
+        mine, theirs = (ledger.apply([one], self.now, **more)[0] for ledger, one in zip(self.ledgers, made, strict=True))  # type: ignore[list-item]
+        assert told(mine) == told(theirs)
+
+    # What is done -------------------------------------------------------------------------------------------------
+    @rule(key=st.sampled_from(KEYS), lane=st.sampled_from(LANES), list_id=st.sampled_from([None, "list-1"]))
+    def add(self, key: str, lane: str, list_id: str | None) -> None:
+        world = World(self.memory, clock=self.clock)
+        world.plan = self.plan
+        newcomer = world.newcomer(key, lane=lane, list_id=list_id)
+        mine, theirs = (ledger.add(self.plan, [newcomer], self.now)[0] for ledger in self.ledgers)
+        assert remembered(mine) == remembered(theirs)
+
+    @rule(position=st.integers(0, 2), holder=st.sampled_from(HOLDERS), jitter=st.floats(-1, 1))
+    def claim(self, position: int, holder: str, jitter: float) -> None:
+        ask = Ask(self.plan, self.plan.stages[position].name, 1000, Grip(self.chance.token(), holder, self.now + 60_000))
+        mine, theirs = (ledger.claim([ask], self.now, jitter)[0] for ledger in self.ledgers)
+        ours, others = {item.key: item for item in mine.items}, {item.key: item for item in theirs.items}
+        assert {key: shown(item) for key, item in ours.items()} == {key: shown(item) for key, item in others.items()}
+        assert (mine.moved, mine.outdated) == (theirs.moved, theirs.outdated)
+        for key, item in ours.items():
+            self.stale += [self.held[key]] if key in self.held else []
+            self.held[key] = (item, others[key])
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES), jitter=st.floats(-1, 1), fresh=st.booleans())
+    def settle(self, data: st.DataObject, outcome: Outcome, jitter: float, fresh: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.held)))
+        pair = self.held.pop(key)
+        current = self.pair(key)
+        if fresh and current is not None and current[0].row.lease == pair[0].row.lease:
+            pair = current
+        self.stale.append(pair)
+        if pair[0].stage in self.plan.by_name:
+            self.both(pair, lambda item: decide(item, outcome, self.plan, self.now, jitter), versions={"parcels": self.plan.version})
+
+    @precondition(lambda self: self.stale)
+    @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
+    def settle_too_late(self, data: st.DataObject, outcome: Outcome) -> None:
+        pair = self.stale[data.draw(st.integers(0, len(self.stale) - 1))]
+        if pair[0].stage in self.plan.by_name:
+            self.both(pair, lambda item: decide(item, outcome, self.plan, self.now, 0.0))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), way=st.sampled_from(["back", "undecided"]), outcome=st.sampled_from(OUTCOMES))
+    def let_go(self, data: st.DataObject, way: str, outcome: Outcome) -> None:
+        pair = self.held.pop(data.draw(st.sampled_from(sorted(self.held))))
+        if way == "back":
+            self.both(pair, lambda item: given_back(item.row, self.now, why="shutdown"))
+        else:
+            self.both(pair, lambda item: undecided(item.row, outcome, self.now, by="old"))
+
+    @precondition(lambda self: self.held or self.stale)
+    @rule(data=st.data(), seconds=st.integers(1, 200))
+    def extend(self, data: st.DataObject, seconds: int) -> None:
+        pair = data.draw(st.sampled_from([*self.held.values(), *self.stale]), label="pair")
+        mine, theirs = (
+            ledger.extend([item.row], self.now + seconds * 1000, self.now) for ledger, item in zip(self.ledgers, pair, strict=True)
+        )
+        assert mine == theirs
+
+    @rule(span=st.sampled_from(["1ms", "1s", "10s", "1m", "2h", "1d", "15d"]))
+    def advance(self, span: str) -> None:
+        self.clock.advance(span)
+
+    @rule(where=st.sampled_from([(), (0,), (1,), (0, "north")]), on=st.booleans())
+    def pause(self, where: tuple[Any, ...], on: bool) -> None:
+        name = scope("parcels", *(self.plan.stages[part].name if isinstance(part, int) else part for part in where))
+        value = {"at": self.now, "by": "ann", "reason": "test"} if on else None
+        assert self.memory.write(HOLD, name, value) == self.sqlite.write(HOLD, name, value)
+
+    @rule(name=st.sampled_from(["a", "b"]), value=st.sampled_from([None, 1, {"x": [1]}]), expect=st.sampled_from([None, 0, 1, 2]))
+    def document(self, name: str, value: Any, expect: int | None) -> None:
+        assert self.memory.write("act", name, value, expect) == self.sqlite.write("act", name, value, expect)
+
+    @rule(key=st.sampled_from(KEYS), position=st.integers(0, 2), outcome=st.sampled_from([Done(True), Done({"seen": 1}), *OUTCOMES]))
+    def confirm(self, key: str, position: int, outcome: Outcome) -> None:
+        pair = self.pair(key)
+        if pair is not None:
+            stage = self.plan.stages[position].name
+            self.both(pair, lambda item: confirm(item, stage, outcome, self.plan, self.now, 0.0, by="partner"))
+
+    @rule(key=st.sampled_from(KEYS), verb=st.sampled_from(VERBS))
+    def operate(self, key: str, verb: Callable[..., Change | str]) -> None:
+        pair = self.pair(key)
+        if pair is not None:
+            self.both(pair, lambda item: verb(item, self.plan, self.now, by="ann", why="test", act="act-1"))
+
+    @rule(key=st.sampled_from(KEYS))
+    def send_back(self, key: str) -> None:
+        pair = self.pair(key)
+        if pair is not None:
+            first = self.plan.first.name
+            self.both(pair, lambda item: operators.retry(item, self.plan, self.now, stage=first, by="ann"))
+
+    @rule(key=st.sampled_from(KEYS))
+    def look_again(self, key: str) -> None:
+        pair = self.pair(key)
+        if pair is not None:
+            self.both(pair, lambda item: look(item, self.plan, self.now, 0.0, None))
+
+    @rule(holders=st.lists(st.sampled_from(HOLDERS), unique=True))
+    def reclaim(self, holders: list[str]) -> None:
+        assert self.memory.reclaim(holders, self.now) == self.sqlite.reclaim(holders, self.now)
+
+    @rule(forget=st.booleans())
+    def prune(self, forget: bool) -> None:
+        """A ledger may keep the item of its newest line, so a live one is given that first."""
+        self.add("anchor", "", None)
+        pair = self.pair("anchor")
+        assert pair is not None
+        self.both(pair, lambda item: change(item.row, Reason.NOTED, self.now, item.row.status, {}, note="newest"))
+        forget_before = self.now - 86_400_000 if forget else None
+        mine, theirs = (ledger.prune("parcels", self.now, forget_before, ledger.last_seq(), 1000) for ledger in self.ledgers)
+        assert mine.items == theirs.items
+
+    @rule()
+    def new_version(self) -> None:
+        """Somebody applies a new version of the route; we take it up at once."""
+        version = self.plan.version + 1
+        for ledger in self.ledgers:
+            ledger.write(ROUTE, "parcels", {"version": version, "digest": "", "shape": [], "at": self.now})
+        self.plan.at_version(version)
+
+    @rule()
+    def rename(self) -> None:
+        """Back and forth between two names for the second stage."""
+        old, new = ("frank", "stamp") if self.renamed else ("stamp", "frank")
+        for ledger in self.ledgers:
+            ledger.rename_stage("parcels", old, new)
+        version, self.renamed = self.plan.version, not self.renamed
+        self.plan = (renamed_plan(self.memory) if self.renamed else Plan(World(self.memory).plan.route)).at_version(version)
+
+    # What must agree ------------------------------------------------------------------------------------------------
+    @invariant()
+    def rows_contents_and_histories_agree(self) -> None:
+        if not hasattr(self, "memory"):
+            return
+        mine, theirs = ({item.key: shown(item) for item in every_item(ledger, "parcels", 4, with_content=True)} for ledger in self.ledgers)
+        assert mine == theirs
+        for key in mine:
+            lines = [[(line.previous, line.body) for line in ledger.history("parcels", key)] for ledger in self.ledgers]
+            assert lines[0] == lines[1]
+        known = [[remembered(one) for one in ledger.peek("parcels", KEYS)] for ledger in self.ledgers]
+        assert known[0] == known[1]
+
+    @invariant()
+    def counters_groups_documents_and_due_times_agree(self) -> None:
+        if not hasattr(self, "memory"):
+            return
+        for facts in (self.counted, self.grouped, self.documents, self.fed):
+            mine, theirs = facts(self.memory), facts(self.sqlite)
+            assert mine == theirs, facts.__name__
+        assert self.memory.next_due([self.plan]) == self.sqlite.next_due([self.plan])
+
+    def counted(self, ledger: Ledger) -> Any:
+        return {(count.stage, count.status, count.hour): count.n for count in ledger.counts("parcels") if count.n}
+
+    def grouped(self, ledger: Ledger) -> Any:
+        return {(group.stage, group.group): (group.category, group.now) for group in ledger.groups("parcels") if group.now}
+
+    def documents(self, ledger: Ledger) -> Any:
+        return [ledger.read(kind) for kind in (HOLD, LIMIT, ROUTE, "act")]
+
+    def fed(self, ledger: Ledger) -> Any:
+        """One claim may write its lanes' lines in any order, so only each item's own order counts."""
+        lines: dict[str, list[Any]] = {}
+        for written in ledger.feed(0, 10_000):
+            lines.setdefault(written.key, []).append((written.body, written.payload))
+        return lines
+
+
+SideBySide.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+TestSideBySide = SideBySide.TestCase
