@@ -14,6 +14,7 @@ from milepost.ports.runner import Crew, Execute, ExecuteAsync, Job, Ran, Service
 
 SIGNAL_AFTER = 256
 SIGNAL_MS = 4
+STUCK_MS = 20
 
 
 def ticks() -> int:
@@ -110,8 +111,12 @@ class ThreadCrew:
             self._idle -= 1
 
     def take(self) -> list[Ran]:
-        if self._jobs and any(ticks() - began > 20 for _, began in list(self._running.values())):
-            self._rouse()
+        if self._jobs:
+            now = ticks()
+            for _, began in list(self._running.values()):
+                # Calls that were quick are slow now: another hand for each that is stuck.
+                if now - began > STUCK_MS:
+                    self._rouse()
         return self._out.take()
 
     def recall(self) -> list[Item]:

@@ -1,0 +1,45 @@
+# Everything that is needed is set up by the first call and left alone by the next.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH := .bench-venv
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.ready: pyproject.toml tools/make-venv
+	@PYTHON=$(PYTHON) tools/make-venv $(VENV) -e '.[dev]'
+	@touch $@
+
+$(BENCH)/.ready: pyproject.toml tools/make-venv
+	@PYTHON=$(PYTHON) tools/make-venv $(BENCH) -e '.[bench]'
+	@touch $@
+
+demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners that fail and dawdle
+	@$(BIN)/milepost demo
+
+test: check ## format, lint, types, import layers, docs and all tests
+	@$(BIN)/pytest -n 2 --dist worksteal -q
+
+check: $(VENV)/.ready ## format, lint, mypy strict on src, import layers, generated docs up to date
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m tools.docs --check
+
+format: $(VENV)/.ready ## put the code into shape
+	@$(BIN)/ruff format -q .
+	@$(BIN)/ruff check -q --fix .
+
+bench: $(VENV)/.ready $(BENCH)/.ready ## measure against the raw limit and the nearest peer, in one run
+	@$(BIN)/python -m bench
+
+docs: $(VENV)/.ready ## write the generated pages (state diagram, command-line reference)
+	@$(BIN)/python -m tools.docs
+
+clean: ## remove what was set up
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
