@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import click
 import pytest
+from click.testing import CliRunner
+
+from milepost.cli.commands import cli
+
+COMMANDS = (
+    "cancel", "completion", "confirm", "demo", "doctor", "export", "groups", "init", "limit", "list", "pause", "prune", "resend",
+    "resume", "retry", "routes", "show", "skip", "status", "submit", "subscribers", "up", "watch", "work",
+)  # fmt: skip
 
 
 def test_help_names_every_command_and_is_no_failure(bare) -> None:
     answer = bare.ok("--help")
-    for command in (
-        "up work submit status show list retry skip confirm cancel pause resume resend watch export prune doctor init "
-        "groups limit routes subscribers completion demo"
-    ).split():
+    for command in COMMANDS:
         assert f"\n  {command} " in answer.out, command
-        assert bare.ok(command, "--help").out.startswith(f"Usage: milepost {command}")
+
+
+def test_every_command_has_help_and_options_that_say_what_they_do() -> None:
+    assert sorted(cli.commands) == sorted(COMMANDS)
+    for name, command in cli.commands.items():
+        shown = CliRunner().invoke(cli, [name, "--help"]).output
+        assert shown.startswith(f"Usage: cli {name}")
+        assert command.get_short_help_str(62), name
+        for option in command.params:
+            assert isinstance(option, click.Argument) or option.help or option.name in ("form", "folder"), (name, option.name)
 
 
 def test_version(bare) -> None:

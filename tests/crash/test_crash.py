@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.crash.route import route
 
 from milepost.core.due import FRAGILE
 from milepost.core.route import Plan
@@ -18,7 +19,6 @@ from milepost.engine.intake import submit
 from milepost.ports.ledger import Query
 from milepost.testing.audit import audit
 from milepost.wiring import open_context
-from tests.crash.route import route
 
 ITEMS = 600
 KILLS = 55

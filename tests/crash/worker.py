@@ -12,10 +12,11 @@ import sqlite3
 import sys
 from typing import Any
 
+from tests.crash.route import route
+
 from milepost.ledgers.sqlite import store
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.wiring import Station, open_context
-from tests.crash.route import route
 
 
 class Fault:

@@ -8,12 +8,10 @@ import pytest
 from engine_world import ROUTE, Interrupted, World, dies
 
 from milepost.core.errors import UsageError
-from milepost.core.outcome import Done, Reject, Retry
+from milepost.core.outcome import Done, Reject
 from milepost.core.status import Reason, Status
 from milepost.engine import acts
-from milepost.engine.apply import GONE, OUTDATED, RESTLESS, apply_all
 from milepost.engine.operate import act, confirm_outside, limit, pause, resume
-from milepost.engine.routes import apply_route
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Limit, read_as
 from milepost.ports.ledger import Query
 
@@ -239,93 +237,6 @@ def test_a_hundred_thousand(world: World) -> None:
         world.add(*(f"k{n}" for n in range(start, start + 5_000)))
     world.clock.advance(1)
     assert act(world.ctx, "cancel", ROUTE, query=Query(route=ROUTE), **SIGNED).done == 100_000
-
-
-# From outside -------------------------------------------------------------------------------------------------------
-def test_confirmations_for_later_stages_follow_at_once(world: World) -> None:
-    world.add("a")
-    for stage in ("Delivered", "stamp"):
-        row = confirm_outside(world.ctx, ROUTE, "a", stage, Done({"at": stage}), by="partner")
-        assert not isinstance(row, str)
-    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Done(True), by="partner", why="weighed there")
-    assert not isinstance(row, str)
-    assert row.status is Status.COMPLETED, "the two that were kept were applied by the same call"
-    assert world.reasons("a")[-3:] == [Reason.CONFIRMED] * 3
-    assert world.item("a").results == {"weigh": True, "stamp": {"at": "stamp"}, "Delivered": {"at": "Delivered"}}
-
-
-def test_a_skip_that_meets_a_kept_confirmation_applies_it(world: World) -> None:
-    world.add("a")
-    confirm_outside(world.ctx, ROUTE, "a", "stamp", Done(True), by="partner")
-    act(world.ctx, "skip", ROUTE, keys=["a"], **SIGNED)
-    assert world.row("a").stage == "Delivered"
-
-
-def test_while_a_worker_holds_it_a_confirmation_is_kept(world: World) -> None:
-    world.add("a")
-    [item] = world.claim("weigh")
-    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"grams": 7}), by="partner")
-    assert not isinstance(row, str)
-    assert (row.status, row.lease) == (Status.PROCESSING, item.row.lease)
-    assert confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"grams": 7}), by="partner") == "known: this confirmation was given before"
-
-
-def test_an_outside_retry_is_a_counted_try(world: World) -> None:
-    world.add("a")
-    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("scale broken"), by="partner")
-    assert not isinstance(row, str)
-    assert (row.status, row.attempts) == (Status.RETRY_SCHEDULED, 1)
-
-
-def test_a_confirmation_that_loses_its_race_is_decided_again(faulty: World) -> None:
-    faulty.add("a")
-    faulty.ledger.before("apply", lambda: faulty.work("weigh"))  # type: ignore[attr-defined]
-    answer = confirm_outside(faulty.ctx, ROUTE, "a", "weigh", Done(True), by="partner")
-    assert answer == "known: the item is through this stage already"
-
-
-def test_unknown_items_and_worthless_words(world: World) -> None:
-    world.add("a")
-    assert confirm_outside(world.ctx, ROUTE, "b", "weigh", Done(True), by="p") == "there is no item with this key"
-    assert "confirms nothing" in str(confirm_outside(world.ctx, ROUTE, "a", "weigh", Done("no"), by="p"))
-
-
-# Writing ------------------------------------------------------------------------------------------------------------
-def test_apply_all_gives_up_on_an_item_that_never_rests(world: World) -> None:
-    world.add("a", "b")
-
-    def restless(item: Any) -> Any:
-        confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("again", after=world.clock.advance(1) % 7), by="p")
-        act(world.ctx, "retry", ROUTE, keys=["a"], **SIGNED)
-        return item_cancel(world, item)
-
-    answers = apply_all(world.ctx, [(world.item("a"), restless), (world.item("b"), lambda item: item_cancel(world, item))])
-    assert answers[0] == RESTLESS
-    assert not isinstance(answers[1], str)
-    assert answers[1].status is Status.CANCELLED
-
-
-def item_cancel(world: World, item: Any) -> Any:
-    from milepost.core.operators import cancel
-
-    return cancel(item, world.plan, world.clock.now(), by="ann", why="test")
-
-
-def test_apply_all_says_what_is_gone_outdated_or_needs_nothing(world: World) -> None:
-    rejected(world, 1)
-    world.add("a")
-    gone, stays = world.item("k0"), world.item("a")
-    world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10)
-
-    def skip(item: Any) -> Any:
-        from milepost.core.operators import skip
-
-        return skip(item, world.plan, world.clock.now(), by="ann", why="test")
-
-    assert apply_all(world.ctx, [(gone, skip), (stays, lambda item: None), (stays, lambda item: "no")]) == [GONE, stays.row, "no"]
-    newer = world.beside("weigh", "stamp")
-    apply_route(newer.ctx, newer.plan, mapping={}, by="ann", reason="shorter")
-    assert apply_all(world.ctx, [(stays, skip)]) == [OUTDATED]
 
 
 # Pauses and limits ----------------------------------------------------------------------------------------------------

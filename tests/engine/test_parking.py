@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from ears import Ear, cursor, refuses
 from engine_world import Interrupted, World, dies
-from test_relay import Ear, cursor, refuses
 
 from milepost.core.errors import Refused, UsageError
 from milepost.engine.parking import RETRY, parked_for, release

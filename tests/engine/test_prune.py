@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from ears import Ear, refuses
 from engine_world import ROUTE, World, parcels
-from test_relay import Ear, refuses
 
 from milepost.core.errors import Refused, UsageError
 from milepost.core.outcome import Reject

@@ -2,69 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import json
-import logging
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import pytest
+from ears import Ear, Envelope, Raises, cursor, refuses
 from engine_world import Interrupted, World, dies
 
-from milepost.core.errors import Refused, RouteMistake, UsageError
+from milepost.core.errors import Refused
 from milepost.core.outcome import Done
 from milepost.engine import relay as relay_module
 from milepost.engine.relay import Relay, floor, forget_subscriber, silent
 from milepost.engine.routes import apply_route
-from milepost.ports.documents import CURSOR, PARKED, Cursor, read_as
-from milepost.subscribers import CallSubscriber, LogSubscriber
-
-Envelope = dict[str, Any]
-
-
-class Ear:
-    """A subscriber that remembers what it took, and takes what `takes` lets it."""
-
-    def __init__(self, name: str = "ear", batch: int = 10) -> None:
-        self.name = name
-        self.batch = batch
-        self.heard: list[Envelope] = []
-        self.calls: list[int] = []
-        self.takes: Callable[[Envelope], Exception | None] = lambda envelope: None
-
-    def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        self.calls.append(len(envelopes))
-        answers = [self.takes(envelope) for envelope in envelopes]
-        self.heard += [envelope for envelope, error in zip(envelopes, answers, strict=True) if error is None]
-        return answers
-
-    @property
-    def ids(self) -> list[str]:
-        return [envelope["id"] for envelope in self.heard]
-
-    def of(self, key: str) -> list[str]:
-        return [envelope["data"]["reason"] for envelope in self.heard if envelope["subject"] == key]
-
-
-class Raises(Ear):
-    """Raises as a whole, without saying for which event."""
-
-    def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        self.calls.append(len(envelopes))
-        for envelope in envelopes:
-            error = self.takes(envelope)
-            if error is not None:
-                raise error
-        self.heard += envelopes
-        return [None] * len(envelopes)
-
-
-def cursor(world: World, name: str = "ear") -> Cursor:
-    return read_as(Cursor, world.ledger.read(CURSOR)[name].value)
-
-
-def refuses(*keys: str, error: type[Exception] = ConnectionError) -> Callable[[Envelope], Exception | None]:
-    return lambda envelope: error("not now") if envelope["subject"] in keys else None
+from milepost.ports.documents import CURSOR, PARKED
 
 
 def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
@@ -337,30 +284,6 @@ def test_silent_for_thirty_days(world: World) -> None:
     assert silent(world.ctx) == ["deaf"], "what has just come has kept nobody waiting"
     forget_subscriber(world.ctx, "deaf")
     assert silent(world.ctx) == []
-
-
-def test_log_and_call(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.add("a", "ü")
-    stream, called = io.StringIO(), []
-
-    def hears(envelope: Envelope) -> None:
-        called.append(envelope["subject"])
-
-    Relay(world.ctx, LogSubscriber(stream), "p1").run_once()
-    Relay(world.ctx, CallSubscriber(hears), "p1").run_once()
-    with caplog.at_level(logging.INFO, "milepost.events"):
-        Relay(world.ctx, LogSubscriber(logger=logging.getLogger("milepost.events"), name="logged"), "p1").run_once()
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [line["subject"] for line in lines] == called == ["a", "ü"]
-    assert [json.loads(message)["id"] for message in caplog.messages] == ["parcels/a/1/accepted", "parcels/ü/1/accepted"]
-    assert set(world.ledger.read(CURSOR)) == {"log", "hears", "logged"}
-
-
-def test_names_must_be_names(world: World) -> None:
-    with pytest.raises(UsageError, match="give it one that stays"):
-        CallSubscriber(lambda envelope: None)
-    with pytest.raises(RouteMistake, match="a subscriber's name is 'a/b'"):
-        Relay(world.ctx, Ear("a/b"), "p1")
 
 
 def test_done_is_told_once_more_only_if_it_happened_again(world: World) -> None:

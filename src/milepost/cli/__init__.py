@@ -40,7 +40,7 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read our output has had enough (milepost list | head). Nothing more may be written, at exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1
 
 
 def _say(message: str, code: int) -> int:

@@ -43,15 +43,22 @@ def console(*, err: bool = False, width: int = PIPED) -> Console:
     return Console(file=stream, width=None if stream.isatty() else width, highlight=False)
 
 
-def show_table(shown: Table) -> None:
-    """Print a table; piped, without blanks at the ends of its lines."""
-    to = console(width=WIDE)
+@contextmanager
+def page(width: int = PIPED) -> Iterator[Console]:
+    """A console for one answer; piped, no line ends in blanks."""
+    to = console(width=width)
     if to.is_terminal:
-        to.print(shown)
+        yield to
         return
     with to.capture() as captured:
-        to.print(shown)
+        yield to
     click.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
+
+
+def show_table(shown: Table) -> None:
+    """Print a table."""
+    with page(WIDE) as to:
+        to.print(shown)
 
 
 def styled(word: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from milepost.cli.out import STYLES, console, safe
+from milepost.cli.out import STYLES, page, safe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,11 @@ VALUE = 600
 
 def tell(story: Story, view: dict[str, Any], whole: bool = False) -> None:
     """Print the story in paragraphs; long values are cut, since --json has them whole."""
-    to = console()
+    with page() as to:
+        _tell(to, story, view, whole)
+
+
+def _tell(to: Console, story: Story, view: dict[str, Any], whole: bool) -> None:
     style = STYLES.get(view["status"], "")
     to.print(f"[bold]{safe(story.route)} / {safe(story.key)}[/]")
     to.print()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from milepost.cli.out import safe
 from milepost.core.durations import short_span
-from milepost.core.status import Status
+from milepost.core.status import LIVE, Status
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -149,14 +149,8 @@ def _cut(text: str, width: int) -> str:
 
 def line(snapshot: Snapshot, elapsed_ms: int) -> str:
     """The same in one plain line, for logs and pipes."""
-    stages = "  ".join(
-        f"{stage.name} {stage.among(*_HERE):,}{f' ({stage.among(*_FAILED):,} failed)' if stage.among(*_FAILED) else ''}"
-        for stage in snapshot.stages
-    )
-    oldest = "" if snapshot.oldest_ms is None else f"  oldest {short_span(snapshot.oldest_ms)}"
+    here = "  ".join(f"{stage.name} {stage.among(*LIVE):,}" for stage in snapshot.stages)
+    failed = f", {snapshot.failed:,} failed" if snapshot.failed else ""
+    oldest = "" if snapshot.oldest_ms is None else f" | oldest {short_span(snapshot.oldest_ms)}"
     ended = f"{snapshot.ended:,}/{snapshot.total:,} ended"
-    return f"{elapsed_ms / 1000:5.1f}s  {snapshot.route}: {ended}  {snapshot.rate:,.0f}/s  |  {stages}{oldest}"
-
-
-_HERE = (Status.PENDING, Status.QUEUED, Status.PROCESSING, Status.WAITING, Status.RETRY_SCHEDULED)
-_FAILED = (Status.MAX_RETRIES_EXCEEDED, Status.REJECTED)
+    return f"{elapsed_ms / 1000:5.1f}s {snapshot.route}: {ended}{failed}, {snapshot.rate:,.0f}/s | {here}{oldest}"

@@ -1,6 +1,6 @@
 """A change: the row before, the row after, the history line between them and the content that goes with it.
 
-It may be written only while the ledger still holds `before` (same version, same lease): that is its precondition.
+It may be written only while the ledger still holds `before` (see `holds`): that is its precondition.
 """
 
 from __future__ import annotations
@@ -22,6 +22,20 @@ class Change(Struct, frozen=True, gc=False):
     body: bytes = b""
     """The line as written: exactly these bytes are stored and hashed."""
     puts: tuple[Put, ...] = ()
+
+
+def holds(before: Row, current: Row) -> bool:
+    """May a change that was decided on `before` be written over `current`?
+
+    The head tells items apart that share a number, the stage tells a renaming, the status a look that made no line.
+    """
+    return (
+        before.version == current.version
+        and before.lease == current.lease
+        and before.head == current.head
+        and before.status is current.status
+        and before.stage == current.stage
+    )
 
 
 class Teller(Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from milepost.core.change import FREE, Change, Fields, Teller, change
 from milepost.core.durations import span_ms
 from milepost.core.failing import MESSAGE_LIMIT, end, fail
-from milepost.core.history import GENESIS, Line, encode_line, link
+from milepost.core.history import Line, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, digest_of, work_id
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.route import Plan, Stage
@@ -45,19 +45,20 @@ def accept(
     list_id: str | None = None,
     by: str | None = None,
 ) -> Change:
-    """A new item at the route's first stage. `before` is the row that never was: version 0, an empty chain."""
+    """A new item at the route's first stage. `before` is the row that never was: version 0, a chain that only begins."""
     stage = plan.first
     status, look_at = offer(stage, now)
     offered = work_id(plan.name, key, stage.name, 1) if stage.external and status is Status.QUEUED else None
     line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by, None, None, None, None, None, offered)
     body = encode_line(line)
+    start = origin(plan.name, key, digest)
     after = Row(
         plan.name,
         key,
         stage.name,
         status,
         1,
-        link(GENESIS, body),
+        link(start, body),
         now,
         now,
         now,
@@ -68,10 +69,10 @@ def accept(
         None if stage.overdue_ms is None else now + stage.overdue_ms,
         list_id=list_id,
     )
-    return Change(NOTHING, after, line, body)
+    return Change(replace(NOTHING, head=start), after, line, body)
 
 
-NOTHING = Row("", "", "", Status.PENDING, 0, GENESIS, 0, 0, 0, "", b"")
+NOTHING = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
 
 
 def offer(stage: Stage, now: int) -> tuple[Status, int]:

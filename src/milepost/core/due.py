@@ -53,6 +53,8 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None) -> 
     if row.handed_over:
         silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
         return fail(row, stage, silence, now, jitter, {}, Teller("resender"))
+    if row.status is Status.PENDING and (stage.external or grip is None):
+        return offered(row, stage, now)
     if stage.external:
         return _tell_overdue(row, now) if overdue else resent(row, stage, now, by="resender")
     if grip is None:
@@ -84,6 +86,12 @@ def _lost(row: Row, now: int, grip: Grip | None) -> Change:
     if grip is None:
         return change(row, Reason.LOST, now, Status.QUEUED, {**FREE, **fields, "look_at": now}, teller)
     return change(row, Reason.LOST, now, Status.PROCESSING, {**fields, **_claim_fields(grip, now)}, teller)
+
+
+def offered(row: Row, stage: Stage, now: int) -> Change:
+    """Recorded but never offered (where offering is not part of the same write): offer it now."""
+    work = work_id(row.route, row.key, row.stage, row.pass_no) if stage.external else None
+    return change(row, Reason.OFFERED, now, Status.QUEUED, {"look_at": now + stage.offer_life_ms}, Teller("resender"), offered=work)
 
 
 def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:

@@ -11,8 +11,8 @@ from milepost.core.history import Line, attempt_to_public
 from milepost.core.route import Plan
 from milepost.core.status import Reason, Status
 
-QUIET = frozenset({Reason.UNDECIDED, Reason.GIVEN_BACK, Reason.KEPT, Reason.NOTED, Reason.LATE})
-"""Lines that are kept for the record and told to nobody."""
+QUIET = frozenset({Reason.UNDECIDED, Reason.GIVEN_BACK, Reason.KEPT, Reason.NOTED, Reason.LATE, Reason.OFFERED, Reason.RESENT})
+"""Lines that are kept for the record and told to nobody; an external stage's offer is an event of its own."""
 
 
 class Event(Struct, frozen=True):
@@ -39,7 +39,7 @@ def event_id(route: str, key: str, version: int, kind: str) -> str:
 def events_of(line: Line, route: str, key: str, correlation_id: str, payload: Any = None) -> tuple[Event, ...]:
     """The events of one line, in order. `payload` is what an offered external stage is to work on."""
     events: tuple[Event, ...] = ()
-    if line.reason not in QUIET and line.reason is not Reason.RESENT:
+    if line.reason not in QUIET:
         kind = line.reason.value
         events = (
             Event(

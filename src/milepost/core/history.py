@@ -56,7 +56,10 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
 
-GENESIS = b"\0" * 32
+
+def origin(route: str, key: str, input_digest: bytes) -> bytes:
+    """Where an item's chain begins: with which item it is, and what was handed over."""
+    return sha256(f"{route}\x1f{key}\x1f".encode() + input_digest).digest()
 
 
 def encode_line(line: Line) -> bytes:
@@ -73,10 +76,10 @@ def link(previous: bytes, body: bytes) -> bytes:
     return sha256(previous + body).digest()
 
 
-def verify_chain(links: Iterable[tuple[bytes, bytes]], head: bytes) -> int | None:
-    """Walk (digest of the one before, body) pairs, oldest first; None if all holds and ends at `head`,
-    else the number (from 1) of the first line that does not, or of the line missing at the end."""
-    expected, number = GENESIS, 0
+def verify_chain(links: Iterable[tuple[bytes, bytes]], start: bytes, head: bytes) -> int | None:
+    """Walk (digest of the one before, body) pairs from `start` (see `origin`), oldest first; None if all holds and ends at
+    `head`, else the number (from 1) of the first line that does not, or of the line missing at the end."""
+    expected, number = start, 0
     for number, (previous, body) in enumerate(links, 1):
         if previous != expected:
             return number

@@ -8,10 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.durations import short_span
-from milepost.core.route import Plan
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
-from milepost.engine.observe import chain_broken_at, when
+from milepost.engine.observe import chain_broken_at, route_names, when
 from milepost.engine.relay import silent
 from milepost.engine.story import HEARD_MS
 from milepost.ports.documents import CURSOR, HOLD, PARKED, PROCESS, ROUTE, Cursor, Hold, Parked, Process, RouteVersion, read_as
@@ -148,35 +147,33 @@ def _gone_stages(ctx: Context, now: int) -> Iterator[Finding]:
 
 
 def _leases(ctx: Context, now: int) -> Iterator[Finding]:
-    for plan in ctx.plans.values():
-        page = ctx.ledger.find(Query(route=plan.name, statuses=frozenset({Status.PROCESSING}), due_before=now, limit=SAMPLE))
+    for route in route_names(ctx):
+        page = ctx.ledger.find(Query(route=route, statuses=frozenset({Status.PROCESSING}), due_before=now, limit=SAMPLE))
         expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= now)
         if expired:
             more = "at least " if page.next is not None else ""
-            yield Finding(
-                WARN, "lease", f"{more}{expired:,} leases of {plan.name} have run out", "the next claim takes them over: milepost work"
-            )
+            what = f"the leases of {more}{_items(expired)} of {route} have run out"
+            yield Finding(WARN, "lease", what, "the next claim takes them over: milepost work")
 
 
 def _late(ctx: Context, now: int) -> Iterator[Finding]:
     """Work of our own that should have been taken up long ago, stage by stage."""
     held = set(ctx.ledger.read(HOLD))
-    for plan in ctx.plans.values():
-        for stage in plan.stages:
-            if stage.external or held & {plan.name, f"{plan.name}/{stage.name}"}:
-                continue
-            yield from _late_stage(ctx, plan, stage.name, held, now)
+    for name, document in ctx.ledger.read(ROUTE).items():
+        for stage, kind in read_as(RouteVersion, document.value).shape:
+            if kind != "external" and not held & {name, f"{name}/{stage}"}:
+                yield from _late_stage(ctx, name, stage, held, now)
 
 
-def _late_stage(ctx: Context, plan: Plan, stage: str, held: set[str], now: int) -> Iterator[Finding]:
-    query = Query(route=plan.name, statuses=LIVE - {Status.PROCESSING}, stages=frozenset({stage}), due_before=now, limit=SAMPLE)
+def _late_stage(ctx: Context, route: str, stage: str, held: set[str], now: int) -> Iterator[Finding]:
+    query = Query(route=route, statuses=LIVE - {Status.PROCESSING}, stages=frozenset({stage}), due_before=now, limit=SAMPLE)
     due = [
         item.row.look_at
         for item in ctx.ledger.find(query).items
-        if item.row.look_at is not None and f"{plan.name}/{stage}/{item.row.lane}" not in held
+        if item.row.look_at is not None and f"{route}/{stage}/{item.row.lane}" not in held
     ]
     if due and now - min(due) > LATE_MS:
-        what = f"work at {plan.name}/{stage} has been due for {short_span(now - min(due))} and nobody has taken it up"
+        what = f"work at {route}/{stage} has been due for {short_span(now - min(due))} and nobody has taken it up"
         yield Finding(WARN, "late", what, "start more workers (milepost work), or raise the stage's concurrency or rate")
 
 

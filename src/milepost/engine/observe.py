@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from milepost.core.durations import iso, short_span
 from milepost.core.errors import UsageError
-from milepost.core.history import line_to_public, verify_chain
+from milepost.core.history import line_to_public, origin, verify_chain
 from milepost.core.item import Failure, Item, work_id
 from milepost.core.status import Status
 from milepost.engine.context import Context
@@ -200,7 +200,7 @@ def list_name(ctx: Context, list_id: str | None) -> str | None:
 def chain_broken_at(ctx: Context, item: Item, lines: list[Written] | None = None) -> int | None:
     """The number of the first history line that does not hold, or None: the item's record is whole."""
     lines = ctx.ledger.history(item.route, item.key) if lines is None else lines
-    return verify_chain(((line.previous, line.body) for line in lines), item.row.head)
+    return verify_chain(((line.previous, line.body) for line in lines), origin(item.route, item.key, item.row.input_digest), item.row.head)
 
 
 def clock_time(ms: int, now: int) -> str:

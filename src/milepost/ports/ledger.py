@@ -174,7 +174,7 @@ class Ledger(Protocol):
         """Give due items of open lanes to a worker, oldest due first, within rates and pauses, by `core.due.look`."""
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
-        """Write each change if the ledger still holds its `before` (same version, same lease); None: written.
+        """Write each change if the ledger still holds its `before` (see `core.change.holds`); None: written.
         Each is whole or not at all, and none hinders another. `versions` are the route versions that were decided by."""
 
     def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
@@ -206,7 +206,8 @@ class Ledger(Protocol):
         """All control documents of a kind, by name."""
 
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
-        """Write one document (None removes it). `expect` is the version it must have now, 0 for absent; False: it has not."""
+        """Write one document (None removes it). `expect` is the version it must have now, 0 for absent; False: it has not.
+        Each write raises a document's version by one, from 1."""
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def next_due(self, plans: Iterable[Plan]) -> int | None:
@@ -220,7 +221,7 @@ class Ledger(Protocol):
 
     def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
         """Let go of rows that ended before then and whose lines have all been told (seq <= `up_to_seq`); their seals stay,
-        but for those older than `forget_before`."""
+        but for those older than `forget_before`. A place in the feed is never given out twice, whatever has been pruned."""
 
     def sign_on(self, holder: str) -> None:
         """This process is alive as `holder` until it signs off or dies."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from milepost.core.consequences import HOUR
 from milepost.core.decide import MAX_LOSSES
-from milepost.core.history import Line, verify_chain
+from milepost.core.history import Line, origin, verify_chain
 from milepost.core.item import Item, Row
 from milepost.core.route import Plan
 from milepost.core.status import Reason, Status, allowed
@@ -83,7 +83,7 @@ def _row_problems(row: Row, plan: Plan | None) -> Iterator[str]:
 
 def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[str]:
     written = ledger.history(row.route, row.key)
-    broken = verify_chain(((line.previous, line.body) for line in written), row.head)
+    broken = verify_chain(((line.previous, line.body) for line in written), origin(row.route, row.key, row.input_digest), row.head)
     if broken is not None:
         yield f"the chain does not hold from line {broken} on"
     lines = [line.line for line in written]

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from milepost.core.change import Change
+from milepost.core.change import Change, holds
 from milepost.core.consequences import HOUR
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Content, Item, Row
@@ -83,8 +83,7 @@ class MemoryLedger:
         row = record.row
         if before.route in versions and self._state.outdated(before.route, versions[before.route]):
             return Conflict(row, outdated=True)
-        # The stage is compared too: a renamed stage gives its items no new version, and must not be renamed back.
-        if (row.version, row.lease, row.stage) != (before.version, before.lease, before.stage):
+        if not holds(before, row):
             return Conflict(row)
         self._state.write(record, change)
         return None

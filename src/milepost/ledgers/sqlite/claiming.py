@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from milepost.core.change import Change
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.durations import rate_per_second
 from milepost.core.item import Item, Row
-from milepost.core.route import Stage
+from milepost.core.route import Plan, Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, clock_of, decode, items_of, row_of
 from milepost.ledgers.sqlite.names import Names
@@ -73,7 +73,9 @@ class Rules:
         return None if own is None else own.concurrency
 
 
-def claim_one(connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, ask: Ask, now: int, jitter: float) -> Claimed:
+def claim_one(
+    connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, served: dict[int, int], ask: Ask, now: int, jitter: float
+) -> Claimed:
     """Answer one stage's wish."""
     plan, route = ask.plan, ask.plan.name
     if rules.outdated(route, plan.version):
@@ -88,9 +90,8 @@ def claim_one(connection: sqlite3.Connection, names: Names, rules: Rules, tally:
             for pair in lanes
             if connection.execute("SELECT 1 FROM item WHERE place = ? AND due_at <= ? LIMIT 1", (pair[0], now)).fetchone()
         ]
-        # Start elsewhere each time, so that no lane is always last.
-        turn = now % len(lanes) if lanes else 0
-        lanes = lanes[turn:] + lanes[:turn]
+        # The lane that was served longest ago comes first, so that none starves another.
+        lanes.sort(key=lambda pair: served.get(pair[0], 0))
     claimed: list[Item] = []
     moved = 0
     passed_over = False
@@ -113,6 +114,7 @@ def claim_one(connection: sqlite3.Connection, names: Names, rules: Rules, tally:
         claimed += got
         moved += others
         if got:
+            served[place] = max(served.values(), default=0) + 1
             for name, rate in rules.rates(stage, route, lane):
                 _charge(connection, name, rate, -(-len(got) // ask.batch), now)
     if moved and len(claimed) < ask.want:
@@ -141,6 +143,20 @@ def _due_rows(connection: sqlite3.Connection, names: Names, place: int, now: int
     if want_fragile or not any(fragile(row) for row in rows):
         return rows, False
     return [row_of(columns, names) for columns in connection.execute(SOUND, (place, now, limit))], True
+
+
+def next_due(connection: sqlite3.Connection, names: Names, plans: Iterable[Plan]) -> int | None:
+    """The earliest due time in the open lanes of handler stages."""
+    rules = Rules(connection)
+    found = [
+        row[0]
+        for plan in plans
+        for stage in plan.stages
+        if not stage.external
+        for place in _open(names, rules, plan.name, stage.name)
+        for row in connection.execute("SELECT min(due_at) FROM item WHERE place = ? AND due_at IS NOT NULL", (place,))
+    ]
+    return min((due for due in found if due is not None), default=None)
 
 
 def _claim_rows(

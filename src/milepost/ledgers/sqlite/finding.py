@@ -105,8 +105,9 @@ def _along(connection: sqlite3.Connection, names: Names, query: Query, route: in
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]
     if query.stages is not None or query.lane is not None:
         where += f" AND place IN ({','.join(map(str, _places(names, query)))})"
+    # "+route" keeps SQLite from taking the index on the key, which would sort the whole route for every page.
     rows = connection.execute(
-        f"SELECT {COLUMNS} FROM item WHERE id > ? AND id <= ? AND route = ?{where} ORDER BY id LIMIT ?",
+        f"SELECT {COLUMNS} FROM item WHERE id > ? AND id <= ? AND +route = ?{where} ORDER BY id LIMIT ?",
         (last, last + WINDOW, route, *values, query.limit),
     ).fetchall()
     after = rows[-1][0] if len(rows) == query.limit else last + WINDOW

@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 from milepost.core.change import Change
 from milepost.core.errors import RouteChanged
-from milepost.core.history import decode_line
 from milepost.core.item import Item, Row
 from milepost.core.route import Plan
-from milepost.ledgers.sqlite import finding, upkeep
+from milepost.ledgers.sqlite import claiming, finding, reading, upkeep
 from milepost.ledgers.sqlite.claiming import Rules, claim_one
-from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, contents_of, decode, encode, items_of, row_of
+from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, decode, encode, row_of
 from milepost.ledgers.sqlite.liveness import Liveness
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.store import Store
@@ -51,6 +50,8 @@ class SqliteLedger:
         self._store.on_rollback = self._names.forget
         self._reading = threading.local()
         self._liveness = Liveness(path)
+        self._served: dict[int, int] = {}
+        """When each place was last served by this process, in claims: whoever waits longest comes first."""
 
     @classmethod
     def open(cls, path: str) -> SqliteLedger:
@@ -59,29 +60,7 @@ class SqliteLedger:
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Known | None]:
-            number = names.routes.get(route)
-            return [None] * len(keys) if number is None else self._known(connection, names, number, keys)
-
-        return self._read(run)
-
-    def _known(self, connection: sqlite3.Connection, names: Names, route: int, keys: Sequence[str]) -> list[Known | None]:
-        found: dict[str, Known] = {}
-        for chunk in chunks(keys, 500):
-            marks = ",".join("?" * len(chunk))
-            for key, status, digest, place, list_id in connection.execute(
-                f"SELECT key, status, input_digest, place, list_id FROM item WHERE route = ? AND key IN ({marks})", (route, *chunk)
-            ):
-                found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id)
-            missing = [key for key in chunk if key not in found]
-            if missing:
-                marks = ",".join("?" * len(missing))
-                for key, status, digest, stage, list_id, ended_at, head in connection.execute(
-                    f"SELECT key, status, input_digest, stage, list_id, ended_at, head FROM seal WHERE route = ? AND key IN ({marks})",
-                    (route, *missing),
-                ):
-                    found[key] = Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head)
-        return [found.get(key) for key in keys]
+        return self._read(lambda connection, names: reading.known(connection, names, route, keys))
 
     def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
         def run(connection: sqlite3.Connection, names: Names) -> list[Known | None]:
@@ -89,7 +68,8 @@ class SqliteLedger:
                 raise RouteChanged(
                     f"route {plan.name!r} has been changed in the ledger since this process started; restart it with the new route"
                 )
-            known = self._known(connection, names, names.route(connection, plan.name), [n.change.after.key for n in newcomers])
+            names.route(connection, plan.name)
+            known = reading.known(connection, names, plan.name, [n.change.after.key for n in newcomers])
             first: dict[str, Newcomer] = {}
             answers: list[Known | None] = []
             for newcomer, there in zip(newcomers, known, strict=True):
@@ -110,7 +90,7 @@ class SqliteLedger:
     def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
         def run(connection: sqlite3.Connection, names: Names) -> list[Claimed]:
             rules, tally = Rules(connection), Tally()
-            answers = [claim_one(connection, names, rules, tally, ask, now, jitter) for ask in asks]
+            answers = [claim_one(connection, names, rules, tally, self._served, ask, now, jitter) for ask in asks]
             tally.write(connection, names)
             return answers
 
@@ -118,32 +98,47 @@ class SqliteLedger:
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
         def run(connection: sqlite3.Connection, names: Names) -> list[Conflict | None]:
-            rules = Rules(connection) if versions else None
-            there: dict[int, tuple[int, str | None]] = {}
-            for chunk in chunks([change.before.handle for change in changes], 500):
-                marks = ",".join("?" * len(chunk))
-                for number, version, lease in connection.execute(f"SELECT id, version, lease FROM item WHERE id IN ({marks})", chunk):
-                    there[number] = (version, lease)
+            outdated = {route for route, version in (versions or {}).items() if Rules(connection).outdated(route, version)}
+            there = self._there(connection, names, changes)
             good: list[Change] = []
-            answers: list[Conflict | None] = []
-            for change in changes:
-                before = change.before
-                outdated = rules is not None and rules.outdated(before.route, (versions or {}).get(before.route, -1))
-                if not outdated and there.get(before.handle) == (before.version, before.lease):
-                    there[before.handle] = (change.after.version, change.after.lease)
+            lost: list[int] = []
+            for index, change in enumerate(changes):
+                before, after = change.before, change.after
+                state = (before.version, before.head, before.lease, before.status, before.stage)
+                if before.route not in outdated and there.get(before.handle) == state:
+                    there[before.handle] = (after.version, after.head, after.lease, after.status, after.stage)
                     good.append(change)
-                    answers.append(None)
                 else:
-                    answers.append(Conflict(self._row(connection, names, before.handle), outdated))
+                    lost.append(index)
             tally = Tally()
             write_changes(connection, names, good, tally)
             tally.write(connection, names)
+            answers: list[Conflict | None] = [None] * len(changes)
+            for index in lost:
+                before = changes[index].before
+                answers[index] = Conflict(self._row(connection, names, before), before.route in outdated)
             return answers
 
         return self._write(run)
 
-    def _row(self, connection: sqlite3.Connection, names: Names, number: int) -> Row | None:
-        columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE id = ?", (number,)).fetchone()
+    def _there(self, connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> dict[Any, tuple[Any, ...]]:
+        """What `core.change.holds` compares, as it is now, by row number."""
+        there: dict[Any, tuple[Any, ...]] = {}
+        by_id = names.by_id
+        for chunk in chunks([change.before.handle for change in changes], 500):
+            marks = ",".join("?" * len(chunk))
+            for number, version, head, lease, status, place in connection.execute(
+                f"SELECT id, version, head, lease, status, place FROM item WHERE id IN ({marks})", chunk
+            ):
+                there[number] = (version, head, lease, STATUSES[status], by_id[place].stage)
+        return there
+
+    def _row(self, connection: sqlite3.Connection, names: Names, wanted: Row) -> Row | None:
+        """The item's row as it is now; a number alone would not tell it from a later item's."""
+        columns = connection.execute(
+            f"SELECT {COLUMNS} FROM item WHERE id = ? AND route = ? AND key = ?",
+            (wanted.handle, names.routes.get(wanted.route), wanted.key),
+        ).fetchone()
         return None if columns is None else row_of(columns, names)
 
     def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
@@ -161,81 +156,26 @@ class SqliteLedger:
         return self._write(run)
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Item | None]:
-            found: list[Row | None] = []
-            for route, key in refs:
-                columns = connection.execute(
-                    f"SELECT {COLUMNS} FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)
-                ).fetchone()
-                found.append(None if columns is None else row_of(columns, names))
-            items = iter(items_of(connection, [row for row in found if row is not None], names))
-            return [None if row is None else next(items) for row in found]
-
-        return self._read(run)
+        return self._read(lambda connection, names: reading.get(connection, names, refs))
 
     def find(self, query: Query) -> Page:
         return self._read(lambda connection, names: finding.find(connection, names, query))
 
     def history(self, route: str, key: str) -> list[Written]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Written]:
-            return [
-                Written(seq, route, key, correlation_id, previous, body)
-                for seq, correlation_id, previous, body in connection.execute(
-                    "SELECT h.seq, i.correlation_id, h.previous, h.body FROM item i JOIN history h ON h.item = i.id"
-                    " WHERE i.route = ? AND i.key = ? ORDER BY h.seq",
-                    (names.routes.get(route), key),
-                )
-            ]
-
-        return self._read(run)
+        return self._read(lambda connection, names: reading.history(connection, names, route, key))
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[Written]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Written]:
-            lines = connection.execute(
-                "SELECT h.seq, h.item, i.place, i.key, i.correlation_id, h.previous, h.body FROM history h JOIN item i ON i.id = h.item"
-                " WHERE h.seq > ? ORDER BY h.seq LIMIT ?",
-                (after, limit),
-            ).fetchall()
-            offered = [line[1] for line in lines if b'"offered":"' in line[6]]
-            contents = contents_of(connection, offered, names)
-            found = []
-            for seq, item, place, key, correlation_id, previous, body in lines:
-                payload = None
-                if item in contents:
-                    stage = decode_line(body).after_stage
-                    payload = contents[item].payloads.get(stage, contents[item].input)
-                found.append(Written(seq, names.by_id[place].route, key, correlation_id, previous, body, payload))
-            return found
-
-        return self._read(run)
+        return self._read(lambda connection, names: reading.feed(connection, names, after, limit))
 
     def last_seq(self) -> int:
         return self._read(lambda connection, names: int(connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]))
 
     def counts(self, route: str | None = None) -> list[Count]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Count]:
-            found = []
-            for stage, status, hour, n in connection.execute("SELECT stage, status, hour, n FROM counter WHERE n <> 0"):
-                owner, name = names.stage_names[stage]
-                if route is None or owner == route:
-                    found.append(Count(owner, name, STATUSES[status], hour, n))
-            return found
-
-        return self._read(run)
+        return self._read(lambda connection, names: reading.counts(connection, names, route))
 
     def groups(self, route: str | None = None) -> list[Group]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Group]:
-            found = []
-            for stage, *facts in connection.execute(
-                "SELECT stage, name, category, sample, present, total, first_at, last_at FROM error_group ORDER BY present DESC, last_at DESC"
-            ):
-                owner, name = names.stage_names[stage]
-                if route is None or owner == route:
-                    found.append(Group(owner, name, *facts))
-            return found
-
-        return self._read(run)
+        return self._read(lambda connection, names: reading.groups(connection, names, route))
 
     def read(self, kind: str) -> dict[str, Document]:
         return self._read(
@@ -266,20 +206,7 @@ class SqliteLedger:
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def next_due(self, plans: Iterable[Plan]) -> int | None:
-        def run(connection: sqlite3.Connection, names: Names) -> int | None:
-            rules = Rules(connection)
-            found = [
-                row[0]
-                for plan in plans
-                for stage in plan.stages
-                if not stage.external
-                for place, lane in names.lanes.get((plan.name, stage.name), ())
-                if not rules.held(plan.name, stage.name, lane)
-                for row in connection.execute("SELECT min(due_at) FROM item WHERE place = ? AND due_at IS NOT NULL", (place,))
-            ]
-            return min((due for due in found if due is not None), default=None)
-
-        return self._read(run)
+        return self._read(lambda connection, names: claiming.next_due(connection, names, plans))
 
     def rename_stage(self, route: str, old: str, new: str) -> None:
         self._write(lambda connection, names: upkeep.rename_stage(connection, names, route, old, new))

@@ -33,11 +33,13 @@ def reclaim(connection: sqlite3.Connection, names: Names, holders: Sequence[str]
 
 def rename_stage(connection: sqlite3.Connection, names: Names, route: str, old: str, new: str) -> None:
     """One row is renamed; only where the new name was used before do the items' own rows have to be moved over."""
-    source = names.stages.get((route, old))
-    if source is None:
+    if route not in names.routes:
         return
+    source = names.stages.get((route, old))
     target = names.stages.get((route, new))
-    if target is None:
+    if source is None:
+        pass  # no item has ever been there; one may still be confirmed ahead of it
+    elif target is None:
         connection.execute("UPDATE stage SET name = ? WHERE id = ?", (new, source))
     else:
         for place, lane in names.lanes.get((route, old), ()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.core.history import GENESIS, verify_chain
+from milepost.core.history import origin, verify_chain
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Done, NotYet, Reject, Retry
 from milepost.core.outside import confirm
@@ -14,8 +14,9 @@ class Chain(Promises):
     def test_the_chain_begins_with_nothing_and_ends_at_the_rows_head(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         written = world.ledger.history("parcels", "p1")
-        assert written[0].previous == GENESIS
-        assert verify_chain([(line.previous, line.body) for line in written], world.row("p1").head) is None
+        start = origin("parcels", "p1", world.row("p1").input_digest)
+        assert written[0].previous == start
+        assert verify_chain([(line.previous, line.body) for line in written], start, world.row("p1").head) is None
         assert [line.line.version for line in written] == list(range(1, world.row("p1").version + 1))
 
     def test_bodies_are_stored_to_the_byte(self, world: World) -> None:
@@ -31,11 +32,12 @@ class Chain(Promises):
         world.bring("p1", to="COMPLETED")
         links = [(line.previous, line.body) for line in world.ledger.history("parcels", "p1")]
         head = world.row("p1").head
+        start = origin("parcels", "p1", world.row("p1").input_digest)
         for place in range(len(links)):
             changed = list(links)
             changed[place] = (links[place][0], links[place][1].replace(b"p", b"q").replace(b"e", b"f"))
-            assert verify_chain(changed, head) is not None
-            assert verify_chain(links[:place] + links[place + 1 :], head) is not None
+            assert verify_chain(changed, start, head) is not None
+            assert verify_chain(links[:place] + links[place + 1 :], start, head) is not None
 
     def test_every_act_names_who_and_why(self, world: World) -> None:
         world.add("p1")

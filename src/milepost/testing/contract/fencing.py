@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from milepost.core.change import change
 from milepost.core.decide import MAX_LOSSES, decide, given_back, undecided
+from milepost.core.due import FRAGILE
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Retry
 from milepost.core.status import Reason, Status
@@ -55,14 +56,28 @@ class Fencing(Promises):
         assert (line.reason, line.by) == (Reason.LOST, "dead")
         world.audit()
 
+    def test_what_two_workers_were_lost_with_is_given_alone_and_only_on_request(self, world: World) -> None:
+        world.add("f1", "f2")
+        for _ in range(FRAGILE):
+            assert len(world.claim().items) == 2
+            world.clock.advance("1m")
+        world.add("sound")
+        claimed = world.claim()
+        assert ([item.key for item in claimed.items], claimed.fragile) == (["sound"], True)
+        assert len(world.claim(fragile=True).items) == 1
+        assert len(world.claim(fragile=True).items) == 1
+        assert world.claim(fragile=True).items == []
+        assert {world.row(key).losses for key in ("f1", "f2")} == {FRAGILE}
+        world.audit()
+
     def test_after_ten_losses_the_item_ends_worker_lost(self, world: World) -> None:
         world.add("poison", "good")
-        for _ in range(MAX_LOSSES):
-            for item in world.claim().items:
+        for losses in range(MAX_LOSSES):
+            for item in world.claim(fragile=losses >= FRAGILE).items:
                 if item.key == "good":
                     world.settle(item, Done())
             world.clock.advance("1m")
-        claimed = world.claim()
+        claimed = world.claim(fragile=True)
         assert (claimed.items, claimed.moved) == ([], 1)
         row = world.row("poison")
         assert (row.status, row.losses, row.attempts) == (Status.MAX_RETRIES_EXCEEDED, MAX_LOSSES, 0)

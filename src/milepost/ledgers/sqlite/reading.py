@@ -1,0 +1,91 @@
+"""Reading: what is known of keys, items with their content, histories, the feed and the counters."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from milepost.core.history import decode_line
+from milepost.core.item import Item, Row
+from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, contents_of, items_of, row_of
+from milepost.ledgers.sqlite.names import Names
+from milepost.ports.ledger import Count, Group, Known, Written
+
+
+def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> list[Known | None]:
+    """Rows first; seals only for keys that have none."""
+    number = names.routes.get(route)
+    found: dict[str, Known] = {}
+    for chunk in chunks(keys, 500) if number is not None else ():
+        marks = ",".join("?" * len(chunk))
+        for key, status, digest, place, list_id in connection.execute(
+            f"SELECT key, status, input_digest, place, list_id FROM item WHERE route = ? AND key IN ({marks})", (number, *chunk)
+        ):
+            found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id)
+        missing = [key for key in chunk if key not in found]
+        if missing:
+            marks = ",".join("?" * len(missing))
+            for key, status, digest, stage, list_id, ended_at, head in connection.execute(
+                f"SELECT key, status, input_digest, stage, list_id, ended_at, head FROM seal WHERE route = ? AND key IN ({marks})",
+                (number, *missing),
+            ):
+                found[key] = Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head)
+    return [found.get(key) for key in keys]
+
+
+def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+    found: list[Row | None] = []
+    for route, key in refs:
+        columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)).fetchone()
+        found.append(None if columns is None else row_of(columns, names))
+    items = iter(items_of(connection, [row for row in found if row is not None], names))
+    return [None if row is None else next(items) for row in found]
+
+
+def history(connection: sqlite3.Connection, names: Names, route: str, key: str) -> list[Written]:
+    return [
+        Written(seq, route, key, correlation_id, previous, body)
+        for seq, correlation_id, previous, body in connection.execute(
+            "SELECT h.seq, i.correlation_id, h.previous, h.body FROM item i JOIN history h ON h.item = i.id"
+            " WHERE i.route = ? AND i.key = ? ORDER BY h.seq",
+            (names.routes.get(route), key),
+        )
+    ]
+
+
+def feed(connection: sqlite3.Connection, names: Names, after: int, limit: int) -> list[Written]:
+    """Lines in the order written. Only those that offered an external stage have their item's payload looked up."""
+    lines = connection.execute(
+        "SELECT h.seq, h.item, i.place, i.key, i.correlation_id, h.previous, h.body FROM history h JOIN item i ON i.id = h.item"
+        " WHERE h.seq > ? ORDER BY h.seq LIMIT ?",
+        (after, limit),
+    ).fetchall()
+    offering = [line[1] for line in lines if b'"offered":"' in line[6]]
+    contents = contents_of(connection, offering, names)
+    found = []
+    for seq, item, place, key, correlation_id, previous, body in lines:
+        payload = None
+        if item in contents and b'"offered":"' in body:
+            payload = contents[item].payloads.get(decode_line(body).after_stage, contents[item].input)
+        found.append(Written(seq, names.by_id[place].route, key, correlation_id, previous, body, payload))
+    return found
+
+
+def counts(connection: sqlite3.Connection, names: Names, route: str | None) -> list[Count]:
+    found = []
+    for stage, status, hour, n in connection.execute("SELECT stage, status, hour, n FROM counter WHERE n <> 0"):
+        owner, name = names.stage_names[stage]
+        if route is None or owner == route:
+            found.append(Count(owner, name, STATUSES[status], hour, n))
+    return found
+
+
+def groups(connection: sqlite3.Connection, names: Names, route: str | None) -> list[Group]:
+    found = []
+    for stage, *facts in connection.execute(
+        "SELECT stage, name, category, sample, present, total, first_at, last_at FROM error_group ORDER BY present DESC, last_at DESC"
+    ):
+        owner, name = names.stage_names[stage]
+        if route is None or owner == route:
+            found.append(Group(owner, name, *facts))
+    return found

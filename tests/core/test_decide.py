@@ -1,0 +1,226 @@
+"""What the row becomes: counting, moving on, and what is never counted."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, outcomes, settled, walk
+
+from milepost.core.change import FREE
+from milepost.core.decide import MAX_LOSSES, decide, given_back, late, undecided
+from milepost.core.failing import MESSAGE_LIMIT, group_of
+from milepost.core.history import GENESIS, Line, link, verify_chain
+from milepost.core.item import Item, work_id
+from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, as_outcome, outcome_of_exception
+from milepost.core.status import Reason, Status
+
+PLAN = make_plan()
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_counted_attempts_never_pass_the_threshold_nor_losses_theirs(data: st.DataObject) -> None:
+    for _, change, _ in walk(data, PLAN, 40):
+        row = change.after
+        assert row.attempts <= PLAN.by_name[row.stage].retry.attempts
+        assert row.attempts <= row.total_attempts
+        assert row.losses <= MAX_LOSSES
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_no_stage_is_skipped_or_entered_twice_unless_a_person_says_so(data: st.DataObject) -> None:
+    for step, change, _ in walk(data, PLAN, 40):
+        was, now = PLAN.position[change.before.stage], PLAN.position[change.after.stage]
+        assert now - was in ((0, 1) if step != "send-back" else (0, -1, -2)), step
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_whole_life_is_one_unbroken_chain_with_contiguous_versions(data: st.DataObject) -> None:
+    lived = walk(data, PLAN, 40)
+    first = new_item(PLAN)
+    assert first.row.version == 1
+    head, version = first.row.head, 1
+    for _, change, _ in lived:
+        if change.line is None:
+            assert (change.after.version, change.after.head) == (version, head)
+        else:
+            version += 1
+            assert change.line.version == change.after.version == version
+            head = link(head, change.body)
+            assert change.after.head == head
+
+
+@given(outcomes, st.floats(-1, 1))
+def test_what_takes_an_item_out_of_a_workers_hands_frees_the_lease(outcome: Outcome, jitter: float) -> None:
+    row = decide(claimed(new_item(PLAN), PLAN), outcome, PLAN, START, jitter).after
+    assert {name: getattr(row, name) for name in FREE} == FREE
+
+
+@given(st.lists(st.sampled_from([NotYet(), NotYet(note="n"), HandedOver("1s")]), max_size=30))
+def test_not_yet_and_handed_over_are_never_counted(given_outcomes: list[Outcome]) -> None:
+    item, now = new_item(PLAN), START
+    for outcome in given_outcomes:
+        item = settled(claimed(item, PLAN, now), outcome, PLAN, now)
+        assert (item.row.attempts, item.row.total_attempts, item.row.status) == (0, 0, Status.WAITING)
+        item = Item(_ready(item.row), item.content)
+        now += LEASE
+
+
+def _ready(row: object) -> object:
+    from msgspec.structs import replace
+
+    return replace(row, look_at=START, handed_over=False)  # type: ignore[type-var]
+
+
+def test_attempts_are_numbered_from_one_and_the_last_ends_it() -> None:
+    item, now, numbers = new_item(PLAN), START, []
+    for _ in range(3):
+        change = decide(claimed(item, PLAN, now), Retry("busy", http_status=503), PLAN, now, 0.5, response_ms=12)
+        assert change.line is not None
+        attempt = change.line.attempt
+        assert attempt is not None
+        numbers.append(attempt.number)
+        assert (attempt.response_ms, attempt.http_status, attempt.message) == (12, 503, "busy")
+        if change.after.status is Status.RETRY_SCHEDULED:
+            assert attempt.delay_ms is not None
+            assert attempt.next_at == now + attempt.delay_ms == change.after.due_at
+        item = Item(change.after, item.content)
+        now = item.row.due_at or now
+    assert numbers == [1, 2, 3]
+    assert (item.row.status, item.row.due_at) == (Status.MAX_RETRIES_EXCEEDED, None)
+
+
+def test_the_handlers_attempt_counts_from_one() -> None:
+    item = new_item(PLAN)
+    assert item.attempt == 1
+    item = settled(claimed(item, PLAN), Retry("busy"), PLAN)
+    assert item.attempt == 2
+
+
+def test_counts_return_to_zero_on_advance_and_the_total_stays() -> None:
+    item = settled(claimed(new_item(PLAN), PLAN), Retry("busy"), PLAN)
+    due = item.row.due_at
+    assert due is not None
+    item = settled(claimed(item, PLAN, due), Done(), PLAN, due)
+    assert (item.stage, item.row.attempts, item.row.total_attempts, item.row.error) == ("stamp", 0, 1, None)
+
+
+def test_a_partners_after_is_a_floor() -> None:
+    row = settled(claimed(new_item(PLAN), PLAN), Retry("busy", after="10m"), PLAN).row
+    assert row.due_at is not None
+    assert row.due_at >= START + 600_000
+
+
+def test_an_after_of_not_yet_wins_over_the_schedule_which_doubles() -> None:
+    item, pauses = at_stage("stamp", PLAN), []
+    now = START
+    for after_span in (None, None, None, None, "2s", None):
+        item = settled(claimed(item, PLAN, now), NotYet(after_span), PLAN, now)
+        assert item.row.look_at is not None
+        pauses.append(item.row.look_at - now)
+        now = item.row.look_at
+    assert pauses == [10_000, 20_000, 40_000, 60_000, 2_000, 60_000]
+
+
+def test_a_not_yet_that_says_nothing_new_makes_no_line() -> None:
+    item = settled(claimed(new_item(PLAN), PLAN), NotYet(note="a"), PLAN)
+    held = claimed(item, PLAN, START + LEASE)
+    assert decide(held, NotYet(note="a"), PLAN, START + LEASE, 0.0).line is None
+    assert decide(held, NotYet(note="b"), PLAN, START + LEASE, 0.0).line is not None
+
+
+@given(outcomes, outcomes)
+def test_a_kept_outcome_beats_the_workers(kept: Outcome, workers: Outcome) -> None:
+    from milepost.core.change import Change
+    from milepost.core.outside import confirm
+
+    held = claimed(new_item(PLAN), PLAN)
+    change = confirm(held, "weigh", kept, PLAN, START, 0.0, by="partner")
+    if not isinstance(change, Change):
+        return
+    held = after(held, change)
+    mine = decide(held, workers, PLAN, START, 0.0)
+    assert mine.after.status is decide(held, kept, PLAN, START, 0.0, outside=True).after.status
+    assert mine.after.kept == {}
+    assert mine.line is not None
+    assert mine.line.by == "kept"
+
+
+def test_output_becomes_result_and_next_payload_unless_told_otherwise() -> None:
+    plain = settled(claimed(new_item(PLAN), PLAN), Done({"g": 1}), PLAN)
+    assert (plain.payload, plain.results) == ({"g": 1}, {"weigh": {"g": 1}})
+    told = settled(claimed(new_item(PLAN), PLAN), Done({"g": 1}, payload={"p": 2}), PLAN)
+    assert (told.payload, told.results) == ({"p": 2}, {"weigh": {"g": 1}})
+    nothing = settled(claimed(plain, PLAN), Done(), PLAN)
+    assert (nothing.payload, nothing.results) == ({"g": 1}, {"weigh": {"g": 1}})
+
+
+def test_work_id_is_the_same_on_every_try_and_differs_by_stage() -> None:
+    item = new_item(PLAN)
+    again = settled(claimed(item, PLAN), Retry("busy"), PLAN)
+    assert item.work_id == again.work_id == work_id("parcels", "p1", "weigh", 1)
+    assert settled(claimed(item, PLAN), Done(), PLAN).work_id != item.work_id
+
+
+def test_an_external_stage_is_offered_by_the_write_that_brings_the_item_there() -> None:
+    change = decide(claimed(at_stage("stamp", PLAN), PLAN), Done(), PLAN, START, 0.0)
+    assert change.line is not None
+    assert change.line.offered == work_id("parcels", "p1", "delivered", 1)
+    assert (change.after.status, change.after.due_at) == (Status.QUEUED, START + 86_400_000)
+
+
+def test_notes_change_neither_status_nor_counts() -> None:
+    held = claimed(new_item(PLAN), PLAN)
+    note = late(held.row, Retry("x" * 5000), START, by="slow")
+    assert note.line is not None
+    assert note.line.note == {"refused": "Retry", "error": "x" * MESSAGE_LIMIT}
+    assert (note.after.status, note.after.attempts, note.after.lease) == (Status.PROCESSING, 0, held.row.lease)
+    kept = undecided(held.row, Done(1), START, by="old").after
+    assert (kept.status, kept.lease, kept.due_at, kept.undecided) == (Status.PROCESSING, None, START, {"type": "done", "output": 1})
+    back = given_back(held.row, START, why="stop", unknown=True).after
+    assert (back.status, back.attempts, back.unknown, back.due_at) == (Status.QUEUED, 0, True, START)
+
+
+def test_like_errors_are_one_group_and_unlike_ones_are_not() -> None:
+    assert group_of("s", "E", "item 17 not in 'a'") == group_of("s", "E", "item 4 not in 'bcd'")
+    assert len({group_of("s", "E", "x"), group_of("t", "E", "x"), group_of("s", "F", "x"), group_of("s", "E", "y")}) == 4
+
+
+def test_long_messages_are_cut() -> None:
+    row = settled(claimed(new_item(PLAN), PLAN), Reject("x" * 10_000), PLAN).row
+    assert row.error is not None
+    assert len(row.error.message) == MESSAGE_LIMIT
+
+
+def test_a_raised_exception_is_a_retry_or_if_permanent_a_reject() -> None:
+    error = ValueError("no")
+    assert isinstance(outcome_of_exception(error), Retry)
+    error.permanent = True  # type: ignore[attr-defined]
+    assert isinstance(outcome_of_exception(error), Reject)
+    slow = RuntimeError()
+    slow.retry_after, slow.http_status = 30, 503  # type: ignore[attr-defined]
+    told = outcome_of_exception(slow)
+    assert isinstance(told, Retry)
+    assert (told.after, told.http_status, told.error, told.category) == (30, 503, "RuntimeError", "EXCEPTION")
+    slow.retry_after = "nonsense"  # type: ignore[attr-defined]
+    nonsense = outcome_of_exception(slow)
+    assert isinstance(nonsense, Retry)
+    assert nonsense.after is None
+
+
+def test_an_answer_that_is_no_outcome_says_what_was_expected() -> None:
+    told = as_outcome(None)
+    assert isinstance(told, Retry)
+    assert told.category == "WRONG_ANSWER"
+    assert "NoneType" in told.error
+    assert "Done()" in told.error
+
+
+def test_the_first_line_hangs_on_nothing() -> None:
+    item = new_item(PLAN)
+    line = Line(1, START, Reason.ACCEPTED, "weigh", Status.QUEUED)
+    from milepost.core.history import encode_line
+
+    assert verify_chain([(GENESIS, encode_line(line))], item.row.head) is None

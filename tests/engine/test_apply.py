@@ -1,0 +1,99 @@
+"""Writing what was decided: outcomes from outside, kept ones that follow, and races that are decided again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine_world import ROUTE, World
+
+from milepost.core.operators import cancel, skip
+from milepost.core.outcome import Done, Reject, Retry
+from milepost.core.status import Reason, Status
+from milepost.engine.apply import GONE, OUTDATED, RESTLESS, apply_all
+from milepost.engine.operate import act, confirm_outside
+from milepost.engine.routes import apply_route
+
+SIGNED: dict[str, Any] = {"by": "ann", "reason": "checked by hand"}
+
+
+# From outside -------------------------------------------------------------------------------------------------------
+def test_confirmations_for_later_stages_follow_at_once(world: World) -> None:
+    world.add("a")
+    for stage in ("Delivered", "stamp"):
+        row = confirm_outside(world.ctx, ROUTE, "a", stage, Done({"at": stage}), by="partner")
+        assert not isinstance(row, str)
+    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Done(True), by="partner", why="weighed there")
+    assert not isinstance(row, str)
+    assert row.status is Status.COMPLETED, "the two that were kept were applied by the same call"
+    assert world.reasons("a")[-3:] == [Reason.CONFIRMED] * 3
+    assert world.item("a").results == {"weigh": True, "stamp": {"at": "stamp"}, "Delivered": {"at": "Delivered"}}
+
+
+def test_a_skip_that_meets_a_kept_confirmation_applies_it(world: World) -> None:
+    world.add("a")
+    confirm_outside(world.ctx, ROUTE, "a", "stamp", Done(True), by="partner")
+    act(world.ctx, "skip", ROUTE, keys=["a"], **SIGNED)
+    assert world.row("a").stage == "Delivered"
+
+
+def test_while_a_worker_holds_it_a_confirmation_is_kept(world: World) -> None:
+    world.add("a")
+    [item] = world.claim("weigh")
+    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"grams": 7}), by="partner")
+    assert not isinstance(row, str)
+    assert (row.status, row.lease) == (Status.PROCESSING, item.row.lease)
+    assert confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"grams": 7}), by="partner") == "known: this confirmation was given before"
+
+
+def test_an_outside_retry_is_a_counted_try(world: World) -> None:
+    world.add("a")
+    row = confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("scale broken"), by="partner")
+    assert not isinstance(row, str)
+    assert (row.status, row.attempts) == (Status.RETRY_SCHEDULED, 1)
+
+
+def test_a_confirmation_that_loses_its_race_is_decided_again(faulty: World) -> None:
+    faulty.add("a")
+    faulty.ledger.before("apply", lambda: faulty.work("weigh"))  # type: ignore[attr-defined]
+    answer = confirm_outside(faulty.ctx, ROUTE, "a", "weigh", Done(True), by="partner")
+    assert answer == "known: the item is through this stage already"
+
+
+def test_unknown_items_and_worthless_words(world: World) -> None:
+    world.add("a")
+    assert confirm_outside(world.ctx, ROUTE, "b", "weigh", Done(True), by="p") == "there is no item with this key"
+    assert "confirms nothing" in str(confirm_outside(world.ctx, ROUTE, "a", "weigh", Done("no"), by="p"))
+
+
+# Writing ------------------------------------------------------------------------------------------------------------
+def test_apply_all_gives_up_on_an_item_that_never_rests(world: World) -> None:
+    world.add("a", "b")
+
+    def restless(item: Any) -> Any:
+        confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("again", after=world.clock.advance(1) % 7), by="p")
+        act(world.ctx, "retry", ROUTE, keys=["a"], **SIGNED)
+        return cancel(item, world.plan, world.clock.now(), by="ann", why="test")
+
+    answers = apply_all(
+        world.ctx, [(world.item("a"), restless), (world.item("b"), lambda item: cancel(item, world.plan, 1, by="ann", why="test"))]
+    )
+    assert answers[0] == RESTLESS
+    assert not isinstance(answers[1], str)
+    assert answers[1].status is Status.CANCELLED
+
+
+def test_apply_all_says_what_is_gone_outdated_or_needs_nothing(world: World) -> None:
+    world.add("gone")
+    world.work("weigh", Reject("no such parcel"))
+    world.clock.advance("1m")
+    world.add("a")
+    gone, stays = world.item("gone"), world.item("a")
+    world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10)
+
+    def past(item: Any) -> Any:
+        return skip(item, world.plan, world.clock.now(), by="ann", why="test")
+
+    assert apply_all(world.ctx, [(gone, past), (stays, lambda item: None), (stays, lambda item: "no")]) == [GONE, stays.row, "no"]
+    newer = world.beside("weigh", "stamp")
+    apply_route(newer.ctx, newer.plan, mapping={}, by="ann", reason="shorter")
+    assert apply_all(world.ctx, [(stays, past)]) == [OUTDATED]

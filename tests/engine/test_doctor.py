@@ -1,0 +1,128 @@
+"""The doctor: what is well, what is not, and what to do about it."""
+
+from __future__ import annotations
+
+import pytest
+from eyes_world import World, parcels
+
+from milepost.core.outcome import Done, Reject, Retry
+from milepost.engine.doctor import Finding, doctor
+from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Hold, Parked
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.process()
+    return made
+
+
+def _found(world: World, about: str, level: str | None = None) -> list[Finding]:
+    return [found for found in doctor(world.ctx).findings if found.about == about and level in (None, found.level)]
+
+
+def test_all_is_well(world: World) -> None:
+    world.add("A")
+    report = doctor(world.ctx)
+    assert report.level == "ok"
+    assert report.facts == world.ledger.describe()
+    assert {finding.about for finding in report.findings} == {"route", "process", "role", "chain"}
+
+
+def test_a_ledger_that_fails_its_own_check_is_bad(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.ledger, "describe", lambda: {"sound": False})
+    assert doctor(world.ctx).level == "bad"
+
+
+def test_roles_that_never_ran_or_not_for_long(world: World) -> None:
+    assert [found.level for found in _found(World(), "role")] == ["warn", "warn"]
+    world.clock.advance("10m")
+    [found] = [found for found in _found(world, "role") if "resender" in found.what]
+    assert found.level == "warn"
+    assert "10 min ago" in found.what
+    assert found.next == "milepost up"
+
+
+def test_processes_that_went_silent_with_work_in_hand_overrun_or_are_outdated(world: World) -> None:
+    world.process(holder="gone", ago_ms=600_000, in_hand=3)
+    world.process(holder="left", ago_ms=600_000)
+    slow = {"route": "parcels", "stage": "weigh", "key": "A", "seconds": 42.0}
+    world.process(holder="slow", overrunning=[slow], outdated=["parcels"])
+    warned = {found.what for found in _found(world, "process", "warn")}
+    assert any(what.startswith("gone was last heard of 10 min ago") and "3 items" in what for what in warned)
+    assert any(what.startswith("slow stands by") for what in warned)
+    assert not any("left" in what for what in warned)
+    [overrun] = _found(world, "handler")
+    assert "parcels/weigh/A, 42.0 s so far" in overrun.what
+
+
+def test_pauses_name_the_command_that_ends_them(world: World) -> None:
+    world.ledger.write(HOLD, "parcels/weigh/west", Hold(world.clock.now(), "ann", "flood"))
+    [found] = _found(world, "pause")
+    assert "paused by ann" in found.what
+    assert found.next == "milepost resume parcels --stage weigh --lane west"
+
+
+def test_failed_items_point_to_their_kinds(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", Reject("torn"))
+    [found] = _found(world, "failed")
+    assert (found.what, found.next) == ("1 item of parcels failed", "milepost groups parcels")
+
+
+def test_expired_leases_and_late_work(world: World) -> None:
+    world.add("A", "B", "C")
+    world.claim("weigh")
+    world.settle("weigh", Retry("busy"))
+    assert _found(world, "lease") == []
+    assert _found(world, "late") == []
+    world.clock.advance("20m")
+    assert _found(world, "lease")[0].what == "the leases of 1 item of parcels have run out"
+    [late] = _found(world, "late")
+    assert "parcels/weigh has been due for 20 min" in late.what
+    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ann", "flood"))
+    assert _found(world, "late") == []
+
+
+def test_a_changed_route_and_items_at_stages_that_are_gone(world: World) -> None:
+    world.add("A")
+    changed = {"version": 2, "digest": "other", "shape": [["stamp", "handler"]], "at": world.clock.now()}
+    world.ledger.write(ROUTE, "parcels", changed)
+    assert "the route file differs from version 2" in _found(world, "route", "bad")[0].what
+    [gone] = _found(world, "stage")
+    assert (gone.level, gone.next) == ("bad", "milepost routes apply --map weigh=STAGE")
+    world.ledger.write(ROUTE, "parcels", {**changed, "moves": {"weigh": "stamp"}})
+    assert "items are still at weigh" in _found(world, "route", "bad")[0].what
+
+
+def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(world: World) -> None:
+    world.add("A")
+    now = world.clock.now()
+    world.ledger.write(CURSOR, "log", Cursor(world.ledger.last_seq(), now))
+    world.ledger.write(CURSOR, "hook", Cursor(0, now, failures=3, retry_at=now + 60_000, error="502"))
+    world.ledger.write(CURSOR, "old", Cursor(0, now, removed=True))
+    world.ledger.write(PARKED, "p", Parked("hook", "parcels", "A", 1, now, 2, now + 1000, "no such address"))
+    levels = {found.what.split()[0]: found.level for found in _found(world, "subscriber")}
+    assert levels == {"log": "ok", "hook": "warn"}
+    assert _found(world, "parked")[0].next == "milepost subscribers release hook parcels A"
+    world.clock.advance("31d")
+    [silent] = _found(world, "subscriber", "bad")
+    assert "hook has been silent" in silent.what
+    assert silent.next.endswith("milepost subscribers forget hook")
+
+
+def test_a_changed_history_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add("A", "B")
+    world.settle("weigh", Done())
+    lines = world.ledger.history("parcels", "A")
+    real = world.ledger.history
+    monkeypatch.setattr(world.ledger, "history", lambda route, key: lines[1:] if key == "A" else real(route, key))
+    [broken] = _found(world, "chain", "bad")
+    assert "line 1 of the history of parcels/A" in broken.what
+
+
+def test_a_route_that_only_the_ledger_knows_is_looked_at_too(world: World) -> None:
+    world.add("A")
+    world.ctx.plans.clear()
+    assert doctor(world.ctx).level == "ok"
+    assert parcels().name in _found(world, "route")[0].what
