@@ -11,7 +11,7 @@ from life import START, claimed, make_plan, new_item, outcomes, settled
 
 from milepost.core.decide import decide
 from milepost.core.events import cloud_event, event_id, events_of
-from milepost.core.history import GENESIS, Attempt, Line, decode_line, encode_line, line_to_public, link, verify_chain
+from milepost.core.history import Attempt, Line, decode_line, encode_line, line_to_public, link, origin, verify_chain
 from milepost.core.item import canonical_json, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.status import Reason, Status
@@ -21,6 +21,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
+START_OF_CHAIN = origin("parcels", "k", digest_of({"id": "k"}))
 maybe_text = st.none() | st.text(max_size=20)
 maybe_number = st.none() | st.integers(0, 2**50)
 attempts = st.builds(
@@ -42,26 +43,31 @@ def test_a_line_reads_back_as_it_was_written(line: Line) -> None:
 
 @given(st.lists(lines, min_size=1, max_size=6), st.data())
 def test_a_chain_holds_until_it_is_tampered_with(chain: list[Line], data: st.DataObject) -> None:
-    links, head = [], GENESIS
+    links, head = [], START_OF_CHAIN
     for line in chain:
         links.append((head, encode_line(line)))
         head = link(*links[-1])
-    assert verify_chain(links, head) is None
+    assert verify_chain(links, START_OF_CHAIN, head) is None
     place = data.draw(st.integers(0, len(links) - 1))
     previous, body = links[place]
     byte = data.draw(st.integers(0, len(body) - 1))
     changed = [*links[:place], (previous, body[:byte] + bytes([body[byte] ^ 1]) + body[byte + 1 :]), *links[place + 1 :]]
-    found = verify_chain(changed, head)
+    found = verify_chain(changed, START_OF_CHAIN, head)
     assert found is not None
     assert found == place + 2, "the line after the changed one does not fit any more (or is missing)"
-    assert verify_chain(links[:-1], head) is not None
-    assert verify_chain(links[1:], head) is not None
-    assert verify_chain([*links, links[-1]], head) is not None
+    assert verify_chain(links[:-1], START_OF_CHAIN, head) is not None
+    assert verify_chain(links[1:], START_OF_CHAIN, head) is not None
+    assert verify_chain([*links, links[-1]], START_OF_CHAIN, head) is not None
 
 
 def test_an_empty_chain_ends_where_it_begins() -> None:
-    assert verify_chain([], GENESIS) is None
-    assert verify_chain([], b"x" * 32) == 1
+    assert verify_chain([], START_OF_CHAIN, START_OF_CHAIN) is None
+    assert verify_chain([], START_OF_CHAIN, b"x" * 32) == 1
+
+
+def test_a_chain_says_whose_it_is() -> None:
+    """Lines of one item cannot pass for another's, nor for those of other content."""
+    assert len({origin("a", "b", b"1"), origin("a", "c", b"1"), origin("c", "b", b"1"), origin("a", "b", b"2")}) == 4
 
 
 @given(outcomes)

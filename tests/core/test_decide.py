@@ -5,13 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, outcomes, settled, walk
+from msgspec.structs import replace
 
-from milepost.core.change import FREE
+from milepost.core.change import FREE, Change
 from milepost.core.decide import MAX_LOSSES, decide, given_back, late, undecided
 from milepost.core.failing import MESSAGE_LIMIT, group_of
-from milepost.core.history import GENESIS, Line, link, verify_chain
+from milepost.core.history import Line, encode_line, link, origin, verify_chain
 from milepost.core.item import Item, work_id
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, as_outcome, outcome_of_exception
+from milepost.core.outside import confirm
 from milepost.core.status import Reason, Status
 
 PLAN = make_plan()
@@ -64,14 +66,8 @@ def test_not_yet_and_handed_over_are_never_counted(given_outcomes: list[Outcome]
     for outcome in given_outcomes:
         item = settled(claimed(item, PLAN, now), outcome, PLAN, now)
         assert (item.row.attempts, item.row.total_attempts, item.row.status) == (0, 0, Status.WAITING)
-        item = Item(_ready(item.row), item.content)
+        item = Item(replace(item.row, look_at=START, handed_over=False), item.content)
         now += LEASE
-
-
-def _ready(row: object) -> object:
-    from msgspec.structs import replace
-
-    return replace(row, look_at=START, handed_over=False)  # type: ignore[type-var]
 
 
 def test_attempts_are_numbered_from_one_and_the_last_ends_it() -> None:
@@ -133,9 +129,6 @@ def test_a_not_yet_that_says_nothing_new_makes_no_line() -> None:
 
 @given(outcomes, outcomes)
 def test_a_kept_outcome_beats_the_workers(kept: Outcome, workers: Outcome) -> None:
-    from milepost.core.change import Change
-    from milepost.core.outside import confirm
-
     held = claimed(new_item(PLAN), PLAN)
     change = confirm(held, "weigh", kept, PLAN, START, 0.0, by="partner")
     if not isinstance(change, Change):
@@ -218,9 +211,8 @@ def test_an_answer_that_is_no_outcome_says_what_was_expected() -> None:
     assert "Done()" in told.error
 
 
-def test_the_first_line_hangs_on_nothing() -> None:
-    item = new_item(PLAN)
-    line = Line(1, START, Reason.ACCEPTED, "weigh", Status.QUEUED)
-    from milepost.core.history import encode_line
-
-    assert verify_chain([(GENESIS, encode_line(line))], item.row.head) is None
+def test_the_chain_begins_with_the_item_and_its_input() -> None:
+    row = new_item(PLAN).row
+    body = encode_line(Line(1, START, Reason.ACCEPTED, "weigh", Status.QUEUED))
+    start = origin(row.route, row.key, row.input_digest)
+    assert verify_chain([(start, body)], start, row.head) is None

@@ -55,7 +55,7 @@ def test_an_item_begins_pending_or_offered_in_the_same_write(offered: bool) -> N
     assert row.due_at == (START if offered else START + 1000)
     change = accept(plan, "p", {"lane": ""}, START, correlation_id="c", digest=digest_of({}))
     assert isinstance(change, Change)
-    assert change.before is NOTHING
+    assert change.before.version == NOTHING.version == 0
     assert allowed(None, row.status, R.ACCEPTED)
 
 

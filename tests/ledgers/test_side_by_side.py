@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from milepost.core import operators
 from milepost.core.change import Change, change
 from milepost.core.decide import decide, given_back, undecided
-from milepost.core.due import Grip, look
+from milepost.core.due import Grip, fragile, look
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.outside import confirm
@@ -118,13 +118,18 @@ class SideBySide(RuleBasedStateMachine):
         mine, theirs = (ledger.add(self.plan, [newcomer], self.now)[0] for ledger in self.ledgers)
         assert remembered(mine) == remembered(theirs)
 
-    @rule(position=st.integers(0, 2), holder=st.sampled_from(HOLDERS), jitter=st.floats(-1, 1))
-    def claim(self, position: int, holder: str, jitter: float) -> None:
-        ask = Ask(self.plan, self.plan.stages[position].name, 1000, Grip(self.chance.token(), holder, self.now + 60_000))
+    @rule(position=st.integers(0, 2), holder=st.sampled_from(HOLDERS), jitter=st.floats(-1, 1), alone=st.booleans())
+    def claim(self, position: int, holder: str, jitter: float, alone: bool) -> None:
+        stage = self.plan.stages[position].name
+        # Of several fragile items one is given, and the ledgers may choose; of one there is no choice.
+        rows = [item.row for item in every_item(self.memory, "parcels")]
+        alone = alone and sum(row.stage == stage and fragile(row) for row in rows) == 1
+        grip = Grip(self.chance.token(), holder, self.now + 60_000)
+        ask = Ask(self.plan, stage, 1000, grip, fragile=alone)
         mine, theirs = (ledger.claim([ask], self.now, jitter)[0] for ledger in self.ledgers)
         ours, others = {item.key: item for item in mine.items}, {item.key: item for item in theirs.items}
         assert {key: shown(item) for key, item in ours.items()} == {key: shown(item) for key, item in others.items()}
-        assert (mine.moved, mine.outdated) == (theirs.moved, theirs.outdated)
+        assert (mine.moved, mine.outdated, mine.fragile) == (theirs.moved, theirs.outdated, theirs.fragile)
         for key, item in ours.items():
             self.stale += [self.held[key]] if key in self.held else []
             self.held[key] = (item, others[key])

@@ -112,8 +112,8 @@ class Applying(Promises):
         assert world.row("p1").looks == 3
         world.audit()
 
-    def test_counters_hold_when_an_unwritten_look_came_in_between(self, world: World) -> None:
-        """A "not yet" that says nothing new gives no new version: a change made before it may still be written."""
+    def test_counters_hold_when_a_look_without_a_line_came_in_between(self, world: World) -> None:
+        """A "not yet" that says nothing new gives no new version; a change made before it must not upset the counters."""
         world.add("p1")
         world.settle(world.take("p1"), NotYet())
         world.clock.advance("1m")
@@ -121,9 +121,9 @@ class Applying(Promises):
         read_before = world.item("p1")
         assert read_before.row.status is Status.QUEUED
         world.settle(world.take("p1"), NotYet())
-        assert world.row("p1").status is Status.WAITING
-        assert world.row("p1").version == read_before.row.version
-        world.apply(cancel(read_before, world.plan, world.now, by="ann"))
+        current = world.row("p1")
+        assert (current.status, current.version) == (Status.WAITING, read_before.row.version)
+        assert world.apply(cancel(read_before, world.plan, world.now, by="ann")) == Conflict(current)
         world.audit()
 
     def test_outdated_versions_are_refused_as_outdated(self, world: World) -> None:

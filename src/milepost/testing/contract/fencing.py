@@ -88,6 +88,23 @@ class Fencing(Promises):
         assert world.claim().items == []
         world.audit()
 
+    def test_an_item_that_two_workers_were_lost_with_is_given_only_by_itself(self, world: World) -> None:
+        world.add("a", "b")
+        for _ in range(2):
+            assert len(world.claim().items) == 2
+            world.clock.advance("1m")
+        world.add("new")
+        claimed = world.claim()
+        assert [item.key for item in claimed.items] == ["new"]
+        assert claimed.fragile, "there are some that wait to be asked for"
+        first = world.claim(fragile=True)
+        assert len(first.items) == 1
+        assert first.items[0].row.losses == 2
+        assert {*(item.key for item in first.items), *(item.key for item in world.claim(fragile=True).items)} == {"a", "b"}
+        assert world.claim(fragile=True).items == []
+        assert not world.claim().fragile
+        world.audit()
+
     def test_losses_return_to_zero_on_advance(self, world: World) -> None:
         world.add("p1")
         world.take("p1")

@@ -1,0 +1,212 @@
+"""The file itself: what it does when it is foreign, newer, damaged, read-only, full or busy. Nothing is ever damaged by us."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from milepost.core.decide import accept
+from milepost.core.errors import LedgerDamaged, LedgerError, LedgerForeign, LedgerFull, LedgerReadOnly, LedgerTooNew
+from milepost.core.item import digest_of
+from milepost.core.outcome import Done
+from milepost.core.route import Plan, Route
+from milepost.ledgers.sqlite import SqliteLedger, schema
+from milepost.ports.ledger import Newcomer
+from milepost.testing.audit import audit
+
+NOW = 1_700_000_000_000
+
+
+def plan() -> Plan:
+    route = Route("parcels", key="id")
+    route.stage("weigh")(lambda item: Done())
+    return Plan(route)
+
+
+def newcomer(key: str, size: int = 10) -> Newcomer:
+    content = {"id": key, "text": "x" * size}
+    return Newcomer(accept(plan(), key, content, NOW, correlation_id=key, digest=digest_of(content)), content)
+
+
+def filled(path: Path, items: int = 50) -> Path:
+    ledger = SqliteLedger.open(str(path))
+    ledger.add(plan(), [newcomer(f"p{n}") for n in range(items)], NOW)
+    ledger.close()
+    return path
+
+
+def test_another_programs_database_is_refused_and_left_to_the_byte(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE theirs (a)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(LedgerForeign, match=r"other\.db.*another program.*--ledger"):
+        SqliteLedger.open(str(path))
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["other.db"]
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary, " * 1000)
+    with pytest.raises(LedgerForeign, match="not a SQLite file"):
+        SqliteLedger.open(str(path))
+    assert path.read_text().startswith("dear diary")
+
+
+def test_a_newer_schema_is_refused_and_says_to_upgrade(tmp_path: Path) -> None:
+    path = filled(tmp_path / "m.db")
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {len(schema.migrations()) + 1}")
+    connection.close()
+    with pytest.raises(LedgerTooNew, match=r"later Milepost.*upgrade"):
+        SqliteLedger.open(str(path))
+
+
+def test_a_missing_folder_says_so(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match=r"folder .*nowhere does not exist"):
+        SqliteLedger.open(str(tmp_path / "nowhere" / "m.db"))
+
+
+def test_a_damaged_file_is_told_and_not_made_worse(tmp_path: Path) -> None:
+    path = filled(tmp_path / "m.db", 2000)
+    body = bytearray(path.read_bytes())
+    for page in range(3, len(body) // schema.PAGE_SIZE):
+        body[page * schema.PAGE_SIZE : page * schema.PAGE_SIZE + 64] = b"\xff" * 64
+    path.write_bytes(bytes(body))
+    ledger = SqliteLedger.open(str(path))
+    with pytest.raises(LedgerDamaged, match=r"damaged.*backup"):
+        ledger.peek("parcels", [f"p{n}" for n in range(2000)])
+    ledger.close()
+
+
+def test_a_read_only_ledger_says_so_and_is_left_as_it_is(tmp_path: Path) -> None:
+    ledger = SqliteLedger.open(str(filled(tmp_path / "m.db")))
+    # SQLite's own switch gives the very error that a file without write permission does (root may write those).
+    ledger._store._writer.execute("PRAGMA query_only = 1")
+    with pytest.raises(LedgerReadOnly, match="may not be written by this user; check the permissions"):
+        ledger.add(plan(), [newcomer("late")], NOW)
+    assert audit(ledger, "parcels", plan()) == 50
+    ledger.close()
+
+
+def test_a_full_disk_undoes_the_write_whole_and_the_ledger_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    path = filled(tmp_path / "m.db")
+    ledger = SqliteLedger.open(str(path))
+    pages = ledger._store._writer.execute("PRAGMA page_count").fetchone()[0]
+    # SQLite's own limit gives the very error that a full disk does.
+    ledger._store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(LedgerFull, match="disk is full; nothing was written"):
+        ledger.add(plan(), [newcomer(f"big{n}", 5_000) for n in range(100)], NOW)
+    assert ledger.peek("parcels", ["big0", "p0"])[0] is None
+    assert audit(ledger, "parcels", plan()) == 50
+    ledger._store._writer.execute("PRAGMA max_page_count = 1000000")
+    assert ledger.add(plan(), [newcomer("big0", 5_000)], NOW) == [None]
+    assert audit(ledger, "parcels", plan()) == 51
+    ledger.close()
+
+
+def test_a_reader_never_waits_for_a_writer(tmp_path: Path) -> None:
+    ledger = SqliteLedger.open(str(filled(tmp_path / "m.db")))
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM counter")
+        inside.set()
+        assert go_on.wait(30)
+
+    writer = threading.Thread(target=ledger._store.write, args=(slow,))
+    writer.start()
+    assert inside.wait(30)
+    # The writer is in the middle of its transaction; reading answers at once, and with what was committed.
+    assert sum(count.n for count in ledger.counts("parcels")) == 50
+    assert ledger.peek("parcels", ["p1"])[0] is not None
+    go_on.set()
+    writer.join()
+    assert ledger.counts("parcels") == []
+    ledger.close()
+
+
+def test_writes_that_come_together_share_one_commit_and_one_that_fails_is_undone_alone(tmp_path: Path) -> None:
+    ledger = SqliteLedger.open(str(filled(tmp_path / "m.db")))
+    store = ledger._store
+    commits = []
+    store._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def first(connection: sqlite3.Connection) -> None:
+        inside.set()
+        assert go_on.wait(30)
+
+    errors: list[BaseException] = []
+
+    def add(name: str, fails: bool) -> None:
+        def run(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT INTO document (kind, name, version, value) VALUES ('t', ?, 1, '1')", (name,))
+            if fails:
+                raise ValueError(name)
+
+        try:
+            store.write(run)
+        except ValueError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=store.write, args=(first,))]
+    threads[0].start()
+    assert inside.wait(30)
+    threads += [threading.Thread(target=add, args=(f"d{n}", n == 3)) for n in range(10)]
+    for thread in threads[1:]:
+        thread.start()
+    while len(store._queue) < 10:
+        threading.Event().wait(0.001)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert len(commits) == 2
+    assert [str(error) for error in errors] == ["d3"]
+    assert sorted(ledger.read("t")) == sorted(f"d{n}" for n in range(10) if n != 3)
+    ledger.close()
+
+
+def shape(path: Path) -> list[tuple[str, str, str]]:
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name").fetchall()
+    connection.close()
+    return found
+
+
+def test_a_migrated_file_is_like_one_made_new(tmp_path: Path) -> None:
+    SqliteLedger.open(str(tmp_path / "new.db")).close()
+    for start in range(len(schema.migrations()) + 1):
+        path = tmp_path / f"from{start}.db"
+        connection = sqlite3.connect(path, isolation_level=None)
+        schema.migrate(connection, str(path), up_to=start)
+        connection.close()
+        SqliteLedger.open(str(path)).close()
+        assert shape(path) == shape(tmp_path / "new.db")
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = filled(tmp_path / "m.db")
+    before = shape(path)
+    broken = [*schema.migrations(), (len(schema.migrations()) + 1, "CREATE TABLE fine (a);\nCREATE TABLE item (a);")]
+    monkeypatch.setattr(schema, "migrations", lambda: broken)
+    with pytest.raises(LedgerError, match="item already exists"):
+        SqliteLedger.open(str(path))
+    assert shape(path) == before
+
+
+def test_people_with_a_database_browser_can_read_the_items(tmp_path: Path) -> None:
+    path = filled(tmp_path / "m.db", 1)
+    connection = sqlite3.connect(path)
+    columns = "route, key, stage, status, attempts, due_at"
+    assert connection.execute(f"SELECT {columns} FROM items").fetchall() == [
+        ("parcels", "p0", "weigh", "QUEUED", 0, "2023-11-14T22:13:20.000Z")
+    ]
+    connection.close()
