@@ -40,7 +40,7 @@ class Bench:
     def part(self, *words: object, python: str | Path = sys.executable, module: str = "bench.part") -> dict[str, float]:
         """Run one part to its end; its answer is the last line that it prints."""
         command = [str(python), "-m", module, *map(str, words)]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command[1:])} failed: {(done.stderr or done.stdout).strip()[-1500:]}")
         facts: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])

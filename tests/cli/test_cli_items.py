@@ -38,6 +38,12 @@ def test_a_dry_run_changes_nothing_and_a_full_list_tells_what_vanished(shell) ->
     assert keys == ["B"]
 
 
+def test_a_dry_run_before_there_is_a_ledger_makes_none(shell) -> None:
+    assert shell.ok("submit", "parcels", "-", "--dry-run", "--json", stdin="A\nB\n").json["counts"]["new"] == 2
+    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--dry-run").out == "A: would be taken in, at weigh\n"
+    assert sorted(path.name for path in shell.folder.iterdir() if path.name != "__pycache__") == ["milepost.toml", "parcels.py"]
+
+
 def test_one_item_is_new_then_known_then_changed(shell) -> None:
     first = shell.ok("submit", "parcels", "--item", '{"id": "A", "n": 1}', "--correlation-id", "c-1", "--json")
     assert first.json["answer"] == "new"

@@ -23,13 +23,13 @@ values = st.recursive(
 )
 START_OF_CHAIN = origin("parcels", "k", digest_of({"id": "k"}))
 maybe_text = st.none() | st.text(max_size=20)
-maybe_number = st.none() | st.integers(0, 2**50)
+maybe_number = st.none() | st.integers(0, 4 * 10**12)
 attempts = st.builds(
     Attempt, st.integers(0, 99), st.text(max_size=9), st.text(max_size=50), values, maybe_number, maybe_number, maybe_number, maybe_number,
     st.none() | st.integers(-1000, 1000), maybe_number,
 )  # fmt: skip
 lines = st.builds(
-    Line, st.integers(1, 10**6), st.integers(0, 2**50), st.sampled_from(Reason), st.text(min_size=1, max_size=9), st.sampled_from(Status),
+    Line, st.integers(1, 10**6), st.integers(0, 4 * 10**12), st.sampled_from(Reason), st.text(min_size=1, max_size=9), st.sampled_from(Status),
     maybe_text, maybe_text, maybe_number, maybe_text, maybe_text, st.none() | attempts, maybe_text, maybe_text, values,
 )  # fmt: skip
 

@@ -78,6 +78,8 @@ class SideBySide(RuleBasedStateMachine):
         self.held: dict[str, Pair] = {}
         self.stale: list[Pair] = []
         self.renamed = False
+        for number, key in enumerate(KEYS):
+            self.add(key, LANES[number % 2], None)
 
     def teardown(self) -> None:
         if hasattr(self, "memory"):
@@ -134,10 +136,22 @@ class SideBySide(RuleBasedStateMachine):
             self.stale += [self.held[key]] if key in self.held else []
             self.held[key] = (item, others[key])
 
+    @rule(outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4), holder=st.sampled_from(HOLDERS), jitter=st.floats(-1, 1))
+    def work(self, outcomes: list[Outcome], holder: str, jitter: float) -> None:
+        """A worker's turn at the moment at which something is due: claim at both of our stages, settle all that came."""
+        self.clock.advance_to(self.memory.next_due([self.plan]) or self.now)
+        for position in (0, 1):
+            before = set(self.held)
+            self.claim(position, holder, jitter, False)
+            for number, key in enumerate(sorted(set(self.held) - before)):
+                self.settle_one(key, outcomes[number % len(outcomes)], jitter, fresh=True)
+
     @precondition(lambda self: self.held)
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES), jitter=st.floats(-1, 1), fresh=st.booleans())
     def settle(self, data: st.DataObject, outcome: Outcome, jitter: float, fresh: bool) -> None:
-        key = data.draw(st.sampled_from(sorted(self.held)))
+        self.settle_one(data.draw(st.sampled_from(sorted(self.held))), outcome, jitter, fresh=fresh)
+
+    def settle_one(self, key: str, outcome: Outcome, jitter: float, *, fresh: bool) -> None:
         pair = self.held.pop(key)
         current = self.pair(key)
         if fresh and current is not None and current[0].row.lease == pair[0].row.lease:
@@ -283,6 +297,6 @@ class SideBySide(RuleBasedStateMachine):
 
 
 SideBySide.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=250, stateful_step_count=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 TestSideBySide = SideBySide.TestCase

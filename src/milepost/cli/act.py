@@ -156,7 +156,7 @@ def _act(
     by, reason = check_signed(by, reason, dry_run=dry_run)
     from milepost.engine.operate import act
 
-    with given.context(act=True) as ctx, progress(verb, quiet=as_json) as told:
+    with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as told:
         query = None if keys else query_of(ctx, route, **chosen)
         report = act(
             ctx,

@@ -59,29 +59,50 @@ class Settings:
         return [_subscriber(spec) for spec in self.file.get("subscribers", [])]
 
     @contextmanager
-    def context(self, *, act: bool = False, create: bool = False) -> Iterator[Context]:
+    def context(self, *, act: bool = False, create: bool = False, dry_run: bool = False) -> Iterator[Context]:
         """The open ledger with the routes. `act` if items are to be changed (the routes must then agree with the ledger's);
-        `create` if a ledger that is not there yet is to be made."""
+        `create` if a ledger that is not there yet is to be made. With `dry_run` neither happens: a ledger that is not there
+        is taken for an empty one."""
         from milepost.wiring import open_context
 
-        routes = self.routes()
+        routes, url = self.routes(), self.ledger
         if act and not routes:
             raise ConfigMistake(
                 "no route is known: give --routes file.py, or name it in milepost.toml (routes = [\"file.py\"]); 'milepost init' writes both"
             )
         if not create:
-            check_there(self.ledger)
-        ctx = open_context(self.ledger, routes, check=act)
+            check_there(url)
+        elif dry_run and not is_there(url):
+            url = "memory:"
+        ctx = open_context(url, routes, check=act and not dry_run)
         try:
+            if act and dry_run:
+                _check_routes(ctx)
             yield ctx
         finally:
             ctx.ledger.close()
 
 
+def _check_routes(ctx: Context) -> None:
+    """Refuse routes that differ from the ledger's, as registering them would; a route it does not know stays unknown."""
+    from milepost.engine.routes import register
+    from milepost.ports.documents import ROUTE
+
+    known = ctx.ledger.read(ROUTE)
+    for plan in ctx.plans.values():
+        if plan.name in known:
+            register(ctx.ledger, plan, ctx.clock.now(), "preview")
+
+
+def is_there(url: str) -> bool:
+    scheme, _, place = url.partition(":///")
+    return scheme != "sqlite" or Path(place).exists()
+
+
 def check_there(url: str) -> None:
     """A ledger that nobody has made yet cannot be looked at; making an empty one instead would hide a mistyped name."""
-    scheme, _, place = url.partition(":///")
-    if scheme == "sqlite" and not Path(place).exists():
+    if not is_there(url):
+        place = url.partition(":///")[2]
         raise LedgerError(f"there is no ledger at {place}; 'milepost submit' and 'milepost up' make one, --ledger names another")
 
 

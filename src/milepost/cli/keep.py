@@ -6,7 +6,7 @@ import click
 
 from milepost.cli.config import Settings
 from milepost.cli.options import dry_run_option, json_option, settings
-from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
+from milepost.cli.out import console, page, print_json, progress, safe, show_table, styled, table
 
 
 @click.command()
@@ -24,7 +24,7 @@ def prune(given: Settings, route: str, older_than: str, dry_run: bool, as_json: 
     from milepost.engine.prune import prune as let_go
 
     span = span_ms(older_than, "--older-than")
-    with given.context(act=True) as ctx, progress("pruning", quiet=as_json or dry_run) as told:
+    with given.context(act=True, dry_run=dry_run) as ctx, progress("pruning", quiet=as_json or dry_run) as told:
         report = let_go(ctx, route, span, dry_run=dry_run, on_progress=told)
     if as_json:
         print_json(report)
@@ -51,7 +51,6 @@ def doctor(given: Settings, as_json: bool) -> int:
     if as_json:
         print_json({"at": iso(report.at), "level": report.level, "ledger": report.facts, "findings": report.findings})
         return code
-    to = console()
     facts = table("the ledger", "")
     for name, value in report.facts.items():
         shown_value = f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") else value
@@ -62,7 +61,8 @@ def doctor(given: Settings, as_json: bool) -> int:
         shown.add_row(styled(finding.level), finding.about, safe(finding.what))
         if finding.next:
             shown.add_row("", "", f"[bold]→[/] {safe(finding.next)}")
-    show_table(shown)
+    with page() as to:
+        to.print(shown)
     closing = {"ok": "All is well.", "warn": "It works; something wants a look.", "bad": "Something is wrong."}
-    to.print(closing[report.level], style="bold")
+    console().print(closing[report.level], style="bold")
     return code

@@ -67,11 +67,16 @@ def styled(word: str) -> str:
     return word if style is None else f"[{style}]{word}[/]"
 
 
+def plain(text: object) -> str:
+    """Text of somebody else's, without anything that controls a terminal."""
+    return "".join(c if c.isprintable() else " " for c in str(text))
+
+
 def safe(text: object) -> str:
-    """Text of somebody else's, with nothing in it taken for markup or for control of the terminal."""
+    """The same for where markup is read: nothing in it is taken for markup."""
     from rich.markup import escape
 
-    return escape("".join(c if c.isprintable() else " " for c in str(text)))
+    return escape(plain(text))
 
 
 def table(*columns: str, right: Sequence[str] = ()) -> Table:

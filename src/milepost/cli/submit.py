@@ -69,7 +69,7 @@ def submit(
     from milepost.engine.lists import submit_list
 
     assert file is not None
-    with given.context(act=True, create=True) as ctx, progress("taking in", quiet=as_json) as told:
+    with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("taking in", quiet=as_json) as told:
         report = submit_list(ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=told)
     if as_json:
         print_json(report)
@@ -88,7 +88,7 @@ def _one(given: Settings, route: str, item: str, correlation_id: str | None, by:
         content = msgspec.json.decode(item)
     except msgspec.DecodeError as error:
         raise click.UsageError(f"--item is not JSON: {error}") from None
-    with given.context(act=True, create=True) as ctx:
+    with given.context(act=True, create=True, dry_run=dry_run) as ctx:
         [receipt] = take_in(ctx, ctx.plan(route), [content], correlation_id=correlation_id, by=by, dry_run=dry_run)
     refused = receipt.answer in ("changed", "malformed")
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from milepost.cli.out import safe
+from milepost.cli.out import plain, safe
 from milepost.core.durations import short_span
 from milepost.core.status import LIVE, Status
 
@@ -36,9 +36,11 @@ class Trail:
     def add(self, rate: float) -> None:
         self.rates = [*self.rates[1 - self.length :], rate]
 
-    def curve(self) -> str:
-        top = max(self.rates, default=0.0)
-        return "".join(SPARKS[0 if top <= 0 else min(7, int(rate / top * 7.99))] for rate in self.rates)
+    def curve(self, length: int | None = None) -> str:
+        """The last rates, each as tall as its share of the highest."""
+        shown = self.rates[-(length or self.length) :]
+        top = max(shown, default=0.0)
+        return "".join(SPARKS[0 if top <= 0 else min(7, int(rate / top * 7.99))] for rate in shown)
 
 
 def view(snapshot: Snapshot, trail: Trail, width: int, elapsed_ms: int | None = None) -> Group:
@@ -62,9 +64,10 @@ def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) 
     paused = "  [black on yellow] paused [/]" if snapshot.paused else ""
     oldest = "" if snapshot.oldest_ms is None else f"oldest here for {short_span(snapshot.oldest_ms)}"
     clock = "" if elapsed_ms is None else f"   {elapsed_ms // 60_000:02d}:{elapsed_ms // 1000 % 60:02d}"
-    head.add_row(f"[bold]{safe(snapshot.route)}[/]  {snapshot.total:,} items{paused}", f"{oldest}{clock}")
+    head.add_row(f"[bold]{safe(snapshot.route)}[/]{paused}  {snapshot.total:,} items", f"{oldest}{clock}")
     head.add_row(
-        f"{snapshot.ended:,} ended, {snapshot.live:,} on the way", f"[green]{trail.curve()}[/] [bold]{snapshot.rate:,.0f}[/] items/s"
+        f"{snapshot.ended:,} ended, {snapshot.live:,} on the way",
+        f"[green]{trail.curve(max(4, width // 2 - 16))}[/] [bold]{snapshot.rate:,.0f}[/] items/s",
     )
     return head
 
@@ -136,7 +139,7 @@ def _kinds(snapshot: Snapshot, width: int) -> RenderableType:
             f"{kind.now:,}",
             f"{kind.total:,}",
             "",
-            Text(_cut(safe(kind.sample), max(8, width - LABEL - 36)), style="dim"),
+            Text(_cut(plain(kind.sample), max(8, width - LABEL - 36)), style="dim"),
         )
     for _ in range(KINDS - min(KINDS, len(snapshot.kinds))):
         grid.add_row("")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from milepost.core.change import Change
@@ -47,8 +49,34 @@ def consequences(change: Change, plan: Plan) -> Consequences:
     return Consequences(offers, events, counters, groups)
 
 
+def count_all(changes: Sequence[Change], counters: dict[CounterKey, int], groups: dict[GroupKey, int]) -> None:
+    """Add the deltas of many changes. Most of a batch makes the same move, so moves are added up first and counted once."""
+    moves: dict[tuple[str, Status, int, str, str, Status, int, bool], int] = {}
+    for change in changes:
+        before, after = change.before, change.after
+        if before.error is not None or after.error is not None:
+            count(before, after, counters, groups)
+            continue
+        move = (
+            before.stage,
+            before.status,
+            before.entered_at // HOUR,
+            after.route,
+            after.stage,
+            after.status,
+            after.entered_at // HOUR,
+            before.version == 0,
+        )
+        moves[move] = moves.get(move, 0) + 1
+    for (from_stage, from_status, from_hour, route, stage, status, hour, new), n in moves.items():
+        at, to = (route, from_stage, from_status, from_hour), (route, stage, status, hour)
+        if not new:
+            counters[at] = counters.get(at, 0) - n
+        counters[to] = counters.get(to, 0) + n
+
+
 def count(before: Row, after: Row, counters: dict[CounterKey, int], groups: dict[GroupKey, int]) -> None:
-    """Add a change's deltas to running sums. A row of version 0 never was, so it is taken from nowhere."""
+    """Add one change's deltas to running sums. A row of version 0 never was, so it is taken from nowhere."""
     to = (after.route, after.stage, after.status, after.entered_at // HOUR)
     if before.version:
         at = (before.route, before.stage, before.status, before.entered_at // HOUR)

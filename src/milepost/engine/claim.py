@@ -19,7 +19,8 @@ class Desk:
         self.stage = stage
         self.crew = crew
         self.width = stage.concurrency
-        self.in_hand: dict[object, Item] = {}
+        self.in_hand: dict[tuple[str, str | None], Item] = {}
+        """By key and lease: an item that was lost here and claimed again is two calls, each with an end of its own."""
         self.lanes: dict[str, int] = {}
         self.spent = 0
         self.next_at: int | None = 0
@@ -40,14 +41,14 @@ class Desk:
         return Ask(self.plan, self.stage.name, self.room(), grip, self.stage.batch, held, spent, fragile)
 
     def take_in_hand(self, items: list[Item]) -> None:
-        self.in_hand.update((item.row.handle, item) for item in items)
+        self.in_hand.update(((item.row.key, item.row.lease), item) for item in items)
         if self.stage.lane is not None:
             for item in items:
                 self.lanes[item.lane] = self.lanes.get(item.lane, 0) + 1
 
     def let_go(self, items: list[Item]) -> None:
         for item in items:
-            if self.in_hand.pop(item.row.handle, None) is not None and self.stage.lane is not None:
+            if self.in_hand.pop((item.row.key, item.row.lease), None) is not None and self.stage.lane is not None:
                 self.lanes[item.lane] -= 1
 
     def learn(self, rans: list[Ran]) -> None:
@@ -57,10 +58,18 @@ class Desk:
         self.mean_ms = mean if self.mean_ms is None else self.mean_ms + (mean - self.mean_ms) * 0.3
 
     def jobs(self, items: list[Item]) -> list[Job]:
-        """Items in the portions in which they are given to the handler. What failed alone, or was lost once, goes alone."""
+        """Items in the portions in which they are given to the handler, lane by lane. What failed alone, or was lost once,
+        goes alone."""
         size = self.stage.batch
         if size == 1:
             return [[item] for item in items]
-        alone = [[item] for item in items if item.row.alone or item.row.losses]
-        others = [item for item in items if not (item.row.alone or item.row.losses)]
-        return [others[start : start + size] for start in range(0, len(others), size)] + alone
+        jobs: list[Job] = []
+        for lane in dict.fromkeys(item.lane for item in items):
+            here = [item for item in items if item.lane == lane]
+            alone = [[item] for item in here if item.row.alone or item.row.losses]
+            others = [item for item in here if not (item.row.alone or item.row.losses)]
+            portions = [others[start : start + size] for start in range(0, len(others), size)] + alone
+            # The rate was charged for full batches; it counts calls, so the calls that come on top are told with the next claim.
+            self.spent += len(portions) - -(-len(here) // size)
+            jobs += portions
+        return jobs

@@ -7,8 +7,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import UNSET
+
 from milepost.core.item import Item
-from milepost.core.outcome import OUTCOMES, Done, Outcome, Retry, as_outcome, outcome_of_exception
+from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, outcome_from_builtins, outcome_of_exception
 from milepost.core.route import Stage
 from milepost.engine.halving import halving
 from milepost.ports.runner import Job, Ran
@@ -30,9 +32,9 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
     if stage.batch == 1:
         try:
             outcome = as_outcome(stage.handler(todo[0]))
-        except Exception as error:
-            outcome = outcome_of_exception(error)
-        rans.append(Ran(todo[0], outcome, ticks() - began))
+        except BaseException as error:
+            outcome = _raised(error)
+        rans.append(Ran(todo[0], _sound(outcome), ticks() - began))
         return rans
     search = halving(todo)
     calls = 0
@@ -41,8 +43,8 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
         calls += 1
         try:
             answer: object = stage.handler(group)
-        except Exception as error:
-            answer = _as_retry(error)
+        except BaseException as error:
+            answer = _as_retry(_raised(error))
         try:
             group = search.send(answer)
         except StopIteration as end:
@@ -61,54 +63,91 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
         return rans
     if stage.batch == 1:
         answer = await _call_async(stage, todo[0])
-        rans.append(Ran(todo[0], as_outcome(answer), ticks() - began))
+        rans.append(Ran(todo[0], _sound(as_outcome(answer)), ticks() - began))
         return rans
     search = halving(todo)
     calls = 0
     group = next(search)
+    doubtful: set[str] = set()
+    found: dict[str, Outcome] = {}
     while True:
-        calls += 1
+        # Whoever was in a call that timed out may be done already: the probe is asked before the repeat.
+        for item in group if stage.verify is not None else ():
+            if item.key in doubtful and (there := await _probe_async(stage, item)) is not None:
+                found[item.key] = there
+        left = [item for item in group if item.key not in found]
+        calls += bool(left)
+        answer = await _call_async(stage, left) if left else []
+        if isinstance(answer, Retry) and answer.unknown:
+            doubtful.update(item.key for item in left)
+        elif isinstance(answer, list) and len(answer) == len(left) < len(group):
+            said = iter(answer)
+            answer = [found[item.key] if item.key in found else next(said) for item in group]
         try:
-            group = search.send(await _call_async(stage, group))
+            group = search.send(answer)
         except StopIteration as end:
             return rans + _settled(todo, end.value, calls, ticks() - began)
 
 
 async def _call_async(stage: Stage, argument: Any) -> object:
     assert stage.handler is not None
+    limit = asyncio.timeout(None if stage.timeout_ms is None else stage.timeout_ms / 1000)
     try:
-        if stage.timeout_ms is None:
+        async with limit:
             return await stage.handler(argument)
-        limit = asyncio.timeout(stage.timeout_ms / 1000)
-        try:
-            async with limit:
-                return await stage.handler(argument)
-        except TimeoutError as error:
-            if not limit.expired():
-                return _as_retry(error) if stage.batch > 1 else outcome_of_exception(error)
-            return Retry(f"no answer within {stage.timeout_ms / 1000:g} s", category="TIMEOUT", unknown=True)
-    except asyncio.CancelledError:
-        raise
-    except Exception as error:
-        return _as_retry(error) if stage.batch > 1 else outcome_of_exception(error)
+    except BaseException as error:
+        if _called_off(error):
+            raise
+        if isinstance(error, TimeoutError) and limit.expired():
+            return Retry(f"no answer within {(stage.timeout_ms or 0) / 1000:g} s", category="TIMEOUT", unknown=True)
+        outcome = _raised(error)
+        return _as_retry(outcome) if stage.batch > 1 else outcome
 
 
-def _as_retry(error: Exception) -> Retry:
+def _called_off(error: BaseException) -> bool:
+    """Was it we who cancelled the call? A handler that lets some other cancellation through has merely failed."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _raised(error: BaseException) -> Retry | Reject:
+    """What a handler raised, `sys.exit()` and errors that cannot even be printed among them: nothing takes a worker along."""
+    kind = type(error).__name__
+    try:
+        outcome = outcome_of_exception(error)
+        return outcome if isinstance(error, Exception) else Retry(f"{kind}: {error}", category="EXCEPTION", details=outcome.details)
+    except Exception:
+        return Retry(f"the handler raised {kind}", category="EXCEPTION", details={"type": kind})
+
+
+def _as_retry(outcome: Retry | Reject) -> Retry:
     """A batch call's exception. It cannot reject: it does not say for whom it speaks."""
-    outcome = outcome_of_exception(error)
     return outcome if isinstance(outcome, Retry) else Retry(outcome.error, category=outcome.category, details=outcome.details)
 
 
+def _sound(outcome: Outcome) -> Outcome:
+    """The outcome, if it can be written down and read again; else a wrong answer, told here, where only its own item is hit."""
+    if type(outcome) is Done and outcome.output is None and outcome.payload is UNSET:
+        return outcome
+    try:
+        outcome_from_builtins(outcome)
+        return outcome
+    except Exception as error:
+        kind = type(outcome).__name__
+        reason = str(error).encode(errors="replace").decode()
+        return Retry(f"the handler returned a {kind} that is not JSON: {reason}", category="WRONG_ANSWER")
+
+
 def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int) -> list[Ran]:
-    rans = [Ran(items[index], outcome, took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
-    rans[0].calls = calls - 1
+    rans = [Ran(items[index], _sound(outcome), took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
+    rans[0].calls = max(0, calls - 1)
     return rans
 
 
 def _verified(job: Job, answers: list[Outcome | None], began: int, ticks: Ticks) -> tuple[list[Ran], Job]:
     """Split a job into what the probes have settled and what still has to be done."""
     took = ticks() - began
-    rans = [Ran(item, answer, took) for item, answer in zip(job, answers, strict=True) if answer is not None]
+    rans = [Ran(item, _sound(answer), took) for item, answer in zip(job, answers, strict=True) if answer is not None]
     return rans, [item for item, answer in zip(job, answers, strict=True) if answer is None]
 
 
@@ -123,9 +162,9 @@ def _probed(answer: object) -> Outcome | None:
     return Retry(f"verify returned {type(answer).__name__}; return Done(…), True, False or None", category="WRONG_ANSWER", unknown=True)
 
 
-def _probe_failed(error: Exception) -> Outcome:
+def _probe_failed(error: BaseException) -> Outcome:
     """A probe that raises is a Retry, never "not there"."""
-    said = outcome_of_exception(error)
+    said = _raised(error)
     after = said.after if isinstance(said, Retry) else None
     return Retry(f"verify failed: {said.error}", after=after, category="VERIFY_FAILED", details=said.details, unknown=True)
 
@@ -135,15 +174,18 @@ def _probe_plain(stage: Stage, item: Item) -> Outcome | None:
     try:
         answer = stage.verify(item)
         return _probed(asyncio.run(answer) if inspect.iscoroutine(answer) else answer)
-    except Exception as error:
+    except BaseException as error:
         return _probe_failed(error)
 
 
 async def _probe_async(stage: Stage, item: Item) -> Outcome | None:
     assert stage.verify is not None
     try:
-        if inspect.iscoroutinefunction(stage.verify):
-            return _probed(await stage.verify(item))
-        return _probed(await asyncio.to_thread(stage.verify, item))
-    except Exception as error:
+        async with asyncio.timeout(None if stage.timeout_ms is None else stage.timeout_ms / 1000):
+            if inspect.iscoroutinefunction(stage.verify):
+                return _probed(await stage.verify(item))
+            return _probed(await asyncio.to_thread(stage.verify, item))
+    except BaseException as error:
+        if _called_off(error):
+            raise
         return _probe_failed(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 
 from milepost.core.item import Item
@@ -12,34 +13,42 @@ Answer = object
 
 
 def call_budget(size: int) -> int:
-    """How many calls a batch may take in all: 2·log2(n) + 2."""
-    return 2 * (size - 1).bit_length() + 2
+    """How many calls a batch may take in all: 2·log2(n) + 2, rounded down."""
+    return int(2 * math.log2(size) + 2)
 
 
 def halving(items: list[Item]) -> Generator[list[Item], Answer, dict[int, tuple[Outcome, bool]]]:
     """Yields the items of the next call and is sent its answer; returns each item's (outcome, failed alone), by position.
 
     Nobody is counted for a call that failed with others in it, except what is still unsettled when the budget is used up.
+    One culprit takes log2(n) + 3 calls at most: a half that went well clears itself and convicts the other without a call,
+    and all that was set aside on the way is called together once the culprit is known.
     """
     settled: dict[int, tuple[Outcome, bool]] = {}
-    groups = [list(range(len(items)))]
-    failure = Retry("the batch failed", category="BATCH_FAILED")
+    blame: dict[int, Retry] = {}
+    suspects = list(range(len(items)))
+    set_aside: list[int] = []
+    group = suspects
     for _ in range(call_budget(len(items))):
-        if not groups:
-            break
-        group = groups.pop()
         answer = yield [items[index] for index in group]
         if isinstance(answer, list) and len(answer) == len(group):
             settled |= {index: (as_outcome(one), False) for index, one in zip(group, answer, strict=True)}
-            continue
-        failure = answer if isinstance(answer, Retry) else _wrong_answer(answer, len(group))
-        if len(group) == 1:
-            settled[group[0]] = (failure, True)
+            suspects = suspects[len(group) :]
         else:
-            middle = len(group) // 2
-            groups += [group[middle:], group[:middle]]
-    for group in groups:
-        settled |= dict.fromkeys(group, (failure, False))
+            failure = answer if isinstance(answer, Retry) else _wrong_answer(answer, len(group))
+            blame |= dict.fromkeys(group, failure)
+            set_aside = suspects[len(group) :] + set_aside
+            suspects = group
+            if len(group) == 1:
+                settled[group[0]] = (failure, True)
+                suspects = []
+        if suspects:
+            group = suspects[: max(1, len(suspects) // 2)]
+        elif set_aside:
+            group, suspects, set_aside = set_aside, set_aside, []
+        else:
+            break
+    settled |= {index: (failure, False) for index, failure in blame.items() if index not in settled}
     return settled
 
 

@@ -35,8 +35,8 @@ PROGRESS_MS = 100
 Progress = Callable[[int, int, int | None], None]
 """Told lines done, bytes done, and bytes in all where that is known."""
 
-# A key that comes several times counts once, under the first of these that any of its lines has.
-_CATEGORIES = {"a": "new", "b": "changed", "c": "in_progress", "d": "finished", "e": "failed"}
+# A key that comes several times counts once, under the least mark that any of its lines has; told in this order.
+_CATEGORIES = {"a": "new", "c": "in_progress", "d": "finished", "e": "failed", "b": "changed"}
 _MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.change import Change
 from milepost.core.decide import decide, given_back, late, undecided
 from milepost.core.item import Item, Row
+from milepost.core.outcome import Retry
 from milepost.engine.apply import follow_up
 from milepost.engine.context import Context
 from milepost.ports.ledger import Conflict
@@ -34,7 +34,17 @@ def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
         return Settled()
     now, jitter = ctx.clock.now(), ctx.chance.jitter
     plans = ctx.plans
-    changes = [decide(_item(ran), ran.outcome, plans[ran.item.row.route], now, jitter(), response_ms=ran.response_ms) for ran in rans]
+    changes = [
+        decide(
+            ran.item if not ran.failed_alone else _alone(ran.item),
+            ran.outcome,
+            plans[ran.item.row.route],
+            now,
+            jitter() if type(ran.outcome) is Retry else 0.0,
+            response_ms=ran.response_ms,
+        )
+        for ran in rans
+    ]
     answers = ctx.ledger.apply(changes, now, _versions(ctx))
     summary = Settled(written=answers.count(None))
     follow = [change.after for change, answer in zip(changes, answers, strict=True) if answer is None and change.after.kept]
@@ -51,10 +61,9 @@ def _versions(ctx: Context) -> dict[str, int]:
     return {name: plan.version for name, plan in ctx.plans.items()}
 
 
-def _item(ran: Ran) -> Item:
-    if ran.failed_alone and not ran.item.row.alone:
-        return Item(replace(ran.item.row, alone=True), ran.item.content)
-    return ran.item
+def _alone(item: Item) -> Item:
+    """From now on the item is given alone, until it advances."""
+    return Item(replace(item.row, alone=True), item.content)
 
 
 def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, follow: list[Row]) -> None:
@@ -67,9 +76,11 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
             return
         now = ctx.clock.now()
         if current.lease != held.lease:
-            summary.refused += 1
-            ctx.ledger.apply([late(current, ran.outcome, now, by=held.holder or "")], now)
-            return
+            noted = ctx.ledger.apply([late(current, ran.outcome, now, by=held.holder or "")], now)[0]
+            if noted is None:
+                break
+            answer = noted
+            continue
         item = Item(replace(current, alone=current.alone or ran.failed_alone), ran.item.content)
         versions: dict[str, int] | None = _versions(ctx)
         if answer.outdated:
@@ -90,6 +101,20 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
     """Let go of claims that will not be finished here; uncounted. How many were still ours to give back."""
-    now = ctx.clock.now()
-    changes: list[Change] = [given_back(item.row, now, why=why, unknown=unknown) for item in items]
-    return ctx.ledger.apply(changes, now).count(None) if changes else 0
+    rows = [item.row for item in items]
+    given: list[Row] = []
+    for _ in range(TRIES):
+        if not rows:
+            break
+        now = ctx.clock.now()
+        changes = [given_back(row, now, why=why, unknown=unknown) for row in rows]
+        answers = ctx.ledger.apply(changes, now)
+        given += [change.after for change, answer in zip(changes, answers, strict=True) if answer is None]
+        # Who was only written a note to meanwhile is still ours to give back.
+        rows = [
+            answer.current
+            for row, answer in zip(rows, answers, strict=True)
+            if answer is not None and answer.current is not None and answer.current.lease == row.lease
+        ]
+    follow_up(ctx, given)
+    return len(given)

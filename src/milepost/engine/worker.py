@@ -45,6 +45,8 @@ class Worker:
         ]
         self._fragile: list[Desk] = []
         self._fragile_at = 0
+        self._alone = False
+        """A fragile item is in hand: nothing else is claimed beside it."""
         self._pulse = -1
         self._extend_at = 0
         self._controls_at = 0
@@ -62,6 +64,11 @@ class Worker:
         """Stop claiming; what has not been started is given back, what runs has a little while to finish."""
         if self._draining_until is None:
             self._draining_until = self.ctx.clock.now() + DRAIN_MS
+
+    def abandon(self) -> None:
+        """The station has failed and this worker will have no more turns: all that is in hand is given back."""
+        self._give_back_unstarted()
+        self._cut_off()
 
     def turn(self) -> float:
         self._settle()
@@ -88,7 +95,7 @@ class Worker:
 
     def _keep_leases(self, now: int) -> None:
         """Everything in hand is leased for the same span; all leases are moved on together, long before they run out."""
-        if now < self._extend_at:
+        if _early(self._extend_at, now, self.lease_ms):
             return
         self._extend_at = now + self.lease_ms // 3
         rows = [item.row for desk in self.desks for item in desk.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
@@ -97,7 +104,7 @@ class Worker:
 
     def _read_controls(self, now: int) -> None:
         """Limits that were changed while running."""
-        if now < self._controls_at:
+        if _early(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
         limits = self.ctx.ledger.read(LIMIT)
@@ -108,9 +115,17 @@ class Worker:
             if width != desk.width:
                 desk.width = width
                 desk.crew.resize(width)
+                desk.next_at = now
 
     def _claim(self, now: int) -> None:
-        if self._fragile and now >= self._fragile_at:
+        if self._alone:
+            if self.in_hand:
+                return
+            # Then the others have their turn for a while, if there are any.
+            self._alone = False
+            self._fragile_at = now + FRAGILE_PAUSE_MS
+            self._pulse = -1
+        if self._fragile and not _early(self._fragile_at, now, FRAGILE_PAUSE_MS):
             # Items that took two workers with them run when nothing else does, one after the other.
             if self.in_hand == 0:
                 self._claim_fragile(now)
@@ -127,9 +142,7 @@ class Worker:
     def _claim_fragile(self, now: int) -> None:
         desk = self._fragile.pop(0)
         self._take([desk], now, fragile=True)
-        # Then the others have their turn for a while, if there are any.
-        self._fragile_at = now + FRAGILE_PAUSE_MS
-        self._pulse = -1
+        self._alone = True
 
     def _take(self, asking: list[Desk], now: int, *, fragile: bool) -> None:
         grip = Grip(self.ctx.chance.token(), self.holder, now + self.lease_ms)
@@ -147,15 +160,22 @@ class Worker:
                 desk.crew.put(desk.jobs(answer.items))
 
     def _give_up(self, now: int) -> None:
+        self._give_back_unstarted()
+        if self._draining_until is not None and not _early(self._draining_until, now, DRAIN_MS):
+            self._cut_off()
+
+    def _give_back_unstarted(self) -> None:
         for desk in self.desks:
             unstarted = desk.crew.recall()
             if unstarted:
                 give_back(self.ctx, unstarted, "the worker is stopping")
                 desk.let_go(unstarted)
-        if self._draining_until is not None and now >= self._draining_until:
-            for desk in self.desks:
-                # What still runs is cut off: whether its partner has done the work is not known.
-                left = list(desk.in_hand.values())
+
+    def _cut_off(self) -> None:
+        """Let go of what still runs: whether its partner has done the work is not known."""
+        for desk in self.desks:
+            left = list(desk.in_hand.values())
+            if left:
                 desk.crew.cancel()
                 give_back(self.ctx, left, "the worker stopped before the handler had answered", unknown=True)
                 desk.let_go(left)
@@ -175,3 +195,8 @@ class Worker:
             for item, took in desk.crew.running()
             if took > desk.stage.timeout_ms
         ]
+
+
+def _early(at: int, now: int, span: int) -> bool:
+    """Is it still before `at`, which was set at most `span` ahead? A time further off is of a clock that was since set back."""
+    return now < at <= now + span

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from milepost.core.change import Change
-from milepost.core.consequences import CounterKey, GroupKey, count
+from milepost.core.consequences import CounterKey, GroupKey, count_all
 from milepost.ledgers.sqlite.codec import CODES, INPUT, INSERT, PAYLOAD, RESULT, UPDATE, changing, encode
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Newcomer
@@ -29,11 +29,10 @@ class Tally:
         self.failures: dict[GroupKey, tuple[str, str, int, int]] = {}
 
     def add(self, changes: Sequence[Change]) -> None:
-        counters, groups = self.counters, self.groups
+        count_all(changes, self.counters, self.groups)
         for change in changes:
-            before, after = change.before, change.after
-            count(before, after, counters, groups)
-            if after.error is not None and after.error is not before.error:
+            after = change.after
+            if after.error is not None and after.error is not change.before.error:
                 key = (after.route, after.stage, after.error.group)
                 times = self.failures[key][3] if key in self.failures else 0
                 self.failures[key] = (after.error.category, after.error.message[:300], after.error.at, times + 1)
@@ -61,8 +60,12 @@ class Tally:
 
 def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequence[Change], tally: Tally) -> None:
     """Changes whose precondition has been checked in this transaction."""
-    place = names.place
-    connection.executemany(UPDATE, [changing(c.after, place(connection, c.after.route, c.after.stage, c.after.lane)) for c in changes])
+    places, place = names.places, names.place
+    rows = [c.after for c in changes]
+    connection.executemany(
+        UPDATE,
+        [changing(row, places.get((row.route, row.stage, row.lane)) or place(connection, row.route, row.stage, row.lane)) for row in rows],
+    )
     write_lines(connection, names, changes)
     tally.add(changes)
 

@@ -1,0 +1,143 @@
+"""Outcomes from outside: valid or not, now or later, first or second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from life import START, after, at_stage, claimed, handler, make_plan, new_item, settled
+
+from milepost.core.change import Change
+from milepost.core.item import Item
+from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
+from milepost.core.outside import confirm, kept_outcome, valid_confirmation
+from milepost.core.route import Plan, Route
+from milepost.core.status import Reason, Status
+
+PLAN = make_plan()
+
+
+def given_word(item: Item, stage: str, outcome: Outcome, plan: Plan = PLAN) -> Change | str:
+    return confirm(item, stage, outcome, plan, START, 0.0, by="partner", why="seen", act="a-1")
+
+
+def written(item: Item, stage: str, outcome: Outcome) -> Item:
+    change = given_word(item, stage, outcome)
+    assert isinstance(change, Change), change
+    return after(item, change)
+
+
+@pytest.mark.parametrize("value", [True, 1, -1, 0.5, "yes", "2024-01-01", "x", {"a": 1}, [0], "True"])
+def test_what_confirms(value: Any) -> None:
+    assert valid_confirmation(value)
+
+
+@pytest.mark.parametrize("value", [False, None, 0, 0.0, "", " ", "false", "False", "NO", " no ", "0", "null", "{}", "[]", {}, []])
+def test_what_confirms_nothing(value: Any) -> None:
+    assert not valid_confirmation(value)
+    item = new_item(PLAN)
+    assert isinstance(given_word(item, "weigh", Done(value)), str)
+
+
+@given(
+    st.sampled_from(["", "false", "no", "0", "null", "{}", "[]"]),
+    st.sampled_from([str.upper, str.title, str.lower]),
+    st.sampled_from(["", " ", "\n"]),
+)
+def test_a_no_is_a_no_however_it_is_written(word: str, case: Any, blank: str) -> None:
+    assert not valid_confirmation(blank + case(word) + blank)
+
+
+def test_a_stage_may_say_itself_what_it_accepts() -> None:
+    route = Route("parcels")
+    route.stage("weigh", accepts=lambda value: value["grams"] > 0)(handler)
+    stage = Plan(route).first
+    assert valid_confirmation({"grams": 1}, stage)
+    assert not valid_confirmation({"grams": 0}, stage)
+    assert not valid_confirmation("anything that makes it fail", stage)
+
+
+def test_a_confirmation_at_the_items_stage_moves_it_on() -> None:
+    item = written(at_stage("delivered", PLAN), "delivered", Done({"at": "door"}))
+    assert (item.row.status, item.results["delivered"]) == (Status.COMPLETED, {"at": "door"})
+
+
+def test_a_plain_yes_is_no_payload() -> None:
+    item = written(at_stage("stamp", PLAN), "stamp", Done(True))
+    assert (item.stage, item.payload) == ("delivered", {"by": "weigh"})
+
+
+def test_who_and_why_are_kept() -> None:
+    change = given_word(new_item(PLAN), "weigh", Done(True))
+    assert isinstance(change, Change)
+    assert change.line is not None
+    assert (change.line.reason, change.line.by, change.line.why, change.line.act) == (Reason.CONFIRMED, "partner", "seen", "a-1")
+
+
+def test_an_outside_retry_is_a_counted_try() -> None:
+    item = written(at_stage("delivered", PLAN), "delivered", Retry("lost in the post"))
+    assert (item.row.status, item.row.attempts) == (Status.RETRY_SCHEDULED, 1)
+
+
+def test_an_outside_reject_ends_it() -> None:
+    assert written(at_stage("delivered", PLAN), "delivered", Reject("refused")).row.status is Status.REJECTED
+
+
+def test_while_a_worker_holds_it_the_word_is_kept_and_the_lease_stays() -> None:
+    held = claimed(new_item(PLAN), PLAN)
+    item = written(held, "weigh", Done({"g": 1}))
+    assert (item.row.status, item.row.lease, item.row.look_at) == (Status.PROCESSING, held.row.lease, held.row.look_at)
+    assert kept_outcome(item) == Done({"g": 1})
+    assert settled(item, Reject("no"), PLAN).stage == "stamp"
+
+
+def test_for_a_later_stage_it_is_kept_until_the_item_gets_there() -> None:
+    item = written(new_item(PLAN), "delivered", Done({"at": "door"}))
+    assert (item.stage, kept_outcome(item)) == ("weigh", None)
+    item = settled(claimed(item, PLAN), Done(), PLAN)
+    item = settled(claimed(item, PLAN), Done(), PLAN)
+    assert (item.stage, kept_outcome(item), item.row.due_at) == ("delivered", Done({"at": "door"}), START)
+
+
+@pytest.mark.parametrize("stage", ["weigh", "delivered"])
+def test_the_first_word_wins_and_a_different_later_one_is_noted(stage: str) -> None:
+    item = written(claimed(new_item(PLAN), PLAN), stage, Done("first"))
+    same = given_word(item, stage, Done("first"))
+    assert isinstance(same, str)
+    assert same.startswith("known")
+    change = given_word(item, stage, Done("second"))
+    assert isinstance(change, Change)
+    assert change.line is not None
+    assert change.line.reason is Reason.NOTED
+    assert change.after.kept == item.row.kept
+
+
+def test_a_word_for_a_stage_that_is_behind_is_known_or_noted() -> None:
+    item = at_stage("stamp", PLAN)
+    for known in (Done({"by": "weigh"}), Done(True)):
+        answer = given_word(item, "weigh", known)
+        assert isinstance(answer, str)
+        assert answer.startswith("known")
+    change = given_word(item, "weigh", Done("other"))
+    assert isinstance(change, Change)
+    assert change.line is not None
+    assert change.line.reason is Reason.NOTED
+    assert (change.after.stage, change.after.status) == ("stamp", item.row.status)
+
+
+def test_a_confirmation_still_moves_a_failed_item_and_nothing_else_does() -> None:
+    failed = settled(claimed(new_item(PLAN), PLAN), Reject("no"), PLAN)
+    assert written(failed, "weigh", Done(True)).stage == "stamp"
+    for outcome in (Retry("x"), NotYet(), Reject("y")):
+        answer = given_word(failed, "weigh", outcome)
+        assert isinstance(answer, str)
+        assert "ended" in answer
+
+
+def test_an_unknown_stage_is_named_with_those_there_are() -> None:
+    answer = given_word(new_item(PLAN), "nowhere", Done(True))
+    assert isinstance(answer, str)
+    assert "'nowhere'" in answer
+    assert "weigh, stamp, delivered" in answer

@@ -1,0 +1,384 @@
+"""The parts of the docs that are made from the code, so that they cannot drift.
+
+python -m tools.docs            writes them
+python -m tools.docs --check    names those that are out of date, and fails if there are any
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import click
+
+import milepost
+from milepost.cli.commands import SECTIONS, cli
+from milepost.core import errors
+from milepost.core.status import EDGES, FAILED, LIVE, NOTES, STATUS_MEANING, Edge, Reason, Status
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+WIDTH = 80
+MADE = "<!-- Made from the code by `make docs`; change the code, not this page. -->"
+
+# The life of an item --------------------------------------------------------------------------------------------------------
+
+REASON_MEANING: dict[Reason, str] = {
+    Reason.ACCEPTED: "the item was recorded at its first stage",
+    Reason.OFFERED: "its stage was told that there is work",
+    Reason.CLAIMED: "a worker took it in hand (makes no line)",
+    Reason.ADVANCED: "the stage is done; on to the next",
+    Reason.COMPLETED: "the last stage is done",
+    Reason.NOT_YET: "looked, and it is not there yet",
+    Reason.HANDED_OVER: "the work was given to a partner whose answer comes later",
+    Reason.RETRY: "a try failed and counts; there will be another",
+    Reason.EXHAUSTED: "a try failed, and no tries are left",
+    Reason.REJECTED: "failed for good",
+    Reason.LOST: "a worker's lease ran out while it held the item",
+    Reason.GIVEN_BACK: "a worker let go of it unfinished, uncounted",
+    Reason.RESENT: "an external stage was offered again",
+    Reason.CONFIRMED: "somebody outside, or a person, said that the stage is done",
+    Reason.SKIPPED: "a person moved it past the stage",
+    Reason.CANCELLED: "a person took it off the route",
+    Reason.OPERATOR_RETRY: "a person started it again",
+    Reason.MOVED: "its stage is gone; `routes apply` brought it to another",
+    Reason.BACK_FILL: "it had finished, and was sent on to an added stage",
+    Reason.OVERDUE: "it is late at its stage; people are told once",
+    Reason.KEPT: "an answer came early and is kept until the item is ready for it",
+    Reason.NOTED: "something worth keeping was said that changes nothing",
+    Reason.LATE: "an outcome came after its lease was gone, and was refused",
+    Reason.UNDECIDED: "a process with an older route left its outcome to a newer one",
+}
+
+OURS = ("intake", "relay", "worker", "resender")
+"""Who takes an edge without anybody outside: the first diagram."""
+NAMED = {LIVE: ("ON_THE_WAY", "any live status"), FAILED | {Status.CANCELLED}: ("FAILED_OR_CANCELLED", "failed or cancelled")}
+
+
+def status_table() -> str:
+    rows = [(f"`{status}`", meaning, "yes" if status in LIVE else "no") for status, meaning in STATUS_MEANING.items()]
+    return table(("status", "meaning", "live"), rows)
+
+
+def diagram(edges: Iterable[Edge], *, merge: bool) -> str:
+    """A mermaid state diagram. With `merge`, a large set of sources is drawn as one state of its own."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    labels: dict[str, str] = {}
+    for edge in edges:
+        sources = [NAMED[edge.sources][0]] if merge and edge.sources in NAMED else [name_of(source) for source in in_order(edge.sources)]
+        if merge and edge.sources in NAMED:
+            labels[NAMED[edge.sources][0]] = NAMED[edge.sources][1]
+        for source in sources:
+            found = arrows.setdefault((source, edge.target.value), [])
+            found += [reason.value for reason in Reason if reason in edge.reasons and reason.value not in found]
+    lines = ["```mermaid", "stateDiagram-v2"]
+    lines += [f'    state "{label}" as {name}' for name, label in labels.items()]
+    lines += [f"    {source} --> {target}: {', '.join(reasons)}" for (source, target), reasons in arrows.items()]
+    lines += [f"    {status} --> [*]" for status in Status if status not in LIVE] if not merge else []
+    return "\n".join([*lines, "```"])
+
+
+def name_of(status: Status | None) -> str:
+    return "[*]" if status is None else status.value
+
+
+def in_order(statuses: Iterable[Status | None]) -> list[Status | None]:
+    there = set(statuses)
+    return [status for status in (None, *Status) if status in there]
+
+
+def edge_table() -> str:
+    rows = []
+    for edge in EDGES:
+        if edge.sources in NAMED:
+            sources = NAMED[edge.sources][1]
+        else:
+            sources = ", ".join("(not recorded)" if source is None else f"`{source}`" for source in in_order(edge.sources))
+        reasons = ", ".join(f"`{reason.value}`" for reason in Reason if reason in edge.reasons)
+        rows.append((sources, f"`{edge.target}`", reasons, edge.who))
+    return table(("from", "to", "reason", "by"), rows)
+
+
+def reason_table() -> str:
+    rows = [(f"`{reason.value}`", REASON_MEANING[reason], "no" if reason in NOTES else "yes") for reason in Reason]
+    return table(("reason", "what happened", "an edge"), rows)
+
+
+def lifecycle_parts() -> dict[str, str]:
+    """What stands between `<!-- generated: NAME -->` and `<!-- end -->`."""
+    ours = [edge for edge in EDGES if edge.who in OURS]
+    others = [edge for edge in EDGES if edge.who not in OURS]
+    return {
+        "statuses": status_table(),
+        "states": diagram(ours, merge=False),
+        "outside": diagram(others, merge=True),
+        "edges": edge_table(),
+        "reasons": reason_table(),
+    }
+
+
+PART = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def with_parts(page: str, parts: dict[str, str]) -> str:
+    """The page with each marked part made anew; every part must have its place."""
+    found = {match[2] for match in PART.finditer(page)}
+    if found != set(parts):
+        raise SystemExit(f"docs/lifecycle.md: marked are {sorted(found)}, made are {sorted(parts)}; give each part its marker")
+    return PART.sub(lambda match: f"{match[1]}\n{parts[match[2]]}\n\n{match[3]}", page)
+
+
+# The command line -----------------------------------------------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    """Every command with its help, by section."""
+    root = context(cli, "milepost")
+    parts = [
+        MADE,
+        "# The command line",
+        "Every command and what it says about itself with `--help`. How to use them together is in "
+        "[Operating](../operating.md), [Lists](../lists.md) and the [Quickstart](../quickstart.md).",
+        "Exit codes: 0 good, 1 something failed or was refused, 2 wrong usage. `--ledger` and `--routes` may stand before or "
+        "after the command's name. What reads has `--json`.",
+        "## milepost",
+        fenced(cli.get_help(root)),
+    ]
+    for title, members in SECTIONS.items():
+        parts.append(f"## {title}")
+        for member in members:
+            parts += command_parts(member, root)
+    return "\n\n".join(parts) + "\n"
+
+
+def command_parts(command: click.Command, parent: click.Context) -> Iterator[str]:
+    ctx = context(command, command.name or "", parent)
+    yield f"### {ctx.command_path}"
+    yield fenced(command.get_help(ctx))
+    if isinstance(command, click.Group):
+        for name in sorted(command.commands):
+            yield from command_parts(command.commands[name], ctx)
+
+
+def context(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+    """A context of a fixed width, whatever the terminal."""
+    return click.Context(
+        command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH, help_option_names=["-h", "--help"]
+    )
+
+
+# The Python surface ---------------------------------------------------------------------------------------------------------
+
+GROUPS = {
+    "Writing a route": ("Route", "Backoff", "Checks", "Limits"),
+    "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
+    "In your own program": ("Milepost", "open"),
+    "Where items are, and why": ("Status", "Reason"),
+}
+SPECIAL = {
+    "Outcome": "`Done | NotYet | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
+    "open": "Another name for `Milepost`, so that it reads well: `with milepost.open(url, routes=[…]) as mp:`.",
+}
+
+
+def python_page() -> str:
+    """Every public name with its signature and docstring."""
+    grouped = {name for names in GROUPS.values() for name in names}
+    raised = [name for name in milepost.__all__ if name not in grouped]
+    odd = [name for name in raised if not issubclass(getattr(milepost, name), Exception)] + sorted(grouped - set(milepost.__all__))
+    if odd:
+        raise SystemExit(f"tools/docs.py: say in GROUPS where these public names belong: {', '.join(odd)}")
+    parts = [MADE, "# The Python surface", "`import milepost as mp`; these names, and no others, are public."]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += name_parts(name)
+    parts += ["## Errors", "See [Errors](errors.md) for the whole tree."]
+    rows = [(f"`{name}`", summary(getattr(milepost, name))) for name in raised]
+    parts.append(table(("error", "meaning"), rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def name_parts(name: str) -> Iterator[str]:
+    yield f"### {name}"
+    if name in SPECIAL:
+        yield SPECIAL[name]
+        return
+    subject = getattr(milepost, name)
+    if issubclass(subject, Enum):
+        meanings: dict[Any, str] = {**STATUS_MEANING, **REASON_MEANING}
+        yield table(("member", "value", "meaning"), [(f"`{name}.{each.name}`", f"`{each.value}`", meanings[each]) for each in subject])
+        return
+    node = class_node(subject)
+    initial = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    if hasattr(subject, "__struct_fields__"):
+        yield fenced(struct_signature(subject, node), "python no-run")
+    elif initial is not None and name != "Item":
+        yield fenced(signature(initial, name), "python no-run")
+    yield doc(node)
+    notes = field_notes(node)
+    if notes:
+        yield table(("field", "meaning"), notes)
+    properties = [each for each in methods(node) if decorated(each, "property")]
+    if properties:
+        yield table(
+            ("property", "type", "meaning"),
+            [(f"`{p.name}`", f"`{ast.unparse(p.returns)}`", first_line(p)) for p in properties if p.returns],
+        )
+    for method in methods(node):
+        text = ast.get_docstring(method)
+        if method not in properties and text:
+            yield fenced(signature(method, f"{name}.{method.name}"), "python no-run")
+            yield " ".join(text.split())
+
+
+def class_node(subject: type) -> ast.ClassDef:
+    node = ast.parse(textwrap.dedent(inspect.getsource(subject))).body[0]
+    assert isinstance(node, ast.ClassDef)
+    return node
+
+
+def methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [each for each in node.body if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")]
+
+
+def decorated(node: ast.FunctionDef, name: str) -> bool:
+    return any(isinstance(decorator, ast.Name) and decorator.id == name for decorator in node.decorator_list)
+
+
+def signature(node: ast.FunctionDef, name: str) -> str:
+    """A call as it is written: on one line if it fits, else a parameter a line."""
+    arguments = node.args
+    words = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(words) - len(arguments.defaults)) + list(arguments.defaults)
+    given = [parameter(word, default) for word, default in zip(words, defaults, strict=True) if word.arg != "self"]
+    if arguments.vararg is not None:
+        given.append(f"*{parameter(arguments.vararg, None)}")
+    elif arguments.kwonlyargs:
+        given.append("*")
+    given += [parameter(word, default) for word, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    back = "" if node.returns is None or node.name == "__init__" else f" -> {ast.unparse(node.returns)}"
+    return call(name, given, back)
+
+
+def struct_signature(subject: Any, node: ast.ClassDef) -> str:
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+    given = ["*"] if any(word.arg == "kw_only" for word in node.keywords) else []
+    for each in fields:
+        assert isinstance(each.target, ast.Name)
+        given.append(f"{each.target.id}: {ast.unparse(each.annotation)}" + ("" if each.value is None else f" = {ast.unparse(each.value)}"))
+    return call(subject.__name__, given, "")
+
+
+def parameter(word: ast.arg, default: ast.expr | None) -> str:
+    kind = "" if word.annotation is None else f": {ast.unparse(word.annotation)}"
+    if default is None:
+        return f"{word.arg}{kind}"
+    return f"{word.arg}{kind}{' = ' if kind else '='}{ast.unparse(default)}"
+
+
+def call(name: str, given: list[str], back: str) -> str:
+    short = f"{name}({', '.join(given)}){back}"
+    if len(short) <= WIDTH:
+        return short
+    return "\n".join([f"{name}(", *(f"    {each}," for each in given), f"){back}"])
+
+
+def field_notes(node: ast.ClassDef) -> list[tuple[str, str]]:
+    """Fields that have a docstring of their own beneath them."""
+    notes = []
+    for field, text in zip(node.body, node.body[1:], strict=False):
+        told = text.value.value if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) else None
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(told, str):
+            notes.append((f"`{field.target.id}`", " ".join(told.split())))
+    return notes
+
+
+def doc(node: ast.ClassDef | ast.FunctionDef) -> str:
+    """The docstring, its paragraphs each on one line."""
+    text = inspect.cleandoc(ast.get_docstring(node) or "")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def first_line(node: ast.FunctionDef) -> str:
+    return " ".join((ast.get_docstring(node) or "").split())
+
+
+# Errors ---------------------------------------------------------------------------------------------------------------------
+
+
+def errors_page() -> str:
+    """The tree as the module draws it, and every error with its meaning."""
+    intro, _, tree = (errors.__doc__ or "").strip().partition("\n\n")
+    rows = []
+    for name, subject in vars(errors).items():
+        if isinstance(subject, type) and issubclass(subject, errors.MilepostError):
+            public = "yes" if name in milepost.__all__ else f"`{subject.__module__}`"
+            rows.append((f"`{name}`", summary(subject), "2" if issubclass(subject, errors.UsageError) else "1", public))
+    parts = [
+        MADE,
+        "# Errors",
+        intro,
+        fenced(tree),
+        "On the command line a message is one sentence on standard error, and the exit code is as below. "
+        "What a user wrote wrongly never shows a traceback.",
+        table(("error", "meaning", "exit code", "in `milepost`"), rows),
+        "What to do about the errors of the ledger's file is in [The ledger](../ledger.md#when-something-is-wrong).",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+# Putting it together --------------------------------------------------------------------------------------------------------
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join(lines + [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows])
+
+
+def fenced(text: str, kind: str = "text") -> str:
+    body = "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+    return f"```{kind}\n{body}\n```"
+
+
+def summary(subject: type) -> str:
+    return " ".join((subject.__doc__ or "").split())
+
+
+def pages() -> dict[Path, str]:
+    """Every file that is made, or has made parts, as it should be."""
+    lifecycle = DOCS / "lifecycle.md"
+    return {
+        lifecycle: with_parts(lifecycle.read_text(encoding="utf-8"), lifecycle_parts()),
+        DOCS / "reference" / "cli.md": cli_page(),
+        DOCS / "reference" / "python.md": python_page(),
+        DOCS / "reference" / "errors.md": errors_page(),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    check = arguments == ["--check"]
+    if arguments and not check:
+        print("usage: python -m tools.docs [--check]", file=sys.stderr)
+        return 2
+    stale = [(path, text) for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path, text in stale:
+        name = path.relative_to(ROOT)
+        if check:
+            print(f"{name} is out of date; run 'make docs'", file=sys.stderr)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
