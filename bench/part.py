@@ -1,10 +1,8 @@
-"""One part of the benchmark in a process of its own: `python -m bench.part WHO WHAT LEDGER N [LIST] [--more]`."""
+"""One part of the benchmark in a process of its own: `python -m bench.part WHO WHAT LEDGER N [LIST]`."""
 
 from __future__ import annotations
 
 import argparse
-
-from bench import ours, raw
 
 
 def main() -> None:
@@ -16,14 +14,20 @@ def main() -> None:
     parser.add_argument("list", nargs="?", default="")
     parser.add_argument("--handlers", default="plain")
     a = parser.parse_args()
-    if a.what == "process":
-        (ours if a.who == "ours" else raw).process(a.ledger, a.n, a.handlers)
-    elif a.who == "ours":
-        ours.intake(a.ledger, a.list, a.n, "new" if a.what == "intake" else "in_progress")
-    elif a.what == "intake":
-        raw.intake(a.ledger, a.list, a.n)
+    if a.who == "ours":
+        from bench import ours
+
+        if a.what == "process":
+            ours.process(a.ledger, a.n, a.handlers)
+        else:
+            ours.intake(a.ledger, a.list, a.n, "new" if a.what == "intake" else "in_progress")
     else:
-        raw.again(a.ledger, a.list, a.n)
+        from bench import raw
+
+        if a.what == "process":
+            raw.process(a.ledger, a.n, a.handlers)
+        else:
+            (raw.intake if a.what == "intake" else raw.again)(a.ledger, a.list, a.n)
 
 
 if __name__ == "__main__":

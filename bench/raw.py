@@ -1,13 +1,14 @@
-"""The raw SQLite limit: the same rows, indexes and bytes, written by the same statements in batches, with no engine.
+"""The raw SQLite limit: the same rows, indexes and bytes, written in batches with no engine.
 
-Schema, connection settings and SQL text are the ledger's own, so that the limit moves with them. What the engine reckons
-per item (key, digest, chain, decision, lease check) is made once here, as a pattern that all items share.
+Schema, connection settings and statements are the ledger's own, so that the limit moves with them. What the engine reckons
+per item (key, digest, chain, decision, lease check) is made once here, as a pattern that all items share, and what is the
+same for all items stands in the statement itself: only what would differ from item to item is bound.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -33,10 +34,30 @@ from milepost.wiring import who
 
 BATCH = 1_000
 NEW_CONTENT = "INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?)"
-AGAIN = INSERT + " ON CONFLICT DO NOTHING"
+KNOWN = "SELECT key FROM item WHERE route = ? AND key IN ({})"
 LIST_ID = TOKEN = "0123456789abcdef"
 
-Rows = list[tuple[Any, ...]]
+
+class Bound:
+    """Stands for a value that differs from item to item."""
+
+
+ID, KEY = Bound(), Bound()
+
+
+class Statement:
+    """SQL in which all values but some are literal; `varying` are those to bind, in their order."""
+
+    def __init__(self, connection: sqlite3.Connection, sql: str, values: Sequence[Any], own: Sequence[Any] = ()) -> None:
+        parts = sql.split("?")
+        assert len(parts) == len(values) + 1, sql
+        self.varying = [value for value in values if isinstance(value, Bound) or any(value is each for each in own)]
+        literals = ["?" if any(value is each for each in self.varying) else _literal(connection, value) for value in values]
+        self.sql = "".join(part + literal for part, literal in zip(parts, [*literals, ""], strict=True))
+
+
+def _literal(connection: sqlite3.Connection, value: Any) -> str:
+    return str(connection.execute("SELECT quote(?)", (value,)).fetchone()[0])
 
 
 class Pattern:
@@ -49,15 +70,15 @@ class Pattern:
         now = SystemClock().now()
         content = {"id": "x"}
         first = accept(plan, "x", content, now, correlation_id=f"{TOKEN}-3e7", digest=digest_of(content), list_id=LIST_ID)
-        self.now = now
+        row = first.after
         self.route = names.route(connection, NAME)
-        self.places = [names.place(connection, NAME, stage, "") for stage in STAGES]
-        self.accepted = changing(first.after, self.places[0])[:-1]
-        self.correlation_id, self.digest = first.after.correlation_id, first.after.input_digest
+        place = names.place(connection, NAME, row.stage, "")
+        values = (self.route, *changing(row, place)[:-1], ID, KEY, row.created_at, row.correlation_id, row.input_digest, row.list_id)
+        self.insert = Statement(connection, INSERT, values, (row.head, row.correlation_id, row.input_digest))
         self.line = (first.before.head, first.body)
         self.came = _tally([first])
         self.steps: list[Step] = []
-        item = Item(replace(first.after, handle=0), Content(content, {}, {}))
+        item = Item(replace(row, handle=0), Content(content, {}, {}))
         grip = Grip(TOKEN, who(), now + 30_000)
         for _ in STAGES:
             claim = look(item, plan, now, 0.0, grip)
@@ -68,14 +89,15 @@ class Pattern:
 
 
 class Step:
-    """One stage of the pattern: what its claim and its settle write, all but the item's number."""
+    """One stage of the pattern: what its claim and its settle write."""
 
     def __init__(self, connection: sqlite3.Connection, names: Names, claim: Change, settled: Change) -> None:
-        row = claim.after
-        self.claim = (PROCESSING, *clock_of(row), row.lease, row.holder, row.claimed_at)
+        row, after = claim.after, settled.after
+        self.claim = Statement(connection, CLAIM, (PROCESSING, *clock_of(row), row.lease, row.holder, row.claimed_at, ID))
         self.claimed = _tally([claim])
-        place = names.place(connection, NAME, settled.after.stage, "")
-        self.settle = changing(settled.after, place)[:-1]
+        place = names.place(connection, NAME, after.stage, "")
+        self.settle = Statement(connection, SETTLE, (*changing(after, place)[:-1], ID), (after.head,))
+        self.head = after.head
         self.line = (settled.before.head, settled.body)
         self.puts = [
             (PAYLOAD if put.kind == "payload" else RESULT, names.stage(connection, NAME, put.stage), encode(put.value))
@@ -110,9 +132,12 @@ def intake(ledger: str, path: str, n: int) -> None:
 
 
 def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Sequence[str]) -> Callable[[sqlite3.Connection], None]:
+    head, number_at, key_at, *rest = pattern.insert.varying
+    assert (number_at, key_at) == (ID, KEY)
+
     def run(connection: sqlite3.Connection) -> None:
         numbers = range(first, first + len(keys))
-        connection.executemany(INSERT, _rows(pattern, numbers, keys))
+        connection.executemany(pattern.insert.sql, [(head, number, key, *rest) for number, key in zip(numbers, keys, strict=True)])
         connection.executemany(NEW_CONTENT, [(number, INPUT, 0, line) for number, line in zip(numbers, lines, strict=True)])
         connection.executemany(HISTORY, [(number, *pattern.line) for number in numbers])
         _count(connection, pattern.names, pattern.came, len(keys))
@@ -120,25 +145,23 @@ def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Seque
     return run
 
 
-def _rows(pattern: Pattern, numbers: Iterable[int | None], keys: Sequence[str]) -> Rows:
-    head = (pattern.route, *pattern.accepted)
-    tail = (pattern.now, pattern.correlation_id, pattern.digest, LIST_ID)
-    return [(*head, number, key, *tail) for number, key in zip(numbers, keys, strict=True)]
-
-
 def again(ledger: str, path: str, n: int) -> None:
-    """Read, parse, insert what is not there yet: nothing."""
+    """Read, parse, and find each batch's keys in the index: quicker than an INSERT that does nothing on a conflict."""
     store = Store(ledger)
-    pattern = store.write(Pattern)
-    added = 0
+    route = store.write(Pattern).route
+    found = 0
     with Span() as span:
         for _, keys in _parsed(path):
-            rows = _rows(pattern, [None] * len(keys), keys)
-            added += store.write(lambda connection, rows=rows: connection.executemany(AGAIN, rows).rowcount)  # type: ignore[misc]
+            found += store.read(_search(route, keys))
     store.close()
-    if added > 0:
-        raise SystemExit(f"the second intake added {added} rows")
+    if found != n:
+        raise SystemExit(f"the second intake found {found} of {n} keys")
     tell(span, n)
+
+
+def _search(route: int, keys: Sequence[str]) -> Callable[[sqlite3.Connection], int]:
+    sql = KNOWN.format(",".join("?" * len(keys)))
+    return lambda connection: len(connection.execute(sql, (route, *keys)).fetchall())
 
 
 def _parsed(path: str) -> Iterator[tuple[list[bytes], list[str]]]:
@@ -165,7 +188,7 @@ def process(ledger: str, n: int, handlers: str) -> None:
 
 def _claiming(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:
     def run(connection: sqlite3.Connection) -> None:
-        connection.executemany(CLAIM, [(*step.claim, number) for number in numbers])
+        connection.executemany(step.claim.sql, [(number,) for number in numbers])
         _count(connection, pattern.names, step.claimed, len(numbers))
 
     return run
@@ -173,7 +196,7 @@ def _claiming(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3
 
 def _settling(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:
     def run(connection: sqlite3.Connection) -> None:
-        connection.executemany(SETTLE, [(*step.settle, number) for number in numbers])
+        connection.executemany(step.settle.sql, [(step.head, number) for number in numbers])
         connection.executemany(HISTORY, [(number, *step.line) for number in numbers])
         if step.puts:
             connection.executemany(CONTENT, [(number, *put) for number in numbers for put in step.puts])

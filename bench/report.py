@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -151,14 +151,16 @@ def _machine() -> str:
 
 def as_json(results: Results) -> dict[str, Any]:
     names: tuple[str, ...] = ("who", "ledger", "keys", "handlers", "n")
-    mean: Callable[[list[dict[str, float]]], dict[str, float]] = lambda rounds: {  # noqa: E731
-        fact: median(each[fact] for each in rounds) for fact in rounds[0]
-    }
     return {
         "machine": _machine(),
         "prefilled": results.prefilled,
         "medians": [
-            {**dict(zip(names, case, strict=True)), "what": what, **mean(rounds), "rounds": rounds}
+            {
+                **dict(zip(names, case, strict=True)),
+                "what": what,
+                **{fact: median(each[fact] for each in rounds) for fact in rounds[0]},
+                "rounds": rounds,
+            }
             for (case, what), rounds in results.facts.items()
         ],
         "bars": [bar._asdict() for bar in bars(results)],

@@ -81,7 +81,9 @@ def diagram(edges: Iterable[Edge], *, merge: bool) -> str:
     lines = ["```mermaid", "stateDiagram-v2"]
     lines += [f'    state "{label}" as {name}' for name, label in labels.items()]
     lines += [f"    {source} --> {target}: {', '.join(reasons)}" for (source, target), reasons in arrows.items()]
-    lines += [f"    {status} --> [*]" for status in Status if status not in LIVE] if not merge else []
+    if not merge:
+        reached = {target for _, target in arrows}
+        lines += [f"    {status} --> [*]" for status in Status if status not in LIVE and status.value in reached]
     return "\n".join([*lines, "```"])
 
 
@@ -186,6 +188,18 @@ SPECIAL = {
     "Outcome": "`Done | NotYet | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
     "open": "Another name for `Milepost`, so that it reads well: `with milepost.open(url, routes=[…]) as mp:`.",
 }
+PLAIN = {
+    "route": "Its route.",
+    "key": "Its key within the route.",
+    "stage": "The stage it is at.",
+    "lane": "Its lane within the stage; empty if the stage has none.",
+    "correlation_id": "The id by which it is followed elsewhere.",
+}
+"""Properties that say nothing of themselves in the code."""
+SPAN = (
+    "A `Span` is a number of seconds, a `timedelta`, or text such as `30s`, `10m`, `6h`, `14d` or `1h30m`. "
+    "A rate is text such as `50/s`, `10/m` or `1000/h`, or a number of calls a second."
+)
 
 
 def python_page() -> str:
@@ -195,7 +209,7 @@ def python_page() -> str:
     odd = [name for name in raised if not issubclass(getattr(milepost, name), Exception)] + sorted(grouped - set(milepost.__all__))
     if odd:
         raise SystemExit(f"tools/docs.py: say in GROUPS where these public names belong: {', '.join(odd)}")
-    parts = [MADE, "# The Python surface", "`import milepost as mp`; these names, and no others, are public."]
+    parts = [MADE, "# The Python surface", "`import milepost as mp`; these names, and no others, are public.", SPAN]
     for title, names in GROUPS.items():
         parts.append(f"## {title}")
         for name in names:
@@ -230,11 +244,11 @@ def name_parts(name: str) -> Iterator[str]:
     if properties:
         yield table(
             ("property", "type", "meaning"),
-            [(f"`{p.name}`", f"`{ast.unparse(p.returns)}`", first_line(p)) for p in properties if p.returns],
+            [(f"`{p.name}`", f"`{ast.unparse(p.returns)}`", first_line(p) or PLAIN[p.name]) for p in properties if p.returns],
         )
     for method in methods(node):
         text = ast.get_docstring(method)
-        if method not in properties and text:
+        if method not in properties and text and not hasattr(subject, "__struct_fields__"):
             yield fenced(signature(method, f"{name}.{method.name}"), "python no-run")
             yield " ".join(text.split())
 

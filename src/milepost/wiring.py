@@ -7,6 +7,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from milepost.blobs.folder import FolderBlobs
@@ -112,8 +113,14 @@ class Station:
             services.append(Every("tick", tick_s, on_tick))
         try:
             self.runner.run(services, self._stopped)
-        finally:
-            self.heartbeat.stop()
+        except BaseException as error:
+            # The error is what counts here: the ledger may be the trouble, and then it takes no farewell either.
+            with suppress(Exception):
+                if self.worker is not None and isinstance(error, Exception):
+                    self.worker.abandon()
+                self.heartbeat.stop()
+            raise
+        self.heartbeat.stop()
 
     def stop(self) -> None:
         """Drain: what has not been started is given back, what runs has a little while to finish."""
@@ -134,8 +141,14 @@ class Station:
     def idle(self, within_ms: int) -> bool:
         """Is nothing in hand or to be told, and does nothing fall due soon? Paused and external items do not count."""
         horizon = self.ctx.clock.now() + within_ms
-        if self.worker is not None and (self.worker.in_hand or not (self.worker.outdated or nothing_due(self.ctx, horizon))):
-            return False
+        worker = self.worker
+        if worker is not None:
+            turns = worker.turns
+            if turns % 2 or worker.in_hand or not (worker.outdated or nothing_due(self.ctx, horizon)):
+                return False
+            if worker.turns != turns:
+                # What was not due any more when we looked may just have been claimed.
+                return False
         return all_told(self.ctx, self._told, horizon)
 
     def _facts(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def test_the_demo_runs_and_its_next_steps_work(bare) -> None:
     assert len(steps) >= 6
     inside = type(bare)(bare.folder / "milepost-demo")
     for step in steps:
-        inside.ok(*shlex.split(step)[1:])
+        inside.ok(*shlex.split(step, comments=True)[1:])
     assert inside.ok("status", "--json").json["routes"]["parcels"]["total"] == 120
     bare.ok("demo", "--items", "3")
     assert inside.ok("status", "--json").json["routes"]["parcels"]["total"] == 3

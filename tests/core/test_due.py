@@ -30,7 +30,7 @@ def seen(item: Item, now: int, by: Grip | None = None) -> Change:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_looking_at_a_due_item_until_nothing_is_left_to_do_always_ends(data: st.DataObject) -> None:
     """A claim must never go round in circles: at one moment there are only a few looks at one item."""
     lived = walk(data, PLAN, 20)
@@ -49,7 +49,7 @@ def test_looking_at_a_due_item_until_nothing_is_left_to_do_always_ends(data: st.
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_due_item_is_never_left_alone_by_a_worker(data: st.DataObject) -> None:
     for _, change, _ in walk(data, PLAN, 20):
         row = change.after

@@ -16,7 +16,7 @@ S, R = Status, Reason
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_change_that_any_rule_makes_is_an_edge_of_the_table(data: st.DataObject) -> None:
     for step, change, _ in walk(data, make_plan()):
         before, after = change.before.status, change.after.status
@@ -28,7 +28,7 @@ def test_every_change_that_any_rule_makes_is_an_edge_of_the_table(data: st.DataO
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_table_holds_with_grace_and_offer_life_too(data: st.DataObject) -> None:
     """As on a ledger whose offers are separate messages."""
     for step, change, _ in walk(data, make_plan(grace_ms=600_000, offer_life_ms=86_400_000)):
@@ -38,7 +38,7 @@ def test_the_table_holds_with_grace_and_offer_life_too(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_there_is_no_status_in_which_an_item_can_be_forgotten(data: st.DataObject) -> None:
     for step, change, _ in walk(data, make_plan()):
         row = change.after

@@ -59,7 +59,21 @@ def test_show_has_the_fields_that_are_promised(world: World) -> None:
     world.clock.advance("2s")
     world.settle("weigh", Retry("scale is busy", http_status=503), response_ms=120)
     view = _shown(world, "A")
-    promised = ["route", "key", "stage", "status", "attempts", "due_at", "input", "results", "error", "correlation_id", "created_at", "updated_at", "history"]
+    promised = [
+        "route",
+        "key",
+        "stage",
+        "status",
+        "attempts",
+        "due_at",
+        "input",
+        "results",
+        "error",
+        "correlation_id",
+        "created_at",
+        "updated_at",
+        "history",
+    ]
     assert set(promised) <= set(view)
     assert (view["stage"], view["status"], view["attempts"], view["correlation_id"]) == ("weigh", "RETRY_SCHEDULED", 1, "corr-1")
     assert view["input"] == {"id": "A", "grams": 5}

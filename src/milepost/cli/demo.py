@@ -99,7 +99,7 @@ def _summary(last: Snapshot, seconds: float) -> None:
     to.print(f"\n[bold green]{last.done:,} of {last.total:,}[/] parcels delivered in {seconds:.1f} s, {last.done / seconds:,.0f} a second.")
     to.print(f"{again:,} times a try failed and was made again. [bold red]{last.failed:,}[/] parcels have failed and want a person.\n")
     shown = table("stage", "kind", "failed", "tries", "for example", right=["failed", "tries"])
-    for kind in last.kinds:
+    for kind in last.kinds[:5]:
         shown.add_row(safe(kind.stage), safe(kind.category), f"{kind.now:,}", f"{kind.total:,}", safe(kind.sample))
     show_table(shown)
 
@@ -107,11 +107,11 @@ def _summary(last: Snapshot, seconds: float) -> None:
 def _try_next(folder: Path, key: str) -> None:
     steps = (
         ("how many are where", "status"),
-        ("the story of one that failed", f"show parcels {key}"),
+        ("the story of one", f"show parcels {key}"),
         ("failures by kind", "groups"),
-        ("retry them: what would happen?", "retry parcels --status failed --dry-run"),
-        ("do it, signed", "retry parcels --status failed --by you --reason 'all is mended'"),
-        ("and work it off", "work --until-idle"),
+        ("a preview; then do it:", "retry parcels --status failed --dry-run"),
+        ("", "retry parcels --status failed --by you --reason 'all is mended'"),
+        ("and see them through", "work --until-idle"),
         ("is everything well?", "doctor"),
     )
     to = console(width=WIDE)
@@ -120,7 +120,8 @@ def _try_next(folder: Path, key: str) -> None:
     for step in first:
         to.print(f"  {step}", markup=False, soft_wrap=True)
     for what, step in steps:
-        to.print(f"  [dim]# {what}[/]\n  milepost {step}", soft_wrap=True)
+        command = f"milepost {step}"
+        to.print(f"  {command:<48} [dim]# {what}[/]" if what else f"  {command}", soft_wrap=True)
     to.print("\nThen write a route of your own: milepost init my-route", soft_wrap=True)
 
 

@@ -124,24 +124,23 @@ def _cell(n: int, total: int, column: int, style: str) -> RenderableType:
 
 
 def _kinds(snapshot: Snapshot, width: int) -> RenderableType:
+    """The most frequent failures. Always as many lines, so that the picture does not jump."""
     from rich.table import Table
     from rich.text import Text
 
+    stage_width, sample_width = (14, width - LABEL - 36) if width >= 60 else (10, 0)
     grid = Table.grid(padding=0)
-    for size, justify in ((LABEL + 6, "left"), (14, "left"), (7, "right"), (7, "right"), (2, "left"), (max(8, width - LABEL - 36), "left")):
-        grid.add_column(width=size, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    grid.add_row(Text("failures by kind", style="bold underline"), "", Text("now", style="dim"), Text("ever", style="dim"), "", "")
+    grid.add_column(width=LABEL + 6, no_wrap=True)
+    grid.add_column(width=stage_width, no_wrap=True)
+    for size in (6, 7):
+        grid.add_column(width=size, justify="right", no_wrap=True)
+    grid.add_row(Text("failures by kind", style="bold underline"), "", Text("now", style="dim"), Text("ever", style="dim"))
     for kind in snapshot.kinds[:KINDS]:
-        style = "red" if kind.now else "dim"
-        grid.add_row(
-            Text(_cut(kind.category, LABEL + 5), style=style),
-            Text(_cut(kind.stage, 13)),
-            f"{kind.now:,}",
-            f"{kind.total:,}",
-            "",
-            Text(_cut(plain(kind.sample), max(8, width - LABEL - 36)), style="dim"),
-        )
-    for _ in range(KINDS - min(KINDS, len(snapshot.kinds))):
+        name = Text(_cut(kind.category, LABEL + 5), style="red" if kind.now else "dim")
+        cells: list[RenderableType] = [name, Text(_cut(kind.stage, stage_width - 1)), f"{kind.now:,}", f"{kind.total:,}"]
+        sample: list[RenderableType] = [Text(f"  {_cut(plain(kind.sample), sample_width)}", style="dim")] if sample_width else []
+        grid.add_row(*cells, *sample)
+    for _ in range(KINDS - len(snapshot.kinds)):
         grid.add_row("")
     return grid
 

@@ -145,6 +145,9 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
     if done.output is not None:
         output = digest_of(done.output).hex()
         puts = (Put("result", row.stage, done.output),)
+    elif row.stage in item.content.results:
+        # Sent back and done again without a result: the one of the earlier pass is no longer true.
+        puts = (Put("result", row.stage, None),)
     if following is None:
         if reason is Reason.ADVANCED:
             reason = Reason.COMPLETED

@@ -31,6 +31,8 @@ class Worker:
         self.holder = holder
         self.lease_ms = lease_ms
         self.finished = 0
+        self.turns = 0
+        """Odd while a turn is under way: between a claim in the ledger and its items in hand nothing here tells of them."""
         self.outdated: set[str] = set()
         wanted = None if stages is None else set(stages)
 
@@ -71,6 +73,13 @@ class Worker:
         self._cut_off()
 
     def turn(self) -> float:
+        self.turns += 1
+        try:
+            return self._turn()
+        finally:
+            self.turns += 1
+
+    def _turn(self) -> float:
         self._settle()
         now = self.ctx.clock.now()
         self._keep_leases(now)

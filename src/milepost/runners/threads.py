@@ -15,6 +15,7 @@ from milepost.ports.runner import Crew, Execute, ExecuteAsync, Job, Ran, Service
 SIGNAL_AFTER = 256
 SIGNAL_MS = 4
 STUCK_MS = 20
+CUT_OFF_S = 1.0
 
 
 def ticks() -> int:
@@ -77,11 +78,14 @@ class ThreadCrew:
         me = threading.get_ident()
         jobs, out, stage, execute = self._jobs, self._out, self._stage, self._execute
         while True:
+            if self._threads > self._width and self._left():
+                return
             try:
                 job = jobs.popleft()
             except IndexError:
                 with self._more:
-                    if self._threads > self._width or (not jobs and not self._wait_for_more()):
+                    # Looked at again after the wait: a job may have come just as it ended, and counted on this thread.
+                    if not jobs and not self._wait_for_more() and not jobs:
                         self._threads -= 1
                         return
                 continue
@@ -92,6 +96,15 @@ class ThreadCrew:
             self._pace(rans)
             del self._running[me]
             out.add(rans, last=not jobs)
+
+    def _left(self) -> bool:
+        """Since a resize there are too many hands: one goes, and if it was called for a job another is."""
+        with self._more:
+            if self._threads <= self._width:
+                return False
+            self._threads -= 1
+            self._rouse()
+            return True
 
     _mean_ms = 1.0
 
@@ -137,6 +150,7 @@ class ThreadCrew:
 
     def resize(self, width: int) -> None:
         self._width = width
+        self._rouse()
 
 
 class AsyncCrew:
@@ -160,21 +174,27 @@ class AsyncCrew:
             task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
-        me = id(asyncio.current_task())
+        task = asyncio.current_task()
+        assert task is not None
+        me = id(task)
         jobs = self._jobs
         paused = ticks()
-        while jobs and len(self._tasks) <= self._width:
-            job = jobs.popleft()
-            self._running[me] = (job[0], ticks())
-            try:
-                rans = await self._execute(self._stage, job, ticks)
-            finally:
-                self._running.pop(me, None)
-            self._out.add(rans, last=not jobs)
-            if ticks() - paused > 5:
-                # Handlers that never wait must not keep the others from the loop.
-                await asyncio.sleep(0)
-                paused = ticks()
+        try:
+            while jobs and len(self._tasks) <= self._width:
+                job = jobs.popleft()
+                self._running[me] = (job[0], ticks())
+                try:
+                    rans = await self._execute(self._stage, job, ticks)
+                finally:
+                    self._running.pop(me, None)
+                self._out.add(rans, last=not jobs)
+                if ticks() - paused > 5:
+                    # Handlers that never wait must not keep the others from the loop.
+                    await asyncio.sleep(0)
+                    paused = ticks()
+        finally:
+            # Gone in the same step in which it saw no more jobs: whoever brings the next one must not count on this task.
+            self._tasks.discard(task)
 
     def take(self) -> list[Ran]:
         return self._out.take()
@@ -190,7 +210,7 @@ class AsyncCrew:
 
     def cancel(self) -> None:
         def stop() -> None:
-            for task in self._tasks:
+            for task in list(self._tasks):
                 task.cancel()
 
         self._loop.call_soon_threadsafe(stop)
@@ -201,6 +221,7 @@ class AsyncCrew:
 
     def resize(self, width: int) -> None:
         self._width = width
+        self._loop.call_soon_threadsafe(self._rouse)
 
 
 class ThreadRunner:
@@ -209,6 +230,7 @@ class ThreadRunner:
     def __init__(self) -> None:
         self._wakers: dict[str, threading.Event] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> Crew:
@@ -219,7 +241,8 @@ class ThreadRunner:
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="handlers", daemon=True).start()
+            self._loop_thread = threading.Thread(target=_serve_loop, args=(self._loop,), name="handlers", daemon=True)
+            self._loop_thread.start()
         return self._loop
 
     def wake(self, name: str) -> None:
@@ -245,13 +268,28 @@ class ThreadRunner:
         waker = self._wakers[service.name]
         try:
             while not stopped() and self._error is None:
-                delay = service.turn()
-                waker.wait(min(max(delay, 0.0), 0.5))
+                until = time.monotonic() + service.turn()
+                # In short waits, so that a stop is seen; the next turn comes when it was wanted, or at a wake-up.
+                while (left := until - time.monotonic()) > 0 and not waker.wait(min(left, 0.5)):
+                    if stopped() or self._error is not None:
+                        break
                 waker.clear()
         except BaseException as error:
             self._error = self._error or error
 
     def _stop_loop(self) -> None:
         loop, self._loop = self._loop, None
-        if loop is not None:
+        if loop is not None and self._loop_thread is not None:
             loop.call_soon_threadsafe(loop.stop)
+            self._loop_thread.join(timeout=2 * CUT_OFF_S)
+
+
+def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped; what is left on it has a moment to take its cancellation."""
+    loop.run_forever()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=CUT_OFF_S))
+    loop.close()

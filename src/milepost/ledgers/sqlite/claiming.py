@@ -23,6 +23,7 @@ PROCESSING = CODES[Status.PROCESSING]
 DUE = f"SELECT {COLUMNS} FROM item WHERE place = ? AND due_at <= ? ORDER BY due_at LIMIT ?"
 SOUND = DUE.replace("ORDER", f"AND losses + (status = {PROCESSING}) < {FRAGILE} ORDER")
 ONE_FRAGILE = DUE.replace("ORDER", f"AND losses + (status = {PROCESSING}) >= {FRAGILE} ORDER").replace("LIMIT ?", "LIMIT min(1, ?)")
+ANY_DUE = "SELECT 1 FROM item WHERE place = ? AND due_at <= ? LIMIT 1"
 CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
 
 
@@ -76,65 +77,85 @@ class Rules:
 def claim_one(
     connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, served: dict[int, int], ask: Ask, now: int, jitter: float
 ) -> Claimed:
-    """Answer one stage's wish."""
+    """Answer one stage's wish: the wanted number is shared out among the lanes that have due work."""
     plan, route = ask.plan, ask.plan.name
     if rules.outdated(route, plan.version):
         return Claimed([], outdated=True)
-    stage = plan.by_name[ask.stage]
-    for name, rate in rules.rates(stage, route, ""):
+    for name, rate in rules.rates(plan.by_name[ask.stage], route, ""):
         _charge(connection, name, rate, ask.spent, now)
-    lanes = [(place, lane) for place, lane in names.lanes.get((route, ask.stage), ()) if not rules.held(route, ask.stage, lane)]
+    places = _open(names, rules, route, ask.stage)
+    lanes = list(places)
     if len(lanes) > 1:
-        lanes = [
-            pair
-            for pair in lanes
-            if connection.execute("SELECT 1 FROM item WHERE place = ? AND due_at <= ? LIMIT 1", (pair[0], now)).fetchone()
-        ]
+        lanes = [place for place in lanes if connection.execute(ANY_DUE, (place, now)).fetchone()]
         # The lane that was served longest ago comes first, so that none starves another.
-        lanes.sort(key=lambda pair: served.get(pair[0], 0))
-    claimed: list[Item] = []
-    moved = 0
-    passed_over = False
-    next_at: int | None = None
-    for index, (place, lane) in enumerate(lanes):
-        share = -(-(ask.want - len(claimed)) // (len(lanes) - index))
-        cap = rules.cap(stage, route, lane)
+        lanes.sort(key=lambda place: served.get(place, 0))
+    hunt = Hunt(connection, names, rules, tally, ask, now, jitter)
+    while lanes and hunt.left > 0:
+        more = []
+        for index, place in enumerate(lanes):
+            share = -(-hunt.left // (len(lanes) - index))
+            got = hunt.take(place, share)
+            if got:
+                served[place] = max(served.values(), default=0) + 1
+            if got == share:
+                more.append(place)
+        # What some lanes had no use for is shared out among the others.
+        lanes = more
+    if hunt.left > 0:
+        hunt.waits += [now] if hunt.moved else _next_due(connection, places, now)
+    return Claimed(hunt.claimed, hunt.moved, min(hunt.waits, default=None), fragile=hunt.passed_over)
+
+
+class Hunt:
+    """One ask being answered, lane by lane."""
+
+    def __init__(self, connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, ask: Ask, now: int, jitter: float) -> None:
+        self.connection, self.names, self.rules, self.tally = connection, names, rules, tally
+        self.ask, self.now, self.jitter = ask, now, jitter
+        self.stage = ask.plan.by_name[ask.stage]
+        self.left = min(1, ask.want) if ask.fragile else ask.want
+        self.claimed: list[Item] = []
+        self.held = dict(ask.held)
+        self.moved = 0
+        self.passed_over = False
+        self.waits: list[int] = []
+
+    def take(self, place: int, share: int) -> int:
+        """Claim up to `share` due items of one lane, within its own limits; how many were got."""
+        ask, route, lane = self.ask, self.ask.plan.name, self.names.by_id[place].lane
+        cap = self.rules.cap(self.stage, route, lane)
         if cap is not None:
-            share = min(share, cap * ask.batch - ask.held.get(lane, 0))
-        calls, rate_at = _calls_left(connection, rules, stage, route, lane, now)
+            share = min(share, cap * ask.batch - self.held.get(lane, 0))
+        calls, rate_at = _calls_left(self.connection, self.rules, self.stage, route, lane, self.now)
         if calls is not None and calls * ask.batch < share:
             share = calls * ask.batch
-            if rate_at is not None:
-                next_at = rate_at if next_at is None else min(next_at, rate_at)
-        if share <= 0 or (ask.fragile and claimed):
-            continue
-        rows, skipped = _due_rows(connection, names, place, now, share, ask.fragile)
-        passed_over = passed_over or skipped
-        got, others = _claim_rows(connection, names, tally, ask, rows, now, jitter)
-        claimed += got
-        moved += others
+            self.waits += [] if rate_at is None else [rate_at]
+        if share <= 0:
+            return 0
+        rows, skipped = _due_rows(self.connection, self.names, place, self.now, share, ask.fragile)
+        self.passed_over = self.passed_over or skipped
+        got, others = _claim_rows(self.connection, self.names, self.tally, ask, rows, self.now, self.jitter)
+        self.claimed += got
+        self.left -= len(got)
+        self.moved += others
         if got:
-            served[place] = max(served.values(), default=0) + 1
-            for name, rate in rules.rates(stage, route, lane):
-                _charge(connection, name, rate, -(-len(got) // ask.batch), now)
-    if moved and len(claimed) < ask.want:
-        next_at = now
-    elif len(claimed) < ask.want and next_at is None:
-        next_at = _next_due(connection, [place for place, _ in lanes] or _open(names, rules, route, ask.stage), now)
-    return Claimed(claimed, moved, next_at, fragile=passed_over)
+            self.held[lane] = self.held.get(lane, 0) + len(got)
+            for name, rate in self.rules.rates(self.stage, route, lane):
+                _charge(self.connection, name, rate, -(-len(got) // ask.batch), self.now)
+        return len(got)
 
 
 def _open(names: Names, rules: Rules, route: str, stage: str) -> list[int]:
     return [place for place, lane in names.lanes.get((route, stage), ()) if not rules.held(route, stage, lane)]
 
 
-def _next_due(connection: sqlite3.Connection, places: list[int], now: int) -> int | None:
-    found = [
+def _next_due(connection: sqlite3.Connection, places: list[int], now: int) -> list[int]:
+    """When each of these lanes has something due next, if ever."""
+    return [
         row[0]
         for place in places
         for row in connection.execute("SELECT due_at FROM item WHERE place = ? AND due_at > ? ORDER BY due_at LIMIT 1", (place, now))
     ]
-    return min(found, default=None)
 
 
 def _due_rows(connection: sqlite3.Connection, names: Names, place: int, now: int, limit: int, want_fragile: bool) -> tuple[list[Row], bool]:

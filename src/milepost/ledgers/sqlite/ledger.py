@@ -217,7 +217,13 @@ class SqliteLedger:
         return taken
 
     def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
-        return self._write(lambda connection, names: upkeep.prune(connection, names, route, ended_before, forget_before, up_to_seq, limit))
+        numbers = self._read(lambda connection, names: upkeep.prunable(connection, names, route, ended_before, up_to_seq, limit))
+        if not numbers and forget_before is None:
+            return Pruned(0, 0, False)
+        items, forgotten = self._write(
+            lambda connection, names: upkeep.prune(connection, names, route, numbers, ended_before, forget_before, up_to_seq)
+        )
+        return Pruned(items, forgotten, len(numbers) == limit)
 
     def sign_on(self, holder: str) -> None:
         self._liveness.sign_on(holder)

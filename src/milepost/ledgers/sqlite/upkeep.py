@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, Rest, decode, encode
 from milepost.ledgers.sqlite.names import Names
-from milepost.ports.ledger import Pruned
 
 PROCESSING = CODES[Status.PROCESSING]
 
@@ -53,7 +52,14 @@ def rename_stage(connection: sqlite3.Connection, names: Names, route: str, old: 
             (target, source),
         )
         connection.execute("DELETE FROM counter WHERE stage = ?", (source,))
-        connection.execute("UPDATE OR REPLACE error_group SET stage = ? WHERE stage = ?", (target, source))
+        connection.execute(
+            "INSERT INTO error_group (stage, name, category, sample, present, total, first_at, last_at)"
+            " SELECT ?, name, category, sample, present, total, first_at, last_at FROM error_group WHERE stage = ?"
+            " ON CONFLICT DO UPDATE SET present = present + excluded.present, total = total + excluded.total,"
+            " first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at)",
+            (target, source),
+        )
+        connection.execute("DELETE FROM error_group WHERE stage = ?", (source,))
         connection.execute("DELETE FROM stage WHERE id = ?", (source,))
     _rename_kept(connection, names.routes[route], old, new)
     connection.execute(
@@ -71,28 +77,42 @@ def _rename_kept(connection: sqlite3.Connection, route: int, old: str, new: str)
             connection.execute("UPDATE item SET rest = ? WHERE id = ?", (encode(rest), number))
 
 
-def prune(
-    connection: sqlite3.Connection, names: Names, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int
-) -> Pruned:
-    """Rows that ended long ago and whose every line has been told become seals."""
-    number = names.routes.get(route)
-    if number is None:
-        return Pruned(0, 0, False)
-    forgotten = 0
-    if forget_before is not None:
-        forgotten = connection.execute("DELETE FROM seal WHERE route = ? AND ended_at < ?", (number, forget_before)).rowcount
+ENDED = (
+    "SELECT i.id FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status > 4 AND i.entered_at < ?"
+    " AND (SELECT max(h.seq) FROM history h WHERE h.item = i.id) <= ?"
+)
+
+
+def prunable(connection: sqlite3.Connection, names: Names, route: str, ended_before: int, up_to_seq: int, limit: int) -> list[int]:
+    """The numbers of rows that may go. Looked for while reading, so that nobody waits for a long search."""
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
     # The newest line stays in any case: its number must never be given out again, or a cursor would pass over the next one.
     told = min(up_to_seq, newest - 1)
-    ids = [
-        row[0]
-        for row in connection.execute(
-            "SELECT i.id FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status > 4 AND i.entered_at < ?"
-            " AND (SELECT max(h.seq) FROM history h WHERE h.item = i.id) <= ? ORDER BY i.id LIMIT ?",
-            (number, ended_before, told, limit),
-        )
+    # "+route" keeps SQLite on the table itself: in the order of numbers the oldest come first.
+    search = ENDED.replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
+    return [row[0] for row in connection.execute(search, (names.routes.get(route), ended_before, told, limit))]
+
+
+def prune(
+    connection: sqlite3.Connection,
+    names: Names,
+    route: str,
+    numbers: Sequence[int],
+    ended_before: int,
+    forget_before: int | None,
+    up_to_seq: int,
+) -> tuple[int, int]:
+    """These rows, where it still holds that they ended long ago and all their lines have been told, become seals.
+    How many, and how many old seals were forgotten."""
+    route_id = names.routes.get(route)
+    forgotten = 0
+    if forget_before is not None:
+        forgotten = connection.execute("DELETE FROM seal WHERE route = ? AND ended_at < ?", (route_id, forget_before)).rowcount
+    each = [
+        (number,)
+        for number in numbers
+        if connection.execute(ENDED + " AND i.id = ?", (route_id, ended_before, up_to_seq, number)).fetchone()
     ]
-    each = [(i,) for i in ids]
     connection.executemany(
         "INSERT OR REPLACE INTO seal (route, key, status, input_digest, ended_at, head, list_id, stage)"
         " SELECT i.route, i.key, i.status, i.input_digest, i.entered_at, i.head, i.list_id, p.stage"
@@ -113,4 +133,4 @@ def prune(
     connection.executemany("DELETE FROM content WHERE item = ?", each)
     connection.executemany("DELETE FROM item WHERE id = ?", each)
     connection.execute("DELETE FROM counter WHERE n = 0")
-    return Pruned(len(ids), forgotten, len(ids) == limit)
+    return len(each), forgotten

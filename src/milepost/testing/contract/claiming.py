@@ -83,6 +83,16 @@ class Claiming(Promises):
         world.bring("p1", to="stamp")
         assert world.claim("weigh").next_at is None
 
+    def test_next_at_looks_at_every_open_lane(self, world: World) -> None:
+        world.add("later", lane="south")
+        world.settle(world.take("later"), Retry("busy", after=5))
+        world.add("now", lane="north")
+        claimed = world.claim()
+        assert [item.key for item in claimed.items] == ["now"]
+        assert claimed.next_at == world.now + 5000
+        world.hold("parcels/weigh/south")
+        assert world.claim().next_at == world.row("now").due_at
+
     def test_waiting_items_come_back_when_they_are_due(self, world: World) -> None:
         world.add("p1")
         world.settle(world.take("p1"), NotYet())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.core.decide import decide
+from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.outcome import Done, Reject
 from milepost.core.route import Plan
 from milepost.core.status import Status
@@ -82,6 +82,19 @@ class Renaming(Promises):
         assert sum(world.count("stamp").values()) == 2
         assert {world.row(key).status for key in ("p1", "p2")} <= {Status.QUEUED, Status.PROCESSING}
         assert {count.stage for count in world.ledger.counts("parcels") if count.n} == {"stamp"}
+
+    def test_error_groups_of_one_name_are_put_together_too(self, world: World) -> None:
+        """Workers lost at either stage make groups of the same name."""
+        world.bring("p2", to="stamp")
+        world.add("p1")
+        for _ in range(MAX_LOSSES + 1):
+            for stage in ("weigh", "stamp"):
+                world.claim(stage)
+                world.claim(stage, fragile=True)
+            world.clock.advance("1m")
+        assert [group.now for group in world.ledger.groups()] == [1, 1]
+        world.ledger.rename_stage("parcels", "weigh", "stamp")
+        assert [(group.stage, group.now, group.total) for group in world.ledger.groups()] == [("stamp", 2, 2)]
 
     def test_renaming_a_stage_that_has_no_items_changes_nothing(self, world: World) -> None:
         world.add("p1")

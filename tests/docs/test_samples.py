@@ -1,0 +1,85 @@
+"""Everything that the docs show is done here, as a reader would do it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from samples import Page, SampleError, compare
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_samples_do_what_the_page_says(path: Path, tmp_path: Path) -> None:
+    assert Page(path, tmp_path).run() > 0, f"{path.name} has no sample that runs"
+
+
+def run_text(text: str, folder: Path) -> int:
+    page = folder / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return Page(page, folder).run()
+
+
+WRONG = {
+    "a python block that raises": "```python\nassert 1 == 2\n```\n",
+    "output that differs": "```python\nprint('one')\n```\n\n```text output\ntwo\n```\n",
+    "output that is missing": "```python\nprint('one')\n```\n\n```text output\none\ntwo\n```\n",
+    "output that goes on": "```python\nprint('one')\nprint('two')\n```\n\n```text output\none\n```\n",
+    "a command that fails": "```console\n$ milepost no-such-command\n```\n",
+    "a command that should fail": "```console exit=1\n$ milepost --version\n```\n",
+    "an answer that differs": "```console\n$ echo one\ntwo\n```\n",
+    "a block without a command": "```console\nmilepost status\n```\n",
+}
+
+
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG.keys())
+def test_wrong_samples_fail(text: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        run_text(text, tmp_path)
+
+
+def test_right_samples_pass(tmp_path: Path) -> None:
+    page = """
+```python
+word = "one"
+```
+
+```python
+print(word)
+print("at 12:31:07")
+```
+
+```text output
+one
+at ...
+```
+
+```text file=words.txt
+a
+b
+c
+```
+
+```console
+$ cat words.txt \\
+    words.txt
+a
+...
+c
+$ milepost --version
+milepost ...
+```
+
+```python no-run
+this is not Python
+```
+"""
+    assert run_text(page, tmp_path) == 4
+
+
+def test_three_dots_stand_for_anything_but_not_for_other_words() -> None:
+    compare("a ... c\n...\nz", "a   b c\n\n──\nmore\nz\n", "here")
+    with pytest.raises(SampleError, match="here"):
+        compare("a ... c\n...\nz", "a b d\nz\n", "here")
