@@ -22,7 +22,7 @@ from milepost.core.decide import accept, decide
 from milepost.core.due import Grip, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.ledgers.sqlite.claiming import CLAIM, PROCESSING
 from milepost.ledgers.sqlite.codec import INPUT, INSERT, PAYLOAD, RESULT, changing, clock_of, encode
 from milepost.ledgers.sqlite.codec import UPDATE as SETTLE

@@ -13,7 +13,8 @@ from typing import Any
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ConfigMistake
-from milepost.core.route import Plan, Route
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.engine.context import Context
 from milepost.engine.heartbeat import Heartbeat
 from milepost.engine.idle import all_told, nothing_due

@@ -14,7 +14,8 @@ from milepost.core.due import Grip, look
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.outside import confirm
-from milepost.core.route import Plan, Route
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.core.status import Status
 
 START = 1_700_000_000_000

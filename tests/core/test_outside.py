@@ -13,7 +13,8 @@ from milepost.core.change import Change
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.outside import confirm, kept_outcome, valid_confirmation
-from milepost.core.route import Plan, Route
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.core.status import Reason, Status
 
 PLAN = make_plan()

@@ -13,7 +13,8 @@ from milepost.core.backoff import Backoff, Checks
 from milepost.core.errors import MalformedInput, RouteMistake, UsageError
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome
-from milepost.core.route import EXTERNAL_RESEND, Limits, Plan, Route, shape_digest
+from milepost.core.plan import EXTERNAL_RESEND, Plan, shape_digest
+from milepost.core.route import Limits, Route
 
 
 def good(item: Item) -> Outcome:

@@ -11,7 +11,8 @@ from milepost.core.decide import accept, decide
 from milepost.core.due import Grip
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.outcome import Done, Outcome
-from milepost.core.route import Plan, Route
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.core.status import Reason
 from milepost.engine.context import Context
 from milepost.engine.routes import register

@@ -10,7 +10,8 @@ from milepost.core.decide import decide
 from milepost.core.due import Grip
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome
-from milepost.core.route import Plan, Route
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes import register

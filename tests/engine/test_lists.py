@@ -20,7 +20,8 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.change import change
 from milepost.core.errors import MilepostError, UsageError
 from milepost.core.outcome import Done
-from milepost.core.route import Plan, Route
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine import list_keys
 from milepost.engine.context import Context

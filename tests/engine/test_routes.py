@@ -9,7 +9,7 @@ from engine_world import ROUTE, Interrupted, World, dies, parcels
 
 from milepost.core.errors import RouteChanged, UsageError
 from milepost.core.outcome import Done, Reject, Retry
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.engine import routes
 from milepost.engine.operate import act, confirm_outside

@@ -20,7 +20,7 @@ from milepost.core.due import Grip, fragile, look
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.outside import confirm
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import Reason
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger

@@ -13,7 +13,8 @@ from milepost.core.decide import accept
 from milepost.core.errors import LedgerDamaged, LedgerError, LedgerForeign, LedgerFull, LedgerReadOnly, LedgerTooNew
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done
-from milepost.core.route import Plan, Route
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.ledgers.sqlite import SqliteLedger, schema
 from milepost.ports.ledger import Newcomer
 from milepost.testing.audit import audit

@@ -109,11 +109,7 @@ def apply(
     mapping = _mapping(maps)
     with given.context() as ctx, progress("moving items", quiet=as_json) as told:
         plan = ctx.plan(route or _only(ctx))
-        try:
-            done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, back_fill=back_fill, on_progress=told)
-        except UsageError as error:
-            hint = ": --map OLD=NEW, or --map OLD= to cancel them" if "where they go" in str(error) else ""
-            raise UsageError(f"{error}{hint}") from None
+        done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, back_fill=back_fill, on_progress=told)
     if as_json:
         print_json(done)
     else:

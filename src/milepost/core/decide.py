@@ -13,7 +13,8 @@ from milepost.core.failing import MESSAGE_LIMIT, end, fail
 from milepost.core.history import Line, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, digest_of, work_id
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
-from milepost.core.route import Plan, Stage
+from milepost.core.plan import Plan
+from milepost.core.route import Stage
 from milepost.core.status import Reason, Status
 
 MAX_LOSSES = 10

@@ -11,7 +11,8 @@ from milepost.core.failing import end, fail
 from milepost.core.history import Attempt
 from milepost.core.item import Failure, Item, Row, work_id
 from milepost.core.outcome import Done, Retry, outcome_from_builtins
-from milepost.core.route import Plan, Stage
+from milepost.core.plan import Plan
+from milepost.core.route import Stage
 from milepost.core.status import Reason, Status
 
 FRAGILE = 2

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from milepost.core.durations import iso
 from milepost.core.history import Line, attempt_to_public
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status
 
 QUIET = frozenset({Reason.UNDECIDED, Reason.GIVEN_BACK, Reason.KEPT, Reason.NOTED, Reason.LATE, Reason.OFFERED, Reason.RESENT})

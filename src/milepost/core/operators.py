@@ -10,7 +10,7 @@ from milepost.core.due import resent
 from milepost.core.failing import end
 from milepost.core.item import Item
 from milepost.core.outcome import Done
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
 
 VERBS = ("retry", "skip", "confirm", "cancel", "resend")

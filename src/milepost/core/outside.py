@@ -8,7 +8,8 @@ from milepost.core.change import Change, Teller, change
 from milepost.core.decide import decide
 from milepost.core.item import Item, canonical_json
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
-from milepost.core.route import Plan, Stage
+from milepost.core.plan import Plan
+from milepost.core.route import Stage
 from milepost.core.status import FAILED, Reason, Status
 
 EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from milepost.core.backoff import Backoff, Checks
 from milepost.core.durations import Span, rate_per_second, span_ms
-from milepost.core.errors import MalformedInput, RouteMistake, UsageError
+from milepost.core.errors import MalformedInput, RouteMistake
+from milepost.core.mistakes import check_count, check_name, check_shape, told
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
-
-EXTERNAL_RESEND = 14 * 86_400_000
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -221,83 +219,3 @@ def _part(content: Any, field: str) -> str:
     if len(text) > 1024 or any(ord(c) < 32 for c in text):
         raise MalformedInput(f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key")
     return text
-
-
-class Plan:
-    """A route made ready for one ledger: frozen stages, quick look-ups, and the version that the ledger holds."""
-
-    __slots__ = ("by_name", "digest", "first", "following", "name", "position", "route", "shape", "stages", "version")
-
-    def __init__(self, route: Route, *, grace_ms: int = 0, offer_life_ms: int = 0, version: int = 1) -> None:
-        if not route.stages:
-            raise RouteMistake(f"route {route.name!r} has no stages; add one with @{route.name}.stage('…')")
-        self.route = route
-        self.name = route.name
-        self.version = version
-        self.stages = tuple(
-            _replace(
-                stage,
-                grace_ms=grace_ms,
-                offer_life_ms=(stage.resend_after_ms or offer_life_ms or EXTERNAL_RESEND) if stage.external else offer_life_ms,
-            )
-            for stage in route.stages
-        )
-        self.by_name = {stage.name: stage for stage in self.stages}
-        self.position = {stage.name: index for index, stage in enumerate(self.stages)}
-        self.first = self.stages[0]
-        self.following: dict[str, Stage | None] = {
-            stage.name: self.stages[index + 1] if index + 1 < len(self.stages) else None for index, stage in enumerate(self.stages)
-        }
-        self.shape = tuple((stage.name, "external" if stage.external else "handler") for stage in self.stages)
-        self.digest = shape_digest(self.shape)
-
-    def at_version(self, version: int) -> Plan:
-        """The same plan, holding the version number that the ledger gave it."""
-        self.version = version
-        return self
-
-
-def shape_digest(shape: Sequence[Sequence[str]]) -> str:
-    """Digest of the stages' names, kinds and order: what may not change silently while items are on the way."""
-    return sha256("\x1e".join("\x1f".join(pair) for pair in shape).encode()).hexdigest()[:16]
-
-
-def _replace(stage: Stage, **changes: Any) -> Stage:
-    from msgspec.structs import replace
-
-    return replace(stage, **changes)
-
-
-def told(parse: Callable[[Any, str], Any], value: Any, subject: str) -> Any:
-    """Parse an option of a route, telling a mistake as a mistake of the route."""
-    try:
-        return parse(value, subject)
-    except UsageError as error:
-        raise RouteMistake(str(error)) from None
-
-
-def check_name(name: object, what: str, where: str) -> None:
-    if not isinstance(name, str) or not name or len(name) > 64 or not all(c.isalnum() or c in "-_." for c in name):
-        raise RouteMistake(f"{where}: {what} is {name!r}; use 1 to 64 letters, digits, '-', '_' or '.'")
-
-
-def check_count(value: object, subject: str) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise RouteMistake(f"{subject} is {value!r}; give a whole number from 1 up")
-
-
-def check_shape(function: object, subject: str, wanted: str) -> None:
-    """A handler must be callable with exactly one positional argument."""
-    if not callable(function):
-        raise RouteMistake(f"{subject} is {function!r}; give a function of one argument ({wanted})")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(object())
-    except TypeError:
-        name = getattr(function, "__name__", repr(function))
-        raise RouteMistake(f"{subject} is {name}{signature}; it must take one argument: def {name}({wanted})") from None
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise RouteMistake(f"{subject} uses 'yield'; return one outcome instead")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from milepost.core.due import Grip
 from milepost.core.item import Item
-from milepost.core.route import Plan, Stage
+from milepost.core.plan import Plan
+from milepost.core.route import Stage
 from milepost.ports.ledger import Ask
 from milepost.ports.runner import Crew, Job, Ran
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from milepost.core.errors import UsageError
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
 from milepost.ports.runner import Chance, Clock

@@ -11,7 +11,7 @@ from msgspec import Struct
 from milepost.core.decide import accept
 from milepost.core.errors import MalformedInput
 from milepost.core.item import digest_of
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.ports.ledger import Known, Newcomer

@@ -12,8 +12,9 @@ from milepost.core.change import Change
 from milepost.core.durations import rate_per_second
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
+from milepost.core.mistakes import check_count
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
-from milepost.core.route import Plan, check_count
+from milepost.core.plan import Plan
 from milepost.engine.acts import ActReport, begin, has_line, record, select, selection_of, signed
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context

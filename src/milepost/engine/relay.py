@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from milepost.core.errors import Refused
 from milepost.core.events import cloud_event
-from milepost.core.route import check_name
+from milepost.core.mistakes import check_name
 from milepost.engine import parking
 from milepost.engine.context import Context
 from milepost.engine.parking import Entry, Ref, Space

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from milepost.core.change import Change
 from milepost.core.due import look
 from milepost.core.item import Item, Row
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.engine.apply import follow_up
 from milepost.engine.context import Context

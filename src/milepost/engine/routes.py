@@ -13,7 +13,7 @@ from milepost.core.errors import RouteChanged, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.operators import back_fill as send_on
 from milepost.core.operators import move
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Status
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
@@ -202,7 +202,7 @@ def _moves(
     if open_ends:
         counts = ", ".join(f"{items[stage]:,} at {stage!r}" for stage in open_ends)
         raise UsageError(
-            f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go, or that they are cancelled"
+            f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go (--map OLD=NEW), or that they are cancelled (--map OLD=)"
         )
     if back_fill is not None and back_fill not in difference.added and begun.get(FINISHED) != back_fill:
         raise UsageError(

@@ -15,7 +15,7 @@ from milepost.core.change import Change
 from milepost.core.due import Grip
 from milepost.core.history import Line, decode_line
 from milepost.core.item import Content, Item, Row
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import Status
 
 

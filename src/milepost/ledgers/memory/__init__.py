@@ -16,7 +16,7 @@ from milepost.core.change import Change, holds
 from milepost.core.consequences import HOUR
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Content, Item, Row
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.memory.claiming import claim_one
 from milepost.ledgers.memory.state import Record, State, decode_content, encode

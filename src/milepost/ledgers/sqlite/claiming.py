@@ -10,7 +10,8 @@ from milepost.core.change import Change
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.durations import rate_per_second
 from milepost.core.item import Item, Row
-from milepost.core.route import Plan, Stage
+from milepost.core.plan import Plan
+from milepost.core.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, clock_of, decode, items_of, row_of
 from milepost.ledgers.sqlite.names import Names

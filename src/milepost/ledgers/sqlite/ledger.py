@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from milepost.core.change import Change
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Item, Row
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.ledgers.sqlite import claiming, finding, reading, upkeep
 from milepost.ledgers.sqlite.claiming import Rules, claim_one
 from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, decode, encode, row_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.outcome import Done, Reject
-from milepost.core.route import Plan
+from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ports.ledger import Ledger, Query
 from milepost.testing.contract.base import Promises

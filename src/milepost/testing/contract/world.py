@@ -12,7 +12,8 @@ from milepost.core.history import Line
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.outcome import Done, Outcome
 from milepost.core.outside import confirm
-from milepost.core.route import Limits, Plan, Route
+from milepost.core.plan import Plan
+from milepost.core.route import Limits, Route
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
 from milepost.ports.ledger import Ask, Claimed, Conflict, Known, Ledger, Newcomer
 from milepost.testing.audit import audit
