@@ -1,6 +1,6 @@
 """An archive: files are copied, the copy is proved, and then somebody else puts it on tape, in weeks.
 
-    export ARCHIVE=/somewhere/large
+    export ARCHIVE=copies        # a folder on a large disk
     milepost --routes examples/archive.py submit archive files.txt        # a path a line
     milepost --routes examples/archive.py up
 

@@ -209,7 +209,13 @@ def python_page() -> str:
     odd = [name for name in raised if not issubclass(getattr(milepost, name), Exception)] + sorted(grouped - set(milepost.__all__))
     if odd:
         raise SystemExit(f"tools/docs.py: say in GROUPS where these public names belong: {', '.join(odd)}")
-    parts = [MADE, "# The Python surface", "`import milepost as mp`; these names, and no others, are public.", SPAN]
+    parts = [
+        MADE,
+        "# The Python surface",
+        "`import milepost as mp`; these names are public. "
+        "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`) and `milepost.testing` (see [Testing](../testing.md)).",
+        SPAN,
+    ]
     for title, names in GROUPS.items():
         parts.append(f"## {title}")
         for name in names:

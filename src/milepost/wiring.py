@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import threading
@@ -72,8 +71,9 @@ def open_context(
 
 
 def who() -> str:
-    """A name for this process that is never used twice, not even by a process with the same id."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    """A name for this process that is never used twice. Short, since it stands in every history line: the process document
+    has the rest."""
+    return f"{socket.gethostname().split('.')[0][:12]}-{secrets.token_hex(4)}"
 
 
 class Station:

@@ -50,7 +50,7 @@ def accept(
     stage = plan.first
     status, look_at = offer(stage, now)
     offered = work_id(plan.name, key, stage.name, 1) if stage.external and status is Status.QUEUED else None
-    line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by, None, None, None, None, None, offered)
+    line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by or None, None, None, None, None, None, offered)
     body = encode_line(line)
     start = origin(plan.name, key, digest)
     after = Row(

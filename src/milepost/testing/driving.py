@@ -81,7 +81,11 @@ def _next_moment(ctx: Context, station: Station, runner: SimRunner, told: Sequen
     assert station.worker is not None
     if station.worker.outdated:
         return None
-    moments = [runner.next_end(), ctx.ledger.next_due(ctx.plans.values()), *(desk.next_at for desk in station.worker.desks)]
+    due = ctx.ledger.next_due(ctx.plans.values())
+    moments = [runner.next_end(), due]
+    if due is not None and due <= now:
+        # Due, and not taken: a rate holds it back, and the desk knows until when.
+        moments += [desk.next_at for desk in station.worker.desks]
     if not all_told(ctx, told, now + 10 * 366 * 86_400_000):
         moments.append(runner.next_turn("relay-"))
     return min((moment for moment in moments if moment is not None and moment > now), default=None)

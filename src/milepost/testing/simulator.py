@@ -1,0 +1,300 @@
+"""The simulator: several processes on one ledger, in one thread, with everything going wrong that can, by the dice of a seed.
+
+    Simulator(seed=7, routes=[parcels]).run()
+
+Processes die between claim, execute and settle and are started again; items are handed over twice; the clock jumps;
+handlers fail, dawdle and hand over; outsiders confirm early, twice and late; people pause, retry and cancel. The
+promises of the design are looked at all along, and at the end, when things have calmed down, everything must have come
+to rest. The same seed gives the same run, so a failing one can be looked at again and again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple, cast
+
+from msgspec import Struct
+
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.events import events_of
+from milepost.core.outcome import Done, Retry
+from milepost.core.plan import Plan
+from milepost.core.route import Route
+from milepost.core.status import Reason
+from milepost.engine.context import Context
+from milepost.engine.intake import submit
+from milepost.engine.operate import act, confirm_outside, pause, resume
+from milepost.engine.routes import register
+from milepost.ports.documents import HOLD
+from milepost.ports.ledger import Ledger
+from milepost.testing.audit import every_item, problems
+from milepost.testing.clock import SeededChance
+from milepost.testing.driving import run_until_rest
+from milepost.testing.sim_faults import MORTAL, Died, Ear, Meddler, MortalLedger, SimClock, plain_input, prove_dead
+from milepost.testing.sim_runner import SimRunner
+from milepost.wiring import Station, open_ledger
+
+DAY = 86_400_000
+
+
+class Report(Struct, frozen=True):
+    """What a run came to. `digest` is of every history line in the order written: the same for the same seed."""
+
+    seed: int
+    happened: dict[str, int]
+    statuses: dict[str, int]
+    lines: int
+    digest: str
+
+
+class _Process(NamedTuple):
+    ledger: Ledger
+    station: Station
+    runner: SimRunner
+
+
+class Simulator:
+    """`ledger` is "memory:" or the path of a SQLite file. `inputs` gives the items of each route by its name; without it
+    each gets `items` plain ones, with the route's key field and an `n`. `faults` is how often handlers fail, of 1."""
+
+    def __init__(
+        self,
+        seed: int,
+        routes: Sequence[Route],
+        ledger: str = "memory:",
+        *,
+        items: int = 24,
+        inputs: dict[str, list[Any]] | None = None,
+        processes: int = 3,
+        faults: float = 0.2,
+    ) -> None:
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.clock = SimClock()
+        self.happened: Counter[str] = Counter()
+        self._contexts = self._born = 0
+        self._url = ledger if ":" in ledger else f"sqlite:///{ledger}"
+        self._ledger = open_ledger(self._url)[0]
+        timing = self._ledger.timing
+        plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in routes]
+        self._plans = {plan.name: register(self._ledger, plan, self.clock.now(), "simulator") for plan in plans}
+        self.ctx = self._context(self._ledger)
+        self._inputs = inputs or {route.name: [plain_input(route, n) for n in range(items)] for route in routes}
+        self._fresh = {(route, route_plan.route.key_of(one)) for route, route_plan in self._plans.items() for one in self._inputs[route]}
+        self._meddler = Meddler(random.Random(self.dice.random()), faults)
+        self._ear = Ear(random.Random(self.dice.random()), faults / 2)
+        self._wanted = processes
+        self._alive: list[_Process] = []
+        self._left_behind: list[Ledger] = []
+
+    def run(self, steps: int = 1500, look_every: int = 250) -> Report:
+        """So many steps of trouble, then calm. AssertionError, with the seed, if a promise does not hold."""
+        happenings, weights = zip(*self._happenings(), strict=True)
+        try:
+            for step in range(steps):
+                self.dice.choices(happenings, weights)[0]()
+                if step % look_every == look_every - 1:
+                    self._look(f"step {step}")
+            self._calm_down()
+            self._look("the end")
+            self._look_at_the_end()
+            return self._report()
+        finally:
+            self._close()
+
+    def _happenings(self) -> list[tuple[Callable[[], None], float]]:
+        """What can happen next, and how often."""
+        return [
+            (self._move, 100),
+            (self._hand_over, 4),
+            (self._confirm, 5),
+            (self._start, 2),
+            (self._doom, 0.8),
+            (self._jump, 1.5),
+            (self._pause_or_resume, 0.7),
+            (self._operate, 0.5),
+            (self._stop, 0.3),
+        ]
+
+    # The world moves on -------------------------------------------------------------------------------------------------
+    def _move(self) -> None:
+        """Some process does the next thing; time moves when nobody has anything to do now, and further when all is quiet."""
+        if not self._alive:
+            self._start()
+            return
+        if not any(process.runner.busy for process in self._alive) and self.dice.random() < 0.2:
+            due = self._ledger.next_due(self._plans.values())
+            if due is not None:
+                self.clock.advance_to(min(due, self.clock.now() + DAY))
+        self.clock.advance_to(min(process.runner.next_at() for process in self._alive))
+        ready = [process for process in self._alive if process.runner.next_at() <= self.clock.now()]
+        process = self.dice.choice(ready)
+        try:
+            process.runner.step()
+        except Died:
+            self._bury(process)
+
+    def _start(self) -> None:
+        if len(self._alive) >= self._wanted:
+            return
+        self._born += 1
+        ledger = self._ledger if self._url == "memory:" else open_ledger(self._url)[0]
+        ctx = self._context(cast(Ledger, MortalLedger(ledger)))
+        seed = self.seed * 1_000 + self._born
+        runner = SimRunner(self.clock, seed, duration=self._meddler.duration, meddle=self._meddler.meddle)
+        station = Station(ctx, subscribers=[self._ear], runner=runner, holder=f"process-{self._born}")
+        station.heartbeat.start()
+        runner.enlist([station.heartbeat, *station.roles])
+        self._alive.append(_Process(ledger, station, runner))
+        self.happened["started"] += 1
+
+    def _context(self, ledger: Ledger) -> Context:
+        self._contexts += 1
+        return Context(ledger, self._plans, self.clock, SeededChance(self.seed * 1_000 + self._contexts), MemoryBlobs())
+
+    # What people and partners do ----------------------------------------------------------------------------------------
+    def _hand_over(self) -> None:
+        """New inputs, known ones, one with other content, and one that is none: each has the answer it must have."""
+        route = self.dice.choice(list(self._plans))
+        chosen = self.dice.sample(self._inputs[route], min(4, len(self._inputs[route])))
+        for receipt in submit(self.ctx, route, [*chosen, None]):
+            expected = "new" if (route, receipt.key) in self._fresh else "known" if receipt.key else "malformed"
+            assert receipt.answer == expected, self._told(f"{route}/{receipt.key} was answered {receipt.answer!r}, not {expected!r}")
+            self._fresh.discard((route, receipt.key))
+        self.happened["handed over"] += 1
+
+    def _confirm(self) -> None:
+        """For any stage, whether the item is there, not yet there or long past it; sometimes twice, sometimes bad news."""
+        plan = self._plans[self.dice.choice(list(self._plans))]
+        stage = self.dice.choice(plan.stages)
+        if not stage.external and self.dice.random() < 0.8:
+            return
+        key = plan.route.key_of(self.dice.choice(self._inputs[plan.name]))
+        outcome = Retry("simulated: they say no") if self.dice.random() < 0.2 else Done({"receipt": self.dice.randrange(3)})
+        for _ in range(self.dice.choice([1, 1, 2])):
+            confirm_outside(self.ctx, plan.name, key, stage.name, outcome, "partner")
+        self.happened["confirmed"] += 1
+
+    def _pause_or_resume(self) -> None:
+        held = list(self._ledger.read(HOLD))
+        plan = self._plans[self.dice.choice(list(self._plans))]
+        if held and self.dice.random() < 0.7:
+            for name in held:
+                resume(self.ctx, *name.split("/"), by="ann", reason="simulated")
+        else:
+            pause(self.ctx, plan.name, self.dice.choice([None, *plan.by_name]), by="ann", reason="simulated")
+            self.happened["paused"] += 1
+
+    def _operate(self) -> None:
+        plan = self._plans[self.dice.choice(list(self._plans))]
+        key = plan.route.key_of(self.dice.choice(self._inputs[plan.name]))
+        verb = self.dice.choice(["retry", "retry", "skip", "cancel", "resend"])
+        self.happened[verb] += act(self.ctx, verb, plan.name, keys=[key], by="ann", reason="simulated").done
+
+    # What goes wrong ----------------------------------------------------------------------------------------------------
+    def _doom(self) -> None:
+        """A process dies: here and now, or before or after its next claim, settle, heartbeat."""
+        if not self._alive:
+            return
+        process = self.dice.choice(self._alive)
+        if self.dice.random() < 0.3:
+            self._bury(process)
+        else:
+            cast(MortalLedger, process.station.ctx.ledger).doomed = (self.dice.choice(["before", "after"]), self.dice.choice(MORTAL))
+
+    def _bury(self, process: _Process) -> None:
+        """It is gone with all it held. Its neighbours may have the proof, or must wait for the leases to run out."""
+        self._alive.remove(process)
+        process.runner.close()
+        self.happened["died"] += 1
+        if self.dice.random() < 0.6:
+            prove_dead(process.ledger, process.station.holder)
+        if process.ledger is not self._ledger:
+            self._left_behind.append(process.ledger)
+
+    def _stop(self) -> None:
+        """A process is stopped properly: it drains."""
+        if not self._alive:
+            return
+        process = self.dice.choice(self._alive)
+        worker = process.station.worker
+        assert worker is not None
+        worker.drain()
+        try:
+            while not worker.drained:
+                self.clock.advance_to(process.runner.next_at())
+                process.runner.step()
+            process.station.heartbeat.stop()
+        except Died:
+            self._bury(process)
+            return
+        self._alive.remove(process)
+        process.runner.close()
+        if process.ledger is not self._ledger:
+            process.ledger.close()
+        self.happened["stopped"] += 1
+
+    def _jump(self) -> None:
+        if self.dice.random() < 0.4:
+            self.clock.set_back(self.dice.randrange(1, 5_000))
+        else:
+            self.clock.advance(self.dice.choice(["1s", "20s", "45s", "10m", "2h", "2d"]))
+        self.happened["clock jumped"] += 1
+
+    # What must hold -----------------------------------------------------------------------------------------------------
+    def _look(self, when: str) -> None:
+        wrong = [f"{plan.name}: {one}" for plan in self._plans.values() for one in problems(self._ledger, plan.name, plan)]
+        wrong += self._meddler.wrong
+        assert not wrong, self._told("\n  ".join([when, *wrong[:20]]))
+
+    def _calm_down(self) -> None:
+        """No more trouble. All that is left gets whatever it waits for: time, workers, answers."""
+        for process in list(self._alive):
+            self._bury(process)
+        for name in list(self._ledger.read(HOLD)):
+            resume(self.ctx, *name.split("/"), by="ann", reason="calm")
+        self._ear.share = 0
+        for route, inputs in self._inputs.items():
+            submit(self.ctx, route, inputs)
+        for _ in range(1 + sum(stage.external for plan in self._plans.values() for stage in plan.stages)):
+            run_until_rest(self.ctx, self.clock, [self._ear], self.clock.now() + 60 * DAY, self.seed)
+            for plan in self._plans.values():
+                for item in every_item(self._ledger, plan.name):
+                    if not item.row.terminal and plan.by_name[item.stage].external:
+                        confirm_outside(self.ctx, plan.name, item.key, item.stage, Done(True), "partner")
+        run_until_rest(self.ctx, self.clock, [self._ear], self.clock.now() + DAY, self.seed)
+
+    def _look_at_the_end(self) -> None:
+        """What can only be said of whole histories: nobody's outcome counts after their loss, everything was told in order."""
+        for plan in self._plans.values():
+            assert self._ledger.next_due([plan]) is None, self._told(f"{plan.name} has not come to rest")
+            for item in every_item(self._ledger, plan.name):
+                lost: set[tuple[str | None, int | None]] = set()
+                told: list[str] = []
+                for written in self._ledger.history(plan.name, item.key):
+                    line = written.line
+                    told += [event.id for event in events_of(line, plan.name, item.key, item.row.correlation_id)]
+                    who = (line.by, line.since)
+                    assert line.since is None or who not in lost, self._told(f"{item.key}: {line} is from a worker that was lost")
+                    if line.reason is Reason.LOST:
+                        lost.add(who)
+                heard = list(dict.fromkeys(self._ear.heard.get((plan.name, item.key), [])))
+                assert heard == told, self._told(f"{item.key}: told {heard}, its history has {told}")
+
+    def _report(self) -> Report:
+        statuses = Counter(item.row.status.value for name in self._plans for item in every_item(self._ledger, name))
+        lines = self._ledger.feed(0, 10_000_000)
+        digest = sha256(b"\n".join(line.previous + line.body for line in lines)).hexdigest()
+        return Report(self.seed, dict(sorted(self.happened.items())), dict(sorted(statuses.items())), len(lines), digest)
+
+    def _told(self, what: str) -> str:
+        return f"seed {self.seed}: {what}"
+
+    def _close(self) -> None:
+        for process in list(self._alive):
+            self._bury(process)
+        for ledger in [*self._left_behind, self._ledger]:
+            ledger.close()
