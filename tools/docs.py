@@ -21,7 +21,7 @@ import click
 import milepost
 from milepost.cli.commands import SECTIONS, cli
 from milepost.core import errors
-from milepost.core.status import EDGES, FAILED, LIVE, NOTES, STATUS_MEANING, Edge, Reason, Status
+from milepost.core.status import EDGES, FAILED, LIVE, NOTES, REASON_MEANING, STATUS_MEANING, Edge, Reason, Status
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -29,33 +29,6 @@ WIDTH = 80
 MADE = "<!-- Made from the code by `make docs`; change the code, not this page. -->"
 
 # The life of an item --------------------------------------------------------------------------------------------------------
-
-REASON_MEANING: dict[Reason, str] = {
-    Reason.ACCEPTED: "the item was recorded at its first stage",
-    Reason.OFFERED: "its stage was told that there is work",
-    Reason.CLAIMED: "a worker took it in hand (makes no line)",
-    Reason.ADVANCED: "the stage is done; on to the next",
-    Reason.COMPLETED: "the last stage is done",
-    Reason.NOT_YET: "looked, and it is not there yet",
-    Reason.HANDED_OVER: "the work was given to a partner whose answer comes later",
-    Reason.RETRY: "a try failed and counts; there will be another",
-    Reason.EXHAUSTED: "a try failed, and no tries are left",
-    Reason.REJECTED: "failed for good",
-    Reason.LOST: "a worker's lease ran out while it held the item",
-    Reason.GIVEN_BACK: "a worker let go of it unfinished, uncounted",
-    Reason.RESENT: "an external stage was offered again",
-    Reason.CONFIRMED: "somebody outside, or a person, said that the stage is done",
-    Reason.SKIPPED: "a person moved it past the stage",
-    Reason.CANCELLED: "a person took it off the route",
-    Reason.OPERATOR_RETRY: "a person started it again",
-    Reason.MOVED: "its stage is gone; `routes apply` brought it to another",
-    Reason.BACK_FILL: "it had finished, and was sent on to an added stage",
-    Reason.OVERDUE: "it is late at its stage; people are told once",
-    Reason.KEPT: "an answer came early and is kept until the item is ready for it",
-    Reason.NOTED: "something worth keeping was said that changes nothing",
-    Reason.LATE: "an outcome came after its lease was gone, and was refused",
-    Reason.UNDECIDED: "a process with an older route left its outcome to a newer one",
-}
 
 OURS = ("intake", "relay", "worker", "resender")
 """Who takes an edge without anybody outside: the first diagram."""

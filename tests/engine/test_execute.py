@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from milepost.core.decide import accept
 from milepost.core.item import Content, Item, digest_of
@@ -31,9 +32,7 @@ def items(*keys: str, unknown: bool = False) -> list[Item]:
     made = []
     for key in keys or ("a",):
         row = accept(plan, key, {"id": key}, 0, correlation_id="c", digest=digest_of({"id": key})).after
-        made.append(
-            Item(type(row)(**{**{name: getattr(row, name) for name in row.__struct_fields__}, "unknown": unknown}), Content({"id": key}))
-        )
+        made.append(Item(replace(row, unknown=unknown), Content({"id": key})))
     return made
 
 
@@ -151,7 +150,7 @@ def test_an_exception_is_a_retry_that_says_what_and_where() -> None:
     for handler in both(raising(KeyError("grams"))):
         told = outcome(stage_of(handler))
         assert isinstance(told, Retry)
-        assert (told.category, told.error, told.unknown) == ("EXCEPTION", "'grams'", False)
+        assert (told.category, told.error, told.unknown) == ("EXCEPTION", "KeyError: 'grams'", False)
         assert told.details["type"] == "KeyError"
         assert told.details["where"].startswith("test_execute.py:")
 
@@ -160,7 +159,7 @@ def test_a_permanent_exception_rejects_and_retry_after_is_obeyed() -> None:
     for handler in both(raising(Permanent("gone"))):
         told = outcome(stage_of(handler))
         assert isinstance(told, Reject)
-        assert (told.error, told.http_status) == ("gone", 404)
+        assert (told.error, told.http_status) == ("Permanent: gone", 404)
     for handler in both(raising(Busy("later"))):
         told = outcome(stage_of(handler))
         assert isinstance(told, Retry)
@@ -241,7 +240,7 @@ def test_a_handlers_own_timeout_error_is_an_exception_like_others() -> None:
 
     told = outcome(stage_of(fails, timeout=10))
     assert isinstance(told, Retry)
-    assert (told.category, told.error, told.unknown) == ("EXCEPTION", "the partner's", False)
+    assert (told.category, told.error, told.unknown) == ("EXCEPTION", "TimeoutError: the partner's", False)
 
 
 def test_a_plain_function_that_overruns_has_its_late_answer_counted() -> None:

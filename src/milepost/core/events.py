@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 from msgspec import Struct
@@ -93,7 +94,7 @@ def cloud_event(event: Event, plan: Plan | None = None) -> dict[str, Any]:
         data |= {
             "payload": event.payload,
             "work_id": line.offered,
-            "confirm": f"milepost confirm {event.route} {event.key} --stage {event.stage}",
+            "confirm": f"milepost confirm {event.route} {quote(event.key)} --stage {event.stage} --by NAME --reason TEXT",
         }
     if line.to:
         data["to"] = line.to

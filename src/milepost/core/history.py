@@ -68,7 +68,13 @@ def encode_line(line: Line) -> bytes:
 
 
 def decode_line(body: bytes) -> Line:
-    return _decode(body)
+    """The line in these bytes. One that somebody has made unreadable is shown as a note, so that it stops nobody; the chain
+    tells where it is broken."""
+    try:
+        return _decode(body)
+    except msgspec.MsgspecError:
+        unreadable = body[:200].decode(errors="replace")
+        return Line(0, 0, Reason.NOTED, "", Status.PENDING, note={"unreadable": unreadable})
 
 
 def link(previous: bytes, body: bytes) -> bytes:

@@ -107,18 +107,22 @@ class Item:
 
     @property
     def route(self) -> str:
+        """The route it travels."""
         return self.row.route
 
     @property
     def key(self) -> str:
+        """What it is known by on its route."""
         return self.row.key
 
     @property
     def stage(self) -> str:
+        """Where it is."""
         return self.row.stage
 
     @property
     def lane(self) -> str:
+        """Which lane of the stage it is in; '' where there is only one."""
         return self.row.lane
 
     @property
@@ -143,6 +147,7 @@ class Item:
 
     @property
     def correlation_id(self) -> str:
+        """The same in all that is said of this item, here and at partners'."""
         return self.row.correlation_id
 
     @property

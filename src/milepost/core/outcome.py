@@ -76,7 +76,7 @@ OUTCOMES = (Done, NotYet, HandedOver, Retry, Reject)
 
 def outcome_of_exception(error: BaseException) -> Retry | Reject:
     """A raised exception is a Retry; one that carries `permanent = True` is a Reject, `retry_after` is obeyed."""
-    message = str(error) or type(error).__name__
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = {"where": f"{last[0].filename.rsplit('/', 1)[-1]}:{last[0].lineno}"} if last else {}
     details = {"type": type(error).__name__, **where}

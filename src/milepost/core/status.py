@@ -69,6 +69,33 @@ STATUS_MEANING: dict[Status, str] = {
     S.CANCELLED: "taken off the route by an operator",
 }
 
+REASON_MEANING: dict[Reason, str] = {
+    R.ACCEPTED: "the item was recorded at its first stage",
+    R.OFFERED: "its stage was told that there is work",
+    R.CLAIMED: "a worker took it in hand (makes no line)",
+    R.ADVANCED: "the stage is done; on to the next",
+    R.COMPLETED: "the last stage is done",
+    R.NOT_YET: "looked, and it is not there yet",
+    R.HANDED_OVER: "the work was given to a partner whose answer comes later",
+    R.RETRY: "a try failed and counts; there will be another",
+    R.EXHAUSTED: "a try failed, and no tries are left",
+    R.REJECTED: "failed for good",
+    R.LOST: "a worker's lease ran out while it held the item",
+    R.GIVEN_BACK: "a worker let go of it unfinished, uncounted",
+    R.RESENT: "an external stage was offered again",
+    R.CONFIRMED: "somebody outside, or a person, said that the stage is done",
+    R.SKIPPED: "a person moved it past the stage",
+    R.CANCELLED: "a person took it off the route",
+    R.OPERATOR_RETRY: "a person started it again",
+    R.MOVED: "its stage is gone; `routes apply` brought it to another",
+    R.BACK_FILL: "it had finished, and was sent on to an added stage",
+    R.OVERDUE: "it is late at its stage; people are told once",
+    R.KEPT: "an answer came early and is kept until the item is ready for it",
+    R.NOTED: "something worth keeping was said that changes nothing",
+    R.LATE: "an outcome came after its lease was gone, and was refused",
+    R.UNDECIDED: "a process with an older route left its outcome to a newer one",
+}
+
 
 class Edge(NamedTuple):
     """From any of `sources` to `target`; `None` is the time before the item was recorded."""

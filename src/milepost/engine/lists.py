@@ -232,7 +232,7 @@ class Source:
     def slices(self) -> Slices:
         """All lines, without a byte order mark, in slices of a batch at most."""
         rest = b""
-        while chunk := self._read():
+        while (chunk := self._read()) is not None:
             lines = chunk.split(b"\n")
             lines[0] = _cut(rest + lines[0])
             rest = lines.pop()
@@ -244,7 +244,8 @@ class Source:
             self.lines_done += 1
             yield self.lines_done, [rest]
 
-    def _read(self) -> bytes:
+    def _read(self) -> bytes | None:
+        """The next chunk, None at the end; the first may be empty, where it was nothing but a byte order mark."""
         at_start = self.bytes_done == 0
         try:
             chunk = self._stream.read(CHUNK)
@@ -253,8 +254,8 @@ class Source:
             raise MilepostError(f"{self.name} cannot be read past byte {self.bytes_done:,}: {error}; {cure}") from error
         self._digest.update(chunk)
         self.bytes_done += len(chunk)
-        if not at_start:
-            return chunk
+        if not at_start or not chunk:
+            return chunk or None
         for magic, what in _FOREIGN.items():
             if chunk.startswith(magic):
                 raise UsageError(f"{self.name} is {what}")

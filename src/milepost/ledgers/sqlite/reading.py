@@ -11,6 +11,9 @@ from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, contents_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Count, Group, Known, Written
 
+AS_WRITTEN = "CAST(h.previous AS BLOB), CAST(h.body AS BLOB)"
+"""Bytes, even where somebody has changed a line by hand and left text."""
+
 
 def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> list[Known | None]:
     """Rows first; seals only for keys that have none."""
@@ -46,7 +49,7 @@ def history(connection: sqlite3.Connection, names: Names, route: str, key: str) 
     return [
         Written(seq, route, key, correlation_id, previous, body)
         for seq, correlation_id, previous, body in connection.execute(
-            "SELECT h.seq, i.correlation_id, h.previous, h.body FROM item i JOIN history h ON h.item = i.id"
+            f"SELECT h.seq, i.correlation_id, {AS_WRITTEN} FROM item i JOIN history h ON h.item = i.id"
             " WHERE i.route = ? AND i.key = ? ORDER BY h.seq",
             (names.routes.get(route), key),
         )
@@ -56,7 +59,7 @@ def history(connection: sqlite3.Connection, names: Names, route: str, key: str) 
 def feed(connection: sqlite3.Connection, names: Names, after: int, limit: int) -> list[Written]:
     """Lines in the order written. Only those that offered an external stage have their item's payload looked up."""
     lines = connection.execute(
-        "SELECT h.seq, h.item, i.place, i.key, i.correlation_id, h.previous, h.body FROM history h JOIN item i ON i.id = h.item"
+        f"SELECT h.seq, h.item, i.place, i.key, i.correlation_id, {AS_WRITTEN} FROM history h JOIN item i ON i.id = h.item"
         " WHERE h.seq > ? ORDER BY h.seq LIMIT ?",
         (after, limit),
     ).fetchall()
