@@ -102,6 +102,7 @@ def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
     world.add("a")
     [held] = world.claim("weigh")
     act(world.ctx, "cancel", ROUTE, keys=["a"], by="ann", reason="not wanted")
+    world.add("a-later-line")
     world.clock.advance("1d")
     assert world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10).items == 1
     assert settle(world.ctx, [said(held, Done())]) == Settled(refused=1)
