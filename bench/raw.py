@@ -34,7 +34,6 @@ from milepost.wiring import who
 
 BATCH = 1_000
 NEW_CONTENT = "INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?)"
-KNOWN = "SELECT key FROM item WHERE route = ? AND key IN ({})"
 LIST_ID = TOKEN = "0123456789abcdef"
 
 
@@ -146,22 +145,23 @@ def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Seque
 
 
 def again(ledger: str, path: str, n: int) -> None:
-    """Read, parse, and find each batch's keys in the index: quicker than an INSERT that does nothing on a conflict."""
+    """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and does nothing."""
     store = Store(ledger)
-    route = store.write(Pattern).route
-    found = 0
+    pattern = store.write(Pattern)
+    head, _, _, *rest = pattern.insert.varying
     with Span() as span:
         for _, keys in _parsed(path):
-            found += store.read(_search(route, keys))
+            store.write(_known(f"{pattern.insert.sql} ON CONFLICT (route, key) DO NOTHING", [(head, None, key, *rest) for key in keys]))
     store.close()
-    if found != n:
-        raise SystemExit(f"the second intake found {found} of {n} keys")
     tell(span, n)
 
 
-def _search(route: int, keys: Sequence[str]) -> Callable[[sqlite3.Connection], int]:
-    sql = KNOWN.format(",".join("?" * len(keys)))
-    return lambda connection: len(connection.execute(sql, (route, *keys)).fetchall())
+def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[sqlite3.Connection], None]:
+    def run(connection: sqlite3.Connection) -> None:
+        if connection.executemany(sql, rows).rowcount:
+            raise SystemExit("the second intake took in a key that was there before")
+
+    return run
 
 
 def _parsed(path: str) -> Iterator[tuple[list[bytes], list[str]]]:

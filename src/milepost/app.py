@@ -10,6 +10,7 @@ from milepost.core.item import Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.route import Route
 from milepost.engine.intake import Receipt, submit
+from milepost.engine.lists import ListReport, submit_list
 from milepost.engine.observe import show, status
 from milepost.engine.operate import confirm_outside
 from milepost.ports.publisher import Subscriber
@@ -36,6 +37,14 @@ class Milepost:
         """Hand over items; the answer for each says new, known, changed (same key, other content) or malformed.
         A new item is on disk when this returns."""
         return submit(self.context, route, inputs, correlation_id=correlation_id)
+
+    def submit_list(
+        self, route: str, path: str, *, name: str | None = None, full: bool = False, dry_run: bool = False, by: str | None = None
+    ) -> ListReport:
+        """Take in a file of items (txt, csv or jsonl), reconcile it with what is known, and record it, as `milepost submit`
+        does. `full` says that it is the whole master list; with `dry_run` nothing is written. The answer has the `counts`,
+        the first malformed lines with their numbers, and the first vanished keys."""
+        return submit_list(self.context, route, path, name=name, full=full, dry_run=dry_run, by=by)
 
     def run(self, *, until_idle: float | None = 2) -> None:
         """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever)."""

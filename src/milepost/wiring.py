@@ -58,8 +58,8 @@ def open_context(
     if len(set(names)) < len(names):
         raise ConfigMistake(f"two routes have the same name: {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
     ledger, blobs = open_ledger(url)
-    clock = clock or SystemClock()
     try:
+        clock = clock or _clock_for(ledger)
         timing = ledger.timing
         plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]
         if check:
@@ -68,6 +68,16 @@ def open_context(
         ledger.close()
         raise
     return Context(ledger, {plan.name: plan for plan in plans}, clock, chance or SystemChance(), blobs)
+
+
+def _clock_for(ledger: Ledger) -> Clock:
+    """Time that goes on from what has been written: a clock set back between two runs would leave everything waiting for it.
+    A line more than a day ahead is somebody's mistake, and not followed."""
+    clock = SystemClock()
+    newest = ledger.feed(ledger.last_seq() - 1, 1)
+    if newest and newest[0].line.at - clock.now() < 86_400_000:
+        clock.not_before(newest[0].line.at)
+    return clock
 
 
 def who() -> str:
@@ -145,7 +155,7 @@ class Station:
         worker = self.worker
         if worker is not None:
             turns = worker.turns
-            if turns % 2 or worker.in_hand or not (worker.outdated or nothing_due(self.ctx, horizon)):
+            if turns % 2 or worker.in_hand or not nothing_due(self.ctx, horizon, worker.outdated):
                 return False
             if worker.turns != turns:
                 # What was not due any more when we looked may just have been claimed.

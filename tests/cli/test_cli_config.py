@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from milepost.cli.commands import cli
 
 COMMANDS = (
-    "cancel", "completion", "confirm", "demo", "doctor", "export", "groups", "init", "limit", "list", "pause", "prune", "resend",
-    "resume", "retry", "routes", "show", "skip", "status", "submit", "subscribers", "up", "watch", "work",
+    "acts", "cancel", "completion", "confirm", "demo", "doctor", "export", "groups", "init", "limit", "list", "lists", "pause",
+    "prune", "resend", "resume", "retry", "routes", "show", "skip", "status", "submit", "subscribers", "up", "watch", "work",
 )  # fmt: skip
 
 
@@ -25,7 +25,9 @@ def test_every_command_has_help_and_options_that_say_what_they_do() -> None:
     for name, command in cli.commands.items():
         shown = CliRunner().invoke(cli, [name, "--help"]).output
         assert shown.startswith(f"Usage: cli {name}")
-        assert command.get_short_help_str(62), name
+        short = command.get_short_help_str(62)
+        assert short.endswith((".", "?")), name
+        assert not short.endswith("..."), f"{name}: its first sentence is cut off"
         for option in command.params:
             assert isinstance(option, click.Argument) or option.help or option.name in ("form", "folder"), (name, option.name)
 

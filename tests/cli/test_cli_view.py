@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
-from rich.console import Console
+from msgspec.structs import replace
+from rich.console import Console, Group
 
-from milepost.cli.view import Trail, line, view
+from milepost.cli.view import Trail, line, picture, view
 from milepost.core.status import Status
 from milepost.engine.snapshot import Kind, Snapshot, StageView
 
@@ -19,14 +20,22 @@ def _snapshot(stages: int, total: int = 1_234_567) -> Snapshot:
     return Snapshot("parcels", 0, total, total // 2, total // 9, 0, views, kinds, 0, 1234.5, 5000.0, paused=True)
 
 
-def _drawn(snapshot: Snapshot, width: int) -> list[str]:
+def _trail() -> Trail:
     trail = Trail()
     for rate in range(40):
         trail.add(rate)
+    return trail
+
+
+def _printed(what: Group) -> list[str]:
     to = Console(file=io.StringIO(), width=200, force_terminal=False)
     with to.capture() as captured:
-        to.print(view(snapshot, trail, width, 83_000))
+        to.print(what)
     return [text.rstrip() for text in captured.get().splitlines()]
+
+
+def _drawn(snapshot: Snapshot, width: int, height: int | None = None) -> list[str]:
+    return _printed(view(snapshot, _trail(), width, 83_000, height))
 
 
 @pytest.mark.parametrize("width", [40, 60, 79, 110])
@@ -51,6 +60,38 @@ def test_eighty_by_twenty_four_is_enough_for_three_stages() -> None:
     assert "TIMEOUT" in text
 
 
+def test_nine_stages_are_lines_and_fit_eighty_by_twenty_four() -> None:
+    lines = _drawn(_snapshot(9), 79, 23)
+    assert len(lines) <= 23
+    assert max(map(len, lines)) <= 79
+    text = "\n".join(lines)
+    for n in range(9):
+        assert f"stage-n…er-{n}" in text
+    assert "retry" in text
+    assert "617k" in text
+    assert "failures by kind" in text
+
+
+def test_too_many_stages_are_left_out_where_nothing_is_to_be_done() -> None:
+    snapshot = _snapshot(30)
+    idle = [StageView(stage.name, {}, 5) if n < 20 else stage for n, stage in enumerate(snapshot.stages)]
+    lines = _drawn(replace(snapshot, stages=idle), 79, 23)
+    assert len(lines) <= 23
+    text = "\n".join(lines)
+    for n in range(20, 30):
+        assert f"stage-n…r-{n}" in text
+    assert "… 14 more" in text
+
+
+def test_several_routes_share_the_lines() -> None:
+    three = [replace(_snapshot(9), route=f"route-{n}") for n in range(3)]
+    lines = _printed(picture(three, [_trail()] * 3, 79, 23, 0))
+    assert len(lines) <= 23
+    text = "\n".join(lines)
+    for n in range(3):
+        assert f"route-{n}" in text
+
+
 def test_an_empty_route_says_so() -> None:
     assert any("no items yet" in text for text in _drawn(_snapshot(2, total=0), 79))
 
@@ -64,5 +105,13 @@ def test_the_curve_follows_the_rates() -> None:
 
 
 def test_the_plain_line_names_what_matters() -> None:
-    text = line(_snapshot(1, total=2000), 12_345)
-    assert text == " 12.3s parcels: 1,222/2,000 ended, 222 failed, 1,234/s | stage-number-0 500 | oldest 4 s"
+    snapshot = _snapshot(1, total=200)
+    assert line(snapshot, 12_345) == " 12.3s parcels: 122/200 ended, 22 failed, 1,234/s | stage-numbe… 50 | oldest 4 s"
+    few = replace(snapshot, stages=[StageView("weigh", {Status.QUEUED: 7}, 0), StageView("stamp", {}, 0)], failed=0)
+    assert line(few, 0) == "  0.0s parcels: 100/200 ended, 1,234/s | weigh 7  stamp 0"
+
+
+@pytest.mark.parametrize("stages", [1, 5, 9, 40])
+def test_the_plain_line_has_eighty_columns(stages: int) -> None:
+    assert len(line(_snapshot(stages), 12_345)) <= 80
+    assert len(line(replace(_snapshot(stages), route="a-very-long-route-name-" * 2), 12_345_678)) <= 80

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from eyes_world import World, parcels
+from msgspec.structs import replace
 
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.engine.doctor import Finding, doctor
@@ -44,23 +45,43 @@ def test_roles_that_never_ran_or_not_for_long(world: World) -> None:
 
 
 def test_processes_that_went_silent_with_work_in_hand_overrun_or_are_outdated(world: World) -> None:
-    world.process(holder="gone", ago_ms=600_000, in_hand=3)
+    world.process(holder="gone", ago_ms=300_000, in_hand=3)
     world.process(holder="left", ago_ms=600_000)
     slow = {"route": "parcels", "stage": "weigh", "key": "A", "seconds": 42.0}
     world.process(holder="slow", overrunning=[slow], outdated=["parcels"])
     warned = {found.what for found in _found(world, "process", "warn")}
-    assert any(what.startswith("gone was last heard of 10 min ago") and "3 items" in what for what in warned)
+    assert any(what.startswith("gone was last heard of 5 min ago") and "3 items" in what for what in warned)
     assert any(what.startswith("slow stands by") for what in warned)
     assert not any("left" in what for what in warned)
     [overrun] = _found(world, "handler")
     assert "parcels/weigh/A, 42.0 s so far" in overrun.what
 
 
+def test_only_processes_at_work_are_listed(world: World) -> None:
+    for n in range(30):
+        world.process(holder=f"old-{n}", ago_ms=15_000 + n * 3_600_000, in_hand=n if n > 20 else 0)
+    assert [found.what.split()[0] for found in _found(world, "process")] == ["host-a:1"]
+    world.clock.advance("15s")
+    [found] = _found(world, "process")
+    assert (found.level, found.what.startswith("nobody is at work now; the last to stop was host-a:1, 15 s ago")) == ("ok", True)
+
+
+def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:
+    world.process(in_hand=2)
+    world.ledger.sign_on("host-a:1")
+    world.ledger.kill("host-a:1")
+    warned, ok = _found(world, "process")
+    assert warned.level == "warn"
+    assert warned.what.startswith("host-a:1 has died, last heard of now")
+    assert warned.what.endswith("it held 2 items")
+    assert ok.what.startswith("nobody is at work now")
+
+
 def test_pauses_name_the_command_that_ends_them(world: World) -> None:
-    world.ledger.write(HOLD, "parcels/weigh/west", Hold(world.clock.now(), "ann", "flood"))
+    world.ledger.write(HOLD, "parcels/weigh/far west", Hold(world.clock.now(), "ann", "flood"))
     [found] = _found(world, "pause")
     assert "paused by ann" in found.what
-    assert found.next == "milepost resume parcels --stage weigh --lane west"
+    assert found.next == "milepost resume parcels --stage weigh --lane 'far west' --by YOU --reason '…'"
 
 
 def test_failed_items_point_to_their_kinds(world: World) -> None:
@@ -90,7 +111,7 @@ def test_a_changed_route_and_items_at_stages_that_are_gone(world: World) -> None
     world.ledger.write(ROUTE, "parcels", changed)
     assert "the route file differs from version 2" in _found(world, "route", "bad")[0].what
     [gone] = _found(world, "stage")
-    assert (gone.level, gone.next) == ("bad", "milepost routes apply --map weigh=STAGE")
+    assert (gone.level, gone.next) == ("bad", "milepost routes apply parcels --map weigh=STAGE --by YOU --reason '…'")
     world.ledger.write(ROUTE, "parcels", {**changed, "moves": {"weigh": "stamp"}})
     assert "items are still at weigh" in _found(world, "route", "bad")[0].what
 
@@ -101,14 +122,14 @@ def test_subscribers_that_lag_fail_or_are_silent_and_what_is_parked_for_them(wor
     world.ledger.write(CURSOR, "log", Cursor(world.ledger.last_seq(), now))
     world.ledger.write(CURSOR, "hook", Cursor(0, now, failures=3, retry_at=now + 60_000, error="502"))
     world.ledger.write(CURSOR, "old", Cursor(0, now, removed=True))
-    world.ledger.write(PARKED, "p", Parked("hook", "parcels", "A", 1, now, 2, now + 1000, "no such address"))
+    world.ledger.write(PARKED, "p", Parked("hook", "parcels", "A 1", 1, now, 2, now + 1000, "no such address"))
     levels = {found.what.split()[0]: found.level for found in _found(world, "subscriber")}
     assert levels == {"log": "ok", "hook": "warn"}
-    assert _found(world, "parked")[0].next == "milepost subscribers release hook parcels A"
+    assert _found(world, "parked")[0].next == "milepost subscribers release hook parcels 'A 1' --by YOU --reason '…'"
     world.clock.advance("31d")
     [silent] = _found(world, "subscriber", "bad")
     assert "hook has been silent" in silent.what
-    assert silent.next.endswith("milepost subscribers forget hook")
+    assert silent.next.endswith("milepost subscribers forget hook --by YOU --reason '…'")
 
 
 def test_a_changed_history_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +139,21 @@ def test_a_changed_history_is_found(world: World, monkeypatch: pytest.MonkeyPatc
     real = world.ledger.history
     monkeypatch.setattr(world.ledger, "history", lambda route, key: lines[1:] if key == "A" else real(route, key))
     [broken] = _found(world, "chain", "bad")
-    assert "line 1 of the history of parcels/A" in broken.what
+    assert "the history of parcels/A is not as it was written: the chain is broken at line 1" in broken.what
+
+
+def test_a_line_that_cannot_be_read_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add("A")
+    world.settle("weigh", Done())
+    world.settle("stamp", Done())
+    lines = world.ledger.history("parcels", "A")
+    spoilt = [lines[0], replace(lines[1], body=b"\x00nothing"), lines[2]]
+    monkeypatch.setattr(world.ledger, "history", lambda route, key: spoilt)
+    [broken] = _found(world, "chain", "bad")
+    assert broken.what.endswith("the chain is broken at line 2: it cannot be read")
+    spoilt = [*lines[:2], replace(lines[2], body=lines[2].body.replace(b"stamp", b"stump"))]
+    [broken] = _found(world, "chain", "bad")
+    assert "the chain is broken after line 3" in broken.what
 
 
 def test_a_route_that_only_the_ledger_knows_is_looked_at_too(world: World) -> None:

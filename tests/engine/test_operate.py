@@ -11,7 +11,9 @@ from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import Reason, Status
 from milepost.engine import acts
-from milepost.engine.operate import act, confirm_outside, limit, pause, resume
+from milepost.engine.acts import act_view, all_acts
+from milepost.engine.intake import submit
+from milepost.engine.operate import act, confirm_outside, go_on, limit, pause, resume
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Limit, read_as
 from milepost.ports.ledger import Query
 
@@ -134,6 +136,59 @@ def test_a_bulk_act_is_on_record_and_in_every_line(world: World, monkeypatch: py
     recorded = the_act(world)
     assert (recorded.verb, recorded.by, recorded.done, recorded.finished_at) == ("retry", "ann", 5, world.clock.now())
     assert recorded.filter["query"]["statuses"] == ["REJECTED"]
+
+
+def test_only_what_certain_lists_brought(world: World) -> None:
+    for name in ("one", "two", "three"):
+        submit(world.ctx, ROUTE, [{"id": f"{name}-{n}"} for n in range(2)], list_id=name)
+    world.clock.advance("1m")
+    chosen = {"query": Query(route=ROUTE), "lists": ["one", "three", "gone"]}
+    assert act(world.ctx, "cancel", ROUTE, **chosen, **SIGNED, dry_run=True).matched == 4
+    report = act(world.ctx, "cancel", ROUTE, **chosen, **SIGNED)
+    assert report.done == 4
+    assert [world.row(f"{name}-0").status for name in ("one", "two", "three")] == [Status.CANCELLED, Status.QUEUED, Status.CANCELLED]
+    assert the_act(world).filter["lists"] == ["gone", "one", "three"]
+
+
+def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acts, "BATCH", 2)
+    faulty.add(*(f"k{n}" for n in range(5)))
+    faulty.clock.advance("1m")
+    applied: list[int] = []
+    faulty.ledger.after("apply", dies, lambda *more: applied.append(1) or len(applied) == 2)  # type: ignore[attr-defined,func-returns-value]
+    here = Query(route=ROUTE, stages=frozenset({"weigh"}))
+    with pytest.raises(Interrupted):
+        act(faulty.ctx, "confirm", ROUTE, query=here, stage="weigh", outcome=Reject("wet"), **SIGNED)
+    [begun] = all_acts(faulty.ctx)
+    assert act_view(begun)["go_on"] == f"milepost confirm parcels --act {begun.id} --by YOU --reason '…'"
+    report = go_on(faulty.ctx, "confirm", ROUTE, begun.id, **SIGNED)
+    assert report.done + report.skipped == 5
+    assert {faulty.row(f"k{n}").status for n in range(5)} == {Status.REJECTED}
+    assert act_view(all_acts(faulty.ctx)[0])["go_on"] is None
+    with pytest.raises(UsageError, match="there is no act 'odd' on record"):
+        go_on(faulty.ctx, "confirm", ROUTE, "odd", **SIGNED)
+    with pytest.raises(UsageError, match="has the verb 'confirm', not 'skip'"):
+        go_on(faulty.ctx, "skip", ROUTE, begun.id, **SIGNED)
+
+
+def test_an_act_on_keys_needs_them_again(world: World) -> None:
+    keys = rejected(world, 3)
+    report = act(world.ctx, "retry", ROUTE, keys=keys, **SIGNED)
+    with pytest.raises(UsageError, match="was begun for 3 keys; to go on with it give the same keys again"):
+        go_on(world.ctx, "retry", ROUTE, report.id, **SIGNED)
+
+
+def test_pauses_and_limits_are_on_record(world: World) -> None:
+    pause(world.ctx, ROUTE, "weigh", **SIGNED)
+    world.clock.advance("1s")
+    resume(world.ctx, ROUTE, "weigh", **SIGNED)
+    world.clock.advance("1s")
+    limit(world.ctx, ROUTE, "weigh", rate="5/s", **SIGNED)
+    views = [act_view(act) for act in all_acts(world.ctx, ROUTE)]
+    assert [view["verb"] for view in views] == ["limit", "resume", "pause"]
+    assert views[0]["about"] == {"scope": "parcels/weigh", "rate": "5/s", "clear": False}
+    assert all(view["finished_at"] for view in views)
+    assert all_acts(world.ctx, "letters") == []
 
 
 def test_a_preview_changes_nothing_and_need_not_be_signed(world: World) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 from ears import Ear, refuses
-from engine_world import ROUTE, World, parcels
+from engine_world import ROUTE, Interrupted, World, dies, parcels
 
 from milepost.core.errors import Refused, UsageError
 from milepost.core.outcome import Reject
 from milepost.core.status import Status
 from milepost.engine import prune as prune_module
+from milepost.engine.acts import act_view, all_acts
 from milepost.engine.prune import PruneReport, prune
 from milepost.engine.relay import Relay, forget_subscriber
 
 DAY = 86_400_000
+SIGNED = {"by": "ann", "reason": "housekeeping"}
 
 
 def ended(world: World, *keys: str) -> None:
@@ -26,7 +28,7 @@ def test_old_rows_go_and_their_keys_stay_known(world: World) -> None:
     world.clock.advance("10d")
     ended(world, "young")
     world.add("open")
-    report = prune(world.ctx, ROUTE, 5 * DAY)
+    report = prune(world.ctx, ROUTE, 5 * DAY, **SIGNED)
     assert (report.items, report.forgotten, report.kept_back) == (2, 0, 0)
     known = world.ledger.peek(ROUTE, ["old1", "old2", "young", "open"])
     assert [one is not None and one.sealed for one in known] == [True, True, False, False]
@@ -39,7 +41,7 @@ def test_in_batches_with_progress(world: World, monkeypatch: pytest.MonkeyPatch)
     world.clock.advance("10d")
     world.add("newest")
     seen: list[int] = []
-    assert prune(world.ctx, ROUTE, DAY, on_progress=seen.append).items == 5
+    assert prune(world.ctx, ROUTE, DAY, on_progress=seen.append, **SIGNED).items == 5
     assert seen == [2, 4, 5]
 
 
@@ -47,9 +49,44 @@ def test_a_preview_lets_nothing_go(world: World) -> None:
     ended(world, "a", "b")
     world.clock.advance("10d")
     before = world.ledger.pulse()
-    report = prune(world.ctx, ROUTE, DAY, dry_run=True)
-    assert (report.items, report.dry_run, str(report)) == (2, True, "2 rows would go")
+    report = prune(world.ctx, ROUTE, DAY, by="", reason="", dry_run=True)
+    assert (report.items, report.dry_run, str(report)) == (1, True, "1 row would go")
     assert world.ledger.pulse() == before
+    assert prune(world.ctx, ROUTE, DAY, **SIGNED).items == 1, "the item of the newest line stays"
+
+
+def test_a_preview_counts_what_subscribers_hold_back(world: World) -> None:
+    ended(world, "a", "b")
+    Relay(world.ctx, Ear(), "p1").run_once()
+    ended(world, "c", "d", "e")
+    world.clock.advance("10d")
+    world.add("young")
+    preview = prune(world.ctx, ROUTE, DAY, by="", reason="", dry_run=True)
+    assert (preview.items, preview.kept_back) == (2, 7)
+    assert prune(world.ctx, ROUTE, DAY, **SIGNED).items == 2
+
+
+def test_it_is_signed_and_on_record(world: World) -> None:
+    ended(world, "a")
+    world.clock.advance("10d")
+    world.add("newest")
+    with pytest.raises(UsageError, match="a name and a reason"):
+        prune(world.ctx, ROUTE, DAY, by="", reason="x")
+    assert all_acts(world.ctx) == []
+    prune(world.ctx, ROUTE, DAY, **SIGNED)
+    [act] = all_acts(world.ctx, ROUTE)
+    assert (act.verb, act.by, act.reason, act.done, act.finished_at) == ("prune", "ann", "housekeeping", 1, world.clock.now())
+
+
+def test_one_that_was_cut_off_says_how_to_go_on(faulty: World) -> None:
+    ended(faulty, "a")
+    faulty.clock.advance("10d")
+    faulty.add("newest")
+    faulty.ledger.before("prune", dies)  # type: ignore[attr-defined]
+    with pytest.raises(Interrupted):
+        prune(faulty.ctx, ROUTE, DAY, **SIGNED)
+    view = act_view(all_acts(faulty.ctx)[0])
+    assert (view["finished_at"], view["go_on"]) == (None, "milepost prune parcels --older-than 86400000ms --by YOU --reason '…'")
 
 
 def test_never_past_a_live_cursor(world: World) -> None:
@@ -57,13 +94,13 @@ def test_never_past_a_live_cursor(world: World) -> None:
     Relay(world.ctx, Ear(), "p1").run_once()
     ended(world, "untold")
     world.clock.advance("10d")
-    report = prune(world.ctx, ROUTE, DAY)
+    report = prune(world.ctx, ROUTE, DAY, **SIGNED)
     assert (report.items, report.kept_back) == (1, 2)
     assert world.row("untold")
-    assert str(report) == "1 rows let go, 0 seals forgotten; rows with any of the last 2 lines wait until every subscriber is told"
-    forget_subscriber(world.ctx, "ear")
+    assert str(report) == "1 row let go, 0 seals forgotten; rows with any of the last 2 lines wait until every subscriber is told"
+    forget_subscriber(world.ctx, "ear", **SIGNED)
     world.add("newest")
-    assert prune(world.ctx, ROUTE, DAY).items == 1
+    assert prune(world.ctx, ROUTE, DAY, **SIGNED).items == 1
 
 
 def test_never_past_what_is_parked(world: World) -> None:
@@ -76,7 +113,7 @@ def test_never_past_what_is_parked(world: World) -> None:
     world.add("newest")
     relay.run_once()
     world.clock.advance("10d")
-    assert prune(world.ctx, ROUTE, DAY).items == 1
+    assert prune(world.ctx, ROUTE, DAY, **SIGNED).items == 1
     assert world.row("parked")
 
 
@@ -84,17 +121,17 @@ def test_a_route_may_forget(world: World) -> None:
     ended(world, "a")
     world.clock.advance("10d")
     world.add("newest")
-    prune(world.ctx, ROUTE, DAY)
+    prune(world.ctx, ROUTE, DAY, **SIGNED)
     route = parcels()
     route.remember_ms = 30 * DAY
     forgetful = World(world.ledger, world.clock, route).registered()
-    assert prune(forgetful.ctx, ROUTE, DAY).forgotten == 0
+    assert prune(forgetful.ctx, ROUTE, DAY, **SIGNED).forgotten == 0
     world.clock.advance("21d")
-    assert prune(forgetful.ctx, ROUTE, DAY).forgotten == 1
+    assert prune(forgetful.ctx, ROUTE, DAY, **SIGNED).forgotten == 1
     assert world.ledger.peek(ROUTE, ["a"]) == [None]
 
 
 def test_an_unknown_route_is_a_mistake(world: World) -> None:
     with pytest.raises(UsageError, match="no route 'letters'"):
-        prune(world.ctx, "letters", DAY)
+        prune(world.ctx, "letters", DAY, **SIGNED)
     assert str(PruneReport(items=1200)) == "1,200 rows let go, 0 seals forgotten"

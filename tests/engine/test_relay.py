@@ -6,12 +6,15 @@ import pytest
 from ears import Ear, Envelope, Raises, cursor, refuses
 from engine_world import Interrupted, World, dies
 
-from milepost.core.errors import Refused
+from milepost.core.errors import Refused, UsageError
 from milepost.core.outcome import Done
 from milepost.engine import relay as relay_module
+from milepost.engine.acts import all_acts
 from milepost.engine.relay import Relay, floor, forget_subscriber, silent
 from milepost.engine.routes import apply_route
 from milepost.ports.documents import CURSOR, PARKED
+
+SIGNED = {"by": "ann", "reason": "they have moved"}
 
 
 def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
@@ -250,11 +253,11 @@ def test_floor_is_the_lowest_live_cursor_and_parked_line(world: World) -> None:
     world.add("d")
     Relay(world.ctx, ear, "p1").run_once()
     assert floor(world.ctx) == 1, "b is parked at line 2"
-    assert forget_subscriber(world.ctx, "ear")
+    assert forget_subscriber(world.ctx, "ear", **SIGNED)
     assert floor(world.ctx) == 3, "slow has not been told of d"
-    assert forget_subscriber(world.ctx, "slow")
+    assert forget_subscriber(world.ctx, "slow", **SIGNED)
     assert floor(world.ctx) == 4
-    assert not forget_subscriber(world.ctx, "nobody")
+    assert not forget_subscriber(world.ctx, "nobody", **SIGNED)
 
 
 def test_forgotten_while_it_runs_stands_by_and_goes_on_after_a_restart(world: World) -> None:
@@ -262,7 +265,7 @@ def test_forgotten_while_it_runs_stands_by_and_goes_on_after_a_restart(world: Wo
     ear = Ear()
     relay = Relay(world.ctx, ear, "p1")
     relay.run_once()
-    forget_subscriber(world.ctx, "ear")
+    forget_subscriber(world.ctx, "ear", **SIGNED)
     world.add("b")
     assert relay.run_once().standing_by == "it has been forgotten; start again to tell it again"
     assert Relay(world.ctx, ear, "p1").run_once().told == 1
@@ -282,7 +285,7 @@ def test_silent_for_thirty_days(world: World) -> None:
     assert silent(world.ctx) == ["deaf"]
     world.add("c")
     assert silent(world.ctx) == ["deaf"], "what has just come has kept nobody waiting"
-    forget_subscriber(world.ctx, "deaf")
+    forget_subscriber(world.ctx, "deaf", **SIGNED)
     assert silent(world.ctx) == []
 
 
@@ -298,3 +301,14 @@ def test_done_is_told_once_more_only_if_it_happened_again(world: World) -> None:
     everything = Ear("late")
     Relay(world.ctx, everything, "p1").run_once()
     assert ear.heard == everything.heard
+
+
+def test_letting_one_go_is_signed_and_on_record(world: World) -> None:
+    world.add("a")
+    Relay(world.ctx, Ear(), "p1").run_once()
+    with pytest.raises(UsageError, match="a name and a reason"):
+        forget_subscriber(world.ctx, "ear", by="ann", reason="")
+    assert not cursor(world, "ear").removed
+    forget_subscriber(world.ctx, "ear", **SIGNED)
+    [act] = all_acts(world.ctx)
+    assert (act.verb, act.by, act.reason, act.filter) == ("forget", "ann", "they have moved", {"subscriber": "ear"})

@@ -12,6 +12,7 @@ from milepost.core.outcome import Done, Reject, Retry
 from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.engine import routes
+from milepost.engine.acts import all_acts
 from milepost.engine.operate import act, confirm_outside
 from milepost.engine.routes import Applied, apply_route, compare, outdated, register, stranded
 from milepost.ports.documents import ROUTE as ROUTES
@@ -52,7 +53,13 @@ def test_another_route_is_refused_with_the_difference_and_the_cure(world: World)
     with pytest.raises(RouteChanged) as refused:
         world.beside("Weigh2", "stamp", "delivered").registered()
     message = str(refused.value)
-    for part in ("version 1", "added 'Weigh2'", "removed 'weigh' (1 item there)", "removed 'Delivered'", "milepost routes apply parcels"):
+    for part in (
+        "version 1",
+        "added 'Weigh2'",
+        "removed 'weigh' (1 item there)",
+        "removed 'Delivered'",
+        "milepost routes apply parcels --map weigh=STAGE --by YOU --reason '…'",
+    ):
         assert part in message
     assert stored(world).version == 1
 
@@ -283,6 +290,23 @@ def test_items_that_slipped_in_are_shown_and_can_be_moved_afterwards(faulty: Wor
         apply_route(newer.ctx, newer.plan, mapping={}, **SIGNED)
     assert apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp"}, **SIGNED).left == {}
     assert newer.row("late").stage == "stamp"
+
+
+def test_a_change_is_on_record_and_says_who_came_along(world: World) -> None:
+    world.add("a", "b", "c")
+    world.work("weigh", want=1)
+    newer = world.beside("scale", "stamp", "Delivered")
+    preview = apply_route(newer.ctx, newer.plan, mapping={"weigh": "scale"}, by="", reason="", dry_run=True)
+    assert (preview.renamed, preview.moves) == ({"weigh": 2}, {"weigh": "=scale"})
+    assert all_acts(world.ctx) == []
+    with pytest.raises(UsageError, match="a name and a reason"):
+        apply_route(newer.ctx, newer.plan, mapping={"weigh": "scale"}, by="ann", reason=" ")
+    applied = apply_route(newer.ctx, newer.plan, mapping={"weigh": "scale"}, **SIGNED)
+    assert (applied.renamed, applied.moved) == ({"weigh": 2}, 0)
+    [act] = all_acts(world.ctx)
+    assert (act.id, act.verb, act.by, act.done, act.finished_at) == ("parcels-v2", "apply", "ann", 2, world.clock.now())
+    apply_route(newer.ctx, newer.plan, mapping={}, by="bob", reason="once more")
+    assert [act.by for act in all_acts(world.ctx)] == ["ann"], "nothing was to be done"
 
 
 def test_a_route_that_nobody_knows_is_simply_registered(world: World) -> None:

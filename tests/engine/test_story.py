@@ -139,7 +139,7 @@ def test_a_stage_that_is_gone_says_what_to_run(world: World) -> None:
     world.ledger.write("route", "parcels", {"version": 2, "digest": "x", "shape": [["stamp", "handler"]], "at": 1})
     told = _told(world)
     assert told.why == ["The route has no stage 'weigh' any more."]
-    assert "milepost routes apply --map weigh=STAGE" in told.next[0]
+    assert "milepost routes apply parcels --map weigh=STAGE --by YOU --reason '…'" in told.next[0]
     assert told.can == []
 
 
@@ -148,4 +148,4 @@ def test_a_damaged_chain_is_told(world: World, monkeypatch: pytest.MonkeyPatch) 
     world.settle("weigh", Done())
     lines = world.ledger.history("parcels", "A")
     monkeypatch.setattr(world.ledger, "history", lambda route, key: lines[:1])
-    assert "line 2 of its history does not fit the chain" in _told(world).warnings[0]
+    assert "the chain is broken after line 1" in _told(world).warnings[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from milepost.cli.config import Settings
-from milepost.cli.filters import any_given, filters, query_of
+from milepost.cli.filters import any_given, choice_of, filters
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
@@ -31,7 +31,7 @@ def _on_items(command: F) -> F:
         filters,
         signed,
         dry_run_option,
-        click.option("--act", "act_id", metavar="ID", help="Go on with an interrupted act: what it has done is skipped."),
+        click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts')."),
         json_option,
         settings,
     )[::-1]:
@@ -73,6 +73,8 @@ def confirm(given: Settings, output: str | None, failed: str | None, rejected: s
     if sum(value is not None for value in (output, failed, rejected)) > 1:
         raise click.UsageError("give one of --output, --failed and --rejected")
     stages: tuple[str, ...] = options["stages"]
+    if options["act_id"] is not None and not stages and not options["keys"]:
+        return _act(given, "confirm", **options)
     if len(stages) != 1:
         raise click.UsageError("name the stage that is confirmed: --stage STAGE")
     outcome: Outcome = Done(_json(output) if output is not None else True)
@@ -98,7 +100,7 @@ def cancel(given: Settings, **options: Any) -> int:
 @filters
 @signed
 @dry_run_option
-@click.option("--act", "act_id", metavar="ID", help="Go on with an interrupted act.")
+@click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts').")
 @json_option
 @settings
 def resend(given: Settings, route: str | None, **options: Any) -> int:
@@ -151,28 +153,20 @@ def _act(
 ) -> int:
     if keys and any_given(chosen):
         raise click.UsageError("give keys or filters, not both" + ("; to send items back to a stage use --to" if verb == "retry" else ""))
-    if not keys and not any_given(chosen):
+    if not keys and not any_given(chosen) and act_id is None:
         raise click.UsageError(f"say which items to {verb}: keys, or filters such as --status failed or --stage STAGE")
     by, reason = check_signed(by, reason, dry_run=dry_run)
-    from milepost.engine.operate import act
+    from milepost.engine.operate import act, go_on
 
     with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as told:
-        query = None if keys else query_of(ctx, route, **chosen)
-        report = act(
-            ctx,
-            verb,
-            route,
-            keys=keys or None,
-            query=query,
-            by=by,
-            reason=reason,
-            dry_run=dry_run,
-            act_id=act_id,
-            stage=to_stage,
-            as_new=as_new,
-            outcome=outcome,
-            on_progress=lambda done, whole: told(done, done, whole),
-        )
+        signed_by: dict[str, Any] = {"by": by, "reason": reason, "dry_run": dry_run}
+        signed_by["on_progress"] = lambda done, whole: told(done, done, whole)
+        if act_id is not None and not keys and not any_given(chosen):
+            report = go_on(ctx, verb, route, act_id, **signed_by)
+        else:
+            query, lists = (None, None) if keys else choice_of(ctx, route, **chosen)
+            options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "act_id": act_id}
+            report = act(ctx, verb, route, keys=keys or None, query=query, lists=lists, **options, **signed_by)
     if as_json:
         print_json(report)
     else:
@@ -190,7 +184,9 @@ def _tell(report: ActReport, bulk: bool) -> None:
     if not report.matched:
         to.print("No item matches; nothing was done.")
         return
-    done = f"{report.done:,} of {report.matched:,} items"
+    from milepost.engine.observe import counted
+
+    done = f"{report.done:,} of {counted(report.matched, 'item')}"
     if report.dry_run:
         to.print(f"{report.verb} would be done to {done}. Nothing was changed.")
     else:

@@ -13,6 +13,7 @@ from milepost.cli.init import init
 from milepost.cli.keep import doctor, prune
 from milepost.cli.look import export, groups, list_items, show, status
 from milepost.cli.options import ledger_option, routes_option
+from milepost.cli.record import acts, lists
 from milepost.cli.routes import routes
 from milepost.cli.run import up, work
 from milepost.cli.submit import submit
@@ -22,7 +23,7 @@ from milepost.cli.watch import watch
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Start": (init, demo, completion),
     "Work": (up, work, submit),
-    "Look": (status, show, list_items, groups, watch, export, doctor),
+    "Look": (status, show, list_items, groups, watch, lists, acts, export, doctor),
     "Act": (retry, skip, confirm, cancel, resend, pause, resume, limit),
     "Keep": (routes, subscribers, prune),
 }

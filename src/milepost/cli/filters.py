@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -17,15 +17,26 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LISTS = 5
 WORDS = {"failed": FAILED, "live": LIVE}
 """Short words for several statuses."""
+
+
+class Choice(NamedTuple):
+    """What was chosen: a query, and the lists (by id) of which one must have brought an item, if several come into question."""
+
+    query: Query
+    lists: frozenset[str] | None = None
+
 
 _OPTIONS = (
     click.option("--status", "statuses", multiple=True, metavar="STATUS", help="A status, 'failed' or 'live'; may be repeated."),
     click.option("--stage", "stages", multiple=True, metavar="STAGE", help="At this stage; may be repeated."),
     click.option("--lane", metavar="LANE", help="In this lane."),
     click.option("--group", metavar="ID", help="With this kind of error (see 'milepost groups')."),
-    click.option("--list", "list_", metavar="NAME", help="Brought by this list."),
+    click.option(
+        "--list", "list_", metavar="NAME", help="Brought by the lists of this name, or the one of this id (see 'milepost lists')."
+    ),
     click.option("--older-than", metavar="SPAN", help="At its stage, or ended, for longer than this, such as 2d."),
 )
 
@@ -41,7 +52,7 @@ def any_given(chosen: dict[str, Any]) -> bool:
     return any(chosen.values())
 
 
-def query_of(
+def choice_of(
     ctx: Context,
     route: str,
     *,
@@ -52,8 +63,8 @@ def query_of(
     list_: str | None = None,
     older_than: str | None = None,
     with_content: bool = False,
-) -> Query:
-    """The options as a query on the ledger; a stage, group or list that nobody knows is a mistake, not an empty answer."""
+) -> Choice:
+    """The options as a question to the ledger; a stage, group or list that nobody knows is a mistake, not an empty answer."""
     from milepost.engine.observe import check_route
     from milepost.engine.observe import status as status_of
     from milepost.ports.ledger import Query
@@ -68,16 +79,19 @@ def query_of(
         before = ctx.clock.now() - span_ms(older_than, "--older-than")
     if group is not None and not any(known.group == group for known in ctx.ledger.groups(route)):
         raise UsageError(f"there is no error group {group!r} in route {route!r}; see 'milepost groups {route}'")
-    return Query(
+    ids = None if list_ is None else _list_ids(ctx, route, list_)
+    only = None if ids is None or len(ids) > 1 else next(iter(ids))
+    query = Query(
         route=route,
         statuses=_statuses(statuses),
         stages=stages or None,
         lane=lane,
         group=group,
-        list_id=None if list_ is None else _list_id(ctx, route, list_),
+        list_id=only,
         entered_before=before,
         with_content=with_content,
     )
+    return Choice(query, ids if only is None else None)
 
 
 def _statuses(words: Iterable[str]) -> frozenset[Status] | None:
@@ -92,13 +106,14 @@ def _statuses(words: Iterable[str]) -> frozenset[Status] | None:
     return frozenset(found) or None
 
 
-def _list_id(ctx: Context, route: str, name: str) -> str:
-    """A list by its id, or the latest of that name."""
+def _list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
+    """The one list of that id, or all of that name."""
     from milepost.engine.observe import lists
 
     records = lists(ctx, route)
-    for record in reversed(records):
-        if name in (record.id, record.name):
-            return record.id
-    known = ", ".join(dict.fromkeys(record.name for record in records)) or "none"
-    raise UsageError(f"route {route!r} was never given a list {name!r}; lists: {known}")
+    found = frozenset(record.id for record in records if record.id == name)
+    found = found or frozenset(record.id for record in records if record.name == name)
+    if found:
+        return found
+    known = ", ".join(list(dict.fromkeys(record.name for record in reversed(records)))[:LISTS]) or "none"
+    raise UsageError(f"route {route!r} was never given a list {name!r}; its latest lists: {known}; see 'milepost lists {route}'")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import Settings
-from milepost.cli.options import dry_run_option, json_option, settings
+from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, page, print_json, progress, safe, show_table, styled, table
 
 
 @click.command()
 @click.argument("route")
 @click.option("--older-than", metavar="SPAN", default="30d", show_default=True, help="Ended longer ago than this.")
+@signed
 @dry_run_option
 @json_option
 @settings
-def prune(given: Settings, route: str, older_than: str, dry_run: bool, as_json: bool) -> None:
+def prune(given: Settings, route: str, older_than: str, by: str | None, reason: str | None, dry_run: bool, as_json: bool) -> None:
     """Let go of the rows of items that have ended.
 
     Only what every subscriber has been told of goes. A small seal stays, so that a key which comes again is still known.
@@ -24,12 +25,14 @@ def prune(given: Settings, route: str, older_than: str, dry_run: bool, as_json: 
     from milepost.engine.prune import prune as let_go
 
     span = span_ms(older_than, "--older-than")
+    who, why = check_signed(by, reason, dry_run=dry_run)
     with given.context(act=True, dry_run=dry_run) as ctx, progress("pruning", quiet=as_json or dry_run) as told:
-        report = let_go(ctx, route, span, dry_run=dry_run, on_progress=told)
+        report = let_go(ctx, route, span, by=who, reason=why, dry_run=dry_run, on_progress=told)
     if as_json:
         print_json(report)
         return
-    click.echo(f"{route}, ended more than {short_span(span)} ago: {report}.")
+    which = f"ended more than {short_span(span)} ago" if span else "all that have ended"
+    click.echo(f"{route}, {which}: {report}.")
 
 
 @click.command()

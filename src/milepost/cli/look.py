@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from milepost.cli.config import Settings
-from milepost.cli.filters import filters, query_of
+from milepost.cli.filters import choice_of, filters
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, safe, show_table, styled, table
 
@@ -26,6 +26,7 @@ def status(given: Settings, route: str | None, as_json: bool) -> None:
 
     For each route: how many items it has, and how many there are at each stage, by status.
     """
+    from milepost.engine.observe import counted
     from milepost.engine.observe import status as look
 
     with given.context() as ctx:
@@ -37,8 +38,8 @@ def status(given: Settings, route: str | None, as_json: bool) -> None:
     if not answer["routes"]:
         to.print("The ledger holds no routes yet; 'milepost submit' brings the first items.")
     for name, found in answer["routes"].items():
-        counted = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
-        to.print(f"[bold]{safe(name)}[/]  {found['total']:,} items: {counted}", soft_wrap=True)
+        sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
+        to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
         shown = table("stage", "status", "items", right=["items"])
         for stage, counts in found["stages"].items():
             for index, (word, n) in enumerate(counts.items()):
@@ -90,7 +91,8 @@ def list_items(given: Settings, route: str, limit: int, as_json: bool, **chosen:
 
     with given.context() as ctx:
         now = ctx.clock.now()
-        items = list(each(ctx, query_of(ctx, route, **chosen), limit + 1))
+        query, lists = choice_of(ctx, route, **chosen)
+        items = list(each(ctx, query, limit + 1, lists))
     more, items = len(items) > limit, items[:limit]
     if as_json:
         print_json({"items": [row_view(item) for item in items], "more": more})
@@ -149,7 +151,10 @@ def groups(given: Settings, route: str | None, as_json: bool) -> None:
 @click.option("--history", is_flag=True, help="Each item's history as well (jsonl).")
 @settings
 def export(given: Settings, route: str, form: str, output: Any, history: bool, **chosen: Any) -> None:
-    """Items with their inputs and results, one a line, as jsonl or csv."""
+    """Write items out, as jsonl or csv.
+
+    One item a line, with its input and results.
+    """
     import csv
 
     import msgspec
@@ -163,7 +168,8 @@ def export(given: Settings, route: str, form: str, output: Any, history: bool, *
         rows = csv.writer(output, lineterminator="\n")
         if form == "csv":
             rows.writerow(CSV_FIELDS)
-        for item in each(ctx, query_of(ctx, route, with_content=True, **chosen)):
+        query, lists = choice_of(ctx, route, with_content=True, **chosen)
+        for item in each(ctx, query, lists=lists):
             view = {**row_view(item), "input": item.input, "results": item.results}
             if form == "csv":
                 rows.writerow([_cell(view, field) for field in CSV_FIELDS])

@@ -45,7 +45,7 @@ def routes(given: Settings, as_json: bool) -> None:
     show_table(shown)
     for view in found:
         if view["version"] and view["differs"]:
-            to.print(f"To put it in force: milepost routes apply {safe(view['route'])} --by YOU --reason '…' --dry-run")
+            to.print(f"To put it in force (look first with --dry-run): {safe(view['cure'])}", soft_wrap=True)
 
 
 def _names(ctx: Context) -> list[str]:
@@ -78,6 +78,7 @@ def _view(ctx: Context, name: str) -> dict[str, Any]:
         "stages": [list(pair) for pair in (held.shape if held is not None else plan.shape if plan is not None else [])],
         "differs": bool(difference is not None and held is not None and not difference.same),
         "difference": told,
+        "cure": None if difference is None or held is None or difference.same else difference.cure,
     }
 
 
@@ -136,11 +137,21 @@ def _mapping(maps: tuple[str, ...]) -> dict[str, str | None]:
 
 
 def _tell(route: str, done: Applied, dry_run: bool) -> None:
+    from milepost.engine.observe import counted
+
     to = console()
     would = "would be" if dry_run else "is"
     to.print(f"[bold]{safe(route)}[/] {would} at version {done.version}: {safe(done.difference)}.")
-    if not dry_run:
-        to.print(f"{done.moved:,} items moved, {done.back_filled:,} finished items sent on.")
+    for stage, n in done.renamed.items():
+        come = "would come" if dry_run else "comes" if n == 1 else "come"
+        to.print(f"{counted(n, 'item')} {come} along from {safe(stage)} to {safe((done.moves[stage] or '').removeprefix('='))}.")
+    if done.moved:
+        to.print(f"{counted(done.moved, 'item')} moved.")
+    if done.back_filled:
+        to.print(f"{counted(done.back_filled, 'finished item')} sent on.")
     for stage, n in done.left.items():
-        verb = "are at a removed stage now" if dry_run else "are still in the hands of workers there; run this again in a moment"
-        to.print(f"{n:,} items at {safe(stage)} {verb}.")
+        if dry_run and stage in done.renamed:
+            continue
+        are = "is" if n == 1 else "are"
+        verb = f"{are} at a removed stage now" if dry_run else f"{are} still in the hands of workers there; run this again in a moment"
+        to.print(f"{counted(n, 'item')} at {safe(stage)} {verb}.")

@@ -84,9 +84,9 @@ def stop_on_signal(stop: Callable[[], None]) -> None:
 
 
 def _ended(ctx: Context) -> dict[str, int]:
-    from milepost.core.status import TERMINAL
+    from milepost.core.status import TERMINAL, Status
 
-    sums = dict.fromkeys((status.value for status in TERMINAL), 0)
+    sums = {status.value: 0 for status in Status if status in TERMINAL}
     for count in ctx.ledger.counts():
         if count.status in TERMINAL and count.route in ctx.plans:
             sums[count.status.value] += count.n

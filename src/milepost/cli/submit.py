@@ -53,9 +53,9 @@ def submit(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Hand over items: a list (txt, csv, jsonl, or - for standard input), or one.
+    """Hand over items: a list of them, or one.
 
-    Every item is taken in once. The answer says which are new, on the way, finished, failed, changed, repeated or
+    A list is a file (txt, csv or jsonl), or - for standard input. Every item is taken in once. The answer says which are new, on the way, finished, failed, changed, repeated or
     malformed, with line numbers. An interrupted list can simply be submitted again. Exit code 1 if lines were malformed.
     """
     if (file is None) == (item is None):
@@ -66,13 +66,16 @@ def submit(
         return _one(given, route, item, correlation_id, by, dry_run, as_json)
     if correlation_id is not None:
         raise click.UsageError("--correlation-id is for --item")
+    import msgspec
+
+    from milepost.core.durations import iso
     from milepost.engine.lists import submit_list
 
     assert file is not None
     with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("taking in", quiet=as_json) as told:
         report = submit_list(ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=told)
     if as_json:
-        print_json(report)
+        print_json({**msgspec.to_builtins(report), "at": iso(report.at)})
     else:
         _tell(report)
     return 1 if report.counts.get("malformed") else 0
@@ -105,9 +108,11 @@ def _one(given: Settings, route: str, item: str, correlation_id: str | None, by:
 
 
 def _tell(report: ListReport) -> None:
+    from milepost.engine.observe import counted
+
     to = console()
     seen = "Nothing was changed; this is what would happen." if report.dry_run else f"Recorded as list {report.id}."
-    to.print(f"[bold]{safe(report.name)}[/] for {safe(report.route)}: {report.lines:,} lines. {seen}")
+    to.print(f"[bold]{safe(report.name)}[/] for {safe(report.route)}: {counted(report.lines, 'line')}. {seen}")
     shown = table("", "items", "", right=["items"])
     for word, n in report.counts.items():
         bad = n and word in ("changed", "malformed", "vanished")

@@ -14,6 +14,8 @@ from milepost.cli.out import console, print_json, safe, show_table, table
 @settings
 def subscribers(given: Settings, as_json: bool) -> None:
     """Who is told, how far, and what is parked for them."""
+    from msgspec import to_builtins
+
     from milepost.core.durations import iso
     from milepost.engine.observe import when
     from milepost.engine.relay import silent
@@ -37,7 +39,11 @@ def subscribers(given: Settings, as_json: bool) -> None:
                         "name": name,
                         "told_at": iso(cursor.told_at or None),
                         "behind": newest - cursor.seq,
-                        "parked": [entry for entry in parked if entry.subscriber == name],
+                        "parked": [
+                            {**to_builtins(entry), "since": iso(entry.since), "retry_at": iso(entry.retry_at or None)}
+                            for entry in parked
+                            if entry.subscriber == name
+                        ],
                         "failures": cursor.failures,
                         "error": cursor.error or None,
                         "silent": name in quiet,
@@ -69,23 +75,26 @@ def subscribers(given: Settings, as_json: bool) -> None:
 @settings
 def release(given: Settings, name: str, route: str | None, key: str | None, by: str | None, reason: str | None) -> None:
     """Try parked items again now: all, a route's, or one."""
+    from milepost.engine.observe import counted
     from milepost.engine.parking import release as let_go
 
     who, why = check_signed(by, reason)
     with given.context() as ctx:
         n = let_go(ctx, name, route, key, by=who, reason=why)
-    click.echo(f"{n:,} parked items are tried again for {name}.")
+    click.echo(f"{counted(n, 'parked item')} {'is' if n == 1 else 'are'} tried again for {name}.")
 
 
 @subscribers.command()
 @click.argument("name")
+@signed
 @settings
-def forget(given: Settings, name: str) -> int:
+def forget(given: Settings, name: str, by: str | None, reason: str | None) -> int:
     """Tell a subscriber no more; nothing is kept for it."""
     from milepost.engine.relay import forget_subscriber
 
+    who, why = check_signed(by, reason)
     with given.context() as ctx:
-        known = forget_subscriber(ctx, name)
+        known = forget_subscriber(ctx, name, by=who, reason=why)
     if not known:
         click.echo(f"milepost: there is no subscriber {name!r}; 'milepost subscribers' names them", err=True)
         return 1

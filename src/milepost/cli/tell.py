@@ -55,15 +55,20 @@ def _history(to: Console, story: Story, whole: bool) -> None:
 
     from rich.table import Table
 
+    from milepost.engine.observe import counted
+
     to.print("\n[bold]What happened[/]")
     lines = story.happened if whole else story.happened[-SHOWN:]
     if len(lines) < len(story.happened):
-        to.print(f"  [dim]… {len(story.happened) - len(lines)} earlier lines; --all shows them[/]")
+        to.print(f"  [dim]… {counted(len(story.happened) - len(lines), 'earlier line')}; --all shows all[/]")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     day = None
     for told in lines:
+        if not told.at:
+            grid.add_row(f"  {'?':>19}", safe(told.text))
+            continue
         moment = datetime.fromtimestamp(told.at / 1000)
         stamp = moment.strftime("%H:%M:%S") if moment.date() == day else moment.strftime("%Y-%m-%d %H:%M:%S")
         day = moment.date()

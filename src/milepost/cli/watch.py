@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from milepost.engine.context import Context
     from milepost.engine.snapshot import Snapshot
 
+WHOLE = 10_000
+"""Lines for a picture that is printed once: as many as it needs."""
+
 
 @click.command()
 @click.argument("route", required=False)
@@ -57,7 +60,7 @@ def look(
     from rich.console import Group
     from rich.live import Live
 
-    from milepost.cli.view import Trail, line, view
+    from milepost.cli.view import Trail, line, picture
     from milepost.engine.snapshot import snapshots
 
     trails: dict[str, Trail] = {}
@@ -70,18 +73,19 @@ def look(
         seen = snapshots(ctx, seen, route)
         for name, snapshot in seen.items():
             trails.setdefault(name, Trail()).add(snapshot.rate)
-        return Group(*(view(snapshot, trails[name], to.width - 1, snapshot.at - began) for name, snapshot in seen.items()))
+        at = ctx.clock.now() - began
+        return picture([*seen.values()], [trails[name] for name in seen], to.width - 1, (to.height if live else WHOLE) - 1, at)
 
     if not live:
         plain = not to.is_terminal
         while True:
             last = over()
-            picture = next_picture()
+            drawn = next_picture()
             for snapshot in seen.values():
                 if plain:
                     click.echo(line(snapshot, snapshot.at - began))
             if not plain:
-                to.print(picture)
+                to.print(drawn)
             if last:
                 return seen
             sys.stdout.flush()
@@ -97,13 +101,16 @@ def look(
 
 
 def _objects(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool]) -> None:
+    from msgspec import to_builtins
+
+    from milepost.core.durations import iso
     from milepost.engine.snapshot import snapshots
 
     seen: dict[str, Snapshot] = {}
     while True:
         last = over()
         seen = snapshots(ctx, seen, route)
-        print_json({"routes": seen}, indent=None)
+        print_json({"routes": {name: {**to_builtins(snapshot), "at": iso(snapshot.at)} for name, snapshot in seen.items()}}, indent=None)
         if last:
             return
         sys.stdout.flush()

@@ -18,6 +18,8 @@ from milepost.core.route import Stage
 from milepost.core.status import Reason, Status
 
 MAX_LOSSES = 10
+SHORTEST_LOOK_MS = 50
+"""Looking again without any pause would never rest."""
 
 # What a stage starts with: nothing of the stage before counts here.
 _FRESH: Fields = {
@@ -171,7 +173,7 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
 
 
 def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, fields: Fields, teller: Teller) -> Change:
-    after = stage.checks.after_ms(row.looks) if outcome.after is None else span_ms(outcome.after, "after")
+    after = stage.checks.after_ms(row.looks) if outcome.after is None else max(SHORTEST_LOOK_MS, span_ms(outcome.after, "after"))
     fields |= FREE
     fields |= {"look_at": now + after, "looks": row.looks + 1, "handed_over": False, "unknown": False}
     fields |= {"undecided": None, "note": outcome.note}

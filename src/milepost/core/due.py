@@ -80,8 +80,8 @@ def _lost(row: Row, now: int, grip: Grip | None) -> Change:
     teller = Teller(row.holder, row.claimed_at)
     if losses >= MAX_LOSSES:
         message = f"{losses} workers were lost while they held this item"
-        fields = {**end(now), "losses": losses, "error": Failure("WORKER_LOST", message, now, "worker-lost")}
-        attempt = Attempt(row.attempts, "WORKER_LOST", message)
+        fields = {**end(now), "losses": losses, "unknown": True, "error": Failure("WORKER_LOST", message, now, "worker-lost")}
+        attempt = Attempt(row.attempts + 1, "WORKER_LOST", message)
         return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=attempt)
     fields = {"losses": losses, "unknown": True}
     if grip is None:

@@ -32,6 +32,8 @@ def fail(
     failure = Failure(outcome.category, message, now, group_of(stage.name, outcome.category, message), outcome.details, outcome.http_status)
     fields |= FREE
     fields |= {"attempts": number, "total_attempts": row.total_attempts + 1, "error": failure, "handed_over": False, "undecided": None}
+    # Kept at an end too: a person's retry must ask first as well.
+    fields["unknown"] = isinstance(outcome, Retry) and outcome.unknown
     facts = (number, outcome.category, message, outcome.details, response_ms, outcome.http_status)
     if isinstance(outcome, Reject):
         fields |= end(now)
@@ -42,7 +44,7 @@ def fail(
     floor = None if outcome.after is None else span_ms(outcome.after, "after")
     delay = stage.retry.delay(row.attempts, jitter, floor)
     next_at = now + delay.ms
-    fields |= {"look_at": next_at, "unknown": outcome.unknown}
+    fields["look_at"] = next_at
     attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at)
     return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)
 

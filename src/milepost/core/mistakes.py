@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from milepost.core.durations import span_ms
 from milepost.core.errors import RouteMistake, UsageError
 
 
@@ -15,6 +16,14 @@ def told(parse: Callable[[Any, str], Any], value: Any, subject: str) -> Any:
         return parse(value, subject)
     except UsageError as error:
         raise RouteMistake(str(error)) from None
+
+
+def some_ms(value: Any, subject: str) -> int:
+    """A span that may not be nothing."""
+    ms = span_ms(value, subject)
+    if ms == 0:
+        raise RouteMistake(f"{subject} is {value!r}; give more than nothing, such as '10s'")
+    return ms
 
 
 def check_name(name: object, what: str, where: str) -> None:

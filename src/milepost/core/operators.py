@@ -19,7 +19,8 @@ VERBS = ("retry", "skip", "confirm", "cancel", "resend")
 def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **teller: Any) -> Change | str:
     """Start the item's stage again (or send it back to an earlier one): counts return to zero, the round rises.
 
-    Old confirmations move into the history in the same write.
+    Confirmations of what is done again (the stage itself, or all if it is sent back) move into the history in the same write;
+    one that came early for a later stage still waits for the item.
     """
     row = item.row
     if row.status is Status.COMPLETED:
@@ -36,9 +37,12 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
     status, fields, offered = enter(item, target, now, pass_no=pass_no)
     fields["round"] = 1 if back else row.round + 1
+    # The same work again: if nobody knows whether it was done, verify asks first.
+    fields["unknown"] = row.unknown and not back and not as_new
     note = None
-    if row.kept:
-        fields["kept"], note = {}, {"kept": row.kept}
+    stale = row.kept if back or as_new else {name: told for name, told in row.kept.items() if name == target.name}
+    if stale:
+        fields["kept"], note = {name: told for name, told in row.kept.items() if name not in stale}, {"kept": stale}
         fields["look_at"] = now + (target.offer_life_ms if status is Status.QUEUED else target.grace_ms)
     to = target.name if back else None
     return change(row, Reason.OPERATOR_RETRY, now, status, fields, Teller(**teller), to=to, offered=offered, note=note)
@@ -59,7 +63,9 @@ def cancel(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
     row = item.row
     if row.terminal:
         return f"it has ended already ({row.status})"
-    return change(row, Reason.CANCELLED, now, Status.CANCELLED, end(now), Teller(**teller))
+    fields = end(now)
+    fields["unknown"] = row.unknown or row.status is Status.PROCESSING
+    return change(row, Reason.CANCELLED, now, Status.CANCELLED, fields, Teller(**teller))
 
 
 def resend(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:

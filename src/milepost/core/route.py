@@ -11,10 +11,11 @@ from msgspec import Struct
 from milepost.core.backoff import Backoff, Checks
 from milepost.core.durations import Span, rate_per_second, span_ms
 from milepost.core.errors import MalformedInput, RouteMistake
-from milepost.core.mistakes import check_count, check_name, check_shape, told
+from milepost.core.mistakes import check_count, check_name, check_shape, some_ms, told
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
+LONGEST_LANE = 200
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -56,14 +57,15 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     @property
     def is_async(self) -> bool:
-        return self.handler is not None and inspect.iscoroutinefunction(self.handler)
+        handler = self.handler
+        return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
 
     def lane_of(self, content: Any) -> str:
         """The lane of an item with this input; a lane function that fails puts the item into the default lane."""
         if self.lane is None:
             return ""
         try:
-            return str(self.lane(content))
+            return str(self.lane(content)).encode(errors="replace").decode()[:LONGEST_LANE]
         except Exception:
             return ""
 
@@ -88,7 +90,9 @@ class Route:
             and not (isinstance(key, Sequence) and key and all(isinstance(part, str) and part for part in key))
         ):
             raise RouteMistake(f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input")
-        self.remember_ms = None if remember is None else span_ms(remember, f"route {name!r}: remember")
+        self.remember_ms = None if remember is None else told(span_ms, remember, f"route {name!r}: remember")
+        if form is not None:
+            check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
         self.stages: list[Stage] = []
 
@@ -121,6 +125,9 @@ class Route:
         for option, function in (("lane", lane), ("verify", verify), ("accepts", accepts)):
             if function is not None:
                 check_shape(function, f"{subject}: {option}", "item" if option == "verify" else "input")
+        for lane_name, limits in (lanes or {}).items():
+            if not isinstance(limits, Limits):
+                raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
         used = checks or Checks()
 
         def declare(handler: H) -> H:
@@ -132,7 +139,7 @@ class Route:
                     handler=handler,
                     retry=retry or Backoff(),
                     checks=used,
-                    timeout_ms=None if timeout is None else told(span_ms, timeout, f"{subject}: timeout"),
+                    timeout_ms=None if timeout is None else told(some_ms, timeout, f"{subject}: timeout"),
                     concurrency=concurrency,
                     rate=None if rate is None else told(rate_per_second, rate, f"{subject}: rate"),
                     lane=lane,
@@ -149,7 +156,7 @@ class Route:
         if rate is not None:
             told(rate_per_second, rate, f"{subject}: rate")
         if timeout is not None:
-            told(span_ms, timeout, f"{subject}: timeout")
+            told(some_ms, timeout, f"{subject}: timeout")
         return declare
 
     def external(
@@ -178,7 +185,7 @@ class Route:
                 lane=lane,
                 accepts=accepts,
                 announce=announce,
-                resend_after_ms=None if resend_after is None else told(span_ms, resend_after, f"{subject}: resend_after"),
+                resend_after_ms=None if resend_after is None else told(some_ms, resend_after, f"{subject}: resend_after"),
                 overdue_ms=None if overdue is None else told(span_ms, overdue, f"{subject}: overdue"),
             )
         )

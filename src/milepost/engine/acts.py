@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -10,9 +10,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.durations import iso
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
 from milepost.engine.context import Context
+from milepost.engine.observe import SIGNED
 from milepost.ports.documents import ACT, Act, read_as
 from milepost.ports.ledger import Query
 
@@ -44,10 +46,11 @@ class ActReport(Struct):
 
 
 class Selection(Struct, frozen=True):
-    """Which items an act is for: keys, or whatever matches a query."""
+    """Which items an act is for: keys, or whatever matches a query (and was brought by one of these lists, if given)."""
 
     keys: tuple[str, ...] | None = None
     query: Query | None = None
+    lists: frozenset[str] | None = None
 
     def to_record(self) -> dict[str, Any]:
         """As kept with the act. A query is kept whole; of keys, only enough to recognise them again."""
@@ -55,7 +58,8 @@ class Selection(Struct, frozen=True):
             return {"keys": len(self.keys), "digest": sha256("\n".join(self.keys).encode()).hexdigest()}
         assert self.query is not None
         given = msgspec.to_builtins(replace(self.query, after=None))
-        return {"query": {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value is not None}}
+        query = {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value is not None}
+        return {"query": query} if self.lists is None else {"query": query, "lists": sorted(self.lists)}
 
     def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | None]]]:
         """The items with their content, a batch at a time; None for a key that there is no item for."""
@@ -70,7 +74,7 @@ class Selection(Struct, frozen=True):
         query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
         while True:
             page = ctx.ledger.find(query)
-            yield [(item.key, item) for item in page.items]
+            yield [(item.key, item) for item in page.items if self.lists is None or item.row.list_id in self.lists]
             if page.next is None:
                 return
             query = replace(query, after=page.next)
@@ -81,7 +85,8 @@ class Selection(Struct, frozen=True):
             return len(self.keys)
         query = self.query
         assert query is not None
-        if any(value is not None for value in (query.lane, query.group, query.list_id, query.entered_before, query.changed_before)):
+        narrow = (self.lists, query.lane, query.group, query.list_id, query.entered_before, query.changed_before)
+        if any(value is not None for value in narrow):
             return None
         return sum(
             count.n
@@ -90,13 +95,13 @@ class Selection(Struct, frozen=True):
         )
 
 
-def select(route: str, keys: Sequence[str] | None, query: Query | None) -> Selection:
+def select(route: str, keys: Sequence[str] | None, query: Query | None, lists: Collection[str] | None = None) -> Selection:
     """One way of saying which, checked."""
     if (keys is None) == (query is None):
         raise UsageError("say which items: by their keys, or by a filter, not both")
     if query is not None and query.route != route:
         raise UsageError(f"the filter is for route {query.route!r}, the act for {route!r}")
-    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query)
+    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query, None if lists is None else frozenset(lists))
 
 
 def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
@@ -107,19 +112,27 @@ def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
     if held is None:
         return act
     begun = read_as(Act, held.value)
-    for what, then, now in (("verb", begun.verb, act.verb), ("route", begun.route, act.route)):
-        if then != now:
-            raise UsageError(f"act {act.id!r} has the {what} {then!r}, not {now!r}; leave the id out to begin a new act")
-    # A query may hold a time that was counted back from the moment of the call, so the recorded one is used, not compared.
-    if {**begun.filter, "query": None} != {**act.filter, "query": None}:
+    check_same(begun, act.verb, act.route)
+    # A query may hold a time that was counted back from the moment of the call, and a name may stand for more lists by now,
+    # so the recorded ones are used, not compared.
+    if {**begun.filter, "query": None, "lists": None} != {**act.filter, "query": None, "lists": None}:
         raise UsageError(f"act {act.id!r} was begun for other items or with other options; leave the id out to begin a new act")
     return begun
 
 
+def check_same(begun: Act, verb: str, route: str) -> None:
+    """An act goes on with its own verb on its own route."""
+    for what, then, now in (("verb", begun.verb, verb), ("route", begun.route, route)):
+        if then != now:
+            raise UsageError(f"act {begun.id!r} has the {what} {then!r}, not {now!r}; leave the id out to begin a new act")
+
+
 def selection_of(act: Act, given: Selection) -> Selection:
     """The selection that an act was begun with."""
-    recorded = act.filter.get("query")
-    return given if recorded is None else Selection(query=msgspec.convert(recorded, Query))
+    recorded, lists = act.filter.get("query"), act.filter.get("lists")
+    if recorded is None:
+        return given
+    return Selection(query=msgspec.convert(recorded, Query), lists=None if lists is None else frozenset(lists))
 
 
 def has_line(ctx: Context, row: Row, act_id: str) -> bool:
@@ -128,10 +141,73 @@ def has_line(ctx: Context, row: Row, act_id: str) -> bool:
 
 
 def record(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], done: int = 1) -> None:
-    """Put an act that touches no item (a pause, a limit, a release) on record."""
-    now = ctx.clock.now()
-    act = Act(ctx.chance.token(), verb, route, by, reason, now, about, done, finished_at=now)
-    ctx.ledger.write(ACT, act.id, act)
+    """Put an act that is done at once and touches no item (a pause, a limit, a release) on record."""
+    finish(ctx, enter(ctx, verb, route, by, reason, about), done)
+
+
+def enter(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], act_id: str | None = None) -> Act:
+    """Put an act on record before it begins. One that was cut off under this id goes on as it was begun; if it was finished,
+    this one gets an id of its own."""
+    act = Act(act_id or ctx.chance.token(), verb, route, by, reason, ctx.clock.now(), about)
+    if ctx.ledger.write(ACT, act.id, act, expect=0):
+        return act
+    begun = recorded(ctx, act.id)
+    return begun if begun.finished_at is None else enter(ctx, verb, route, by, reason, about)
+
+
+def finish(ctx: Context, act: Act, done: int) -> None:
+    """It is done, to so many."""
+    ctx.ledger.write(ACT, act.id, replace(act, done=act.done + done, finished_at=ctx.clock.now()))
+
+
+def recorded(ctx: Context, act_id: str) -> Act:
+    """The act of this id."""
+    held = ctx.ledger.read(ACT).get(act_id)
+    if held is None:
+        raise UsageError(f"there is no act {act_id!r} on record; 'milepost acts' names them")
+    return read_as(Act, held.value)
+
+
+def all_acts(ctx: Context, route: str | None = None) -> list[Act]:
+    """The acts on record, the latest first: all, or those on a route."""
+    acts = [read_as(Act, document.value) for document in ctx.ledger.read(ACT).values()]
+    return sorted((act for act in acts if route in (None, act.route)), key=lambda act: (-act.started_at, act.id))
+
+
+def act_view(act: Act) -> dict[str, Any]:
+    """One act for programs; `go_on` is the command that goes on with one that was cut off (or is still under way)."""
+    return {
+        "id": act.id,
+        "verb": act.verb,
+        "route": act.route or None,
+        "by": act.by,
+        "reason": act.reason,
+        "started_at": iso(act.started_at),
+        "finished_at": iso(act.finished_at),
+        "done": act.done,
+        "refused": act.refused,
+        "about": _about(act.filter),
+        "go_on": None if act.finished_at is not None else _go_on(act),
+    }
+
+
+def _about(filter: dict[str, Any]) -> dict[str, Any]:
+    """What an act was for, with moments as people read them."""
+    query = {name: value for name, value in filter.get("query", {}).items() if name not in _NOT_CHOSEN}
+    times = {name: iso(value) for name, value in query.items() if name.endswith("_before")}
+    return {name: query | times if name == "query" else value for name, value in filter.items() if value is not None}
+
+
+_NOT_CHOSEN = ("route", "with_content", "limit")
+
+
+def _go_on(act: Act) -> str:
+    if act.verb == "prune":
+        return f"milepost prune {act.route} --older-than {act.filter['older_than']} {SIGNED}"
+    if act.verb == "apply":
+        return f"milepost routes apply {act.route} {SIGNED}"
+    which = "" if "query" in act.filter else " THE SAME KEYS"
+    return f"milepost {act.verb} {act.route}{which} --act {act.id} {SIGNED}"
 
 
 def signed(by: str, reason: str) -> None:

@@ -23,13 +23,14 @@ class Desk:
         self.in_hand: dict[tuple[str, str | None], Item] = {}
         """By key and lease: an item that was lost here and claimed again is two calls, each with an end of its own."""
         self.lanes: dict[str, int] = {}
-        self.spent = 0
+        self.spent: dict[str, int] = {}
         self.next_at: int | None = 0
         self.mean_ms: float | None = None
 
     def room(self) -> int:
         """How many more items to claim: no more in hand than can be started within a second, and never a trickle."""
-        least = self.width * self.stage.batch
+        # With lanes there is room for more than can run, so that a slow lane does not fill it.
+        least = self.width * self.stage.batch * (1 if self.stage.lane is None else 2)
         most = least
         if self.mean_ms is not None:
             most = max(least, min(MOST_IN_HAND, int(least * 1000 / max(self.mean_ms, 1))))
@@ -37,7 +38,7 @@ class Desk:
         return free if free * 2 >= most or len(self.in_hand) < least else 0
 
     def ask(self, grip: Grip, *, fragile: bool = False) -> Ask:
-        spent, self.spent = self.spent, 0
+        spent, self.spent = self.spent, {}
         held = dict(self.lanes) if self.stage.lane else {}
         return Ask(self.plan, self.stage.name, self.room(), grip, self.stage.batch, held, spent, fragile)
 
@@ -54,7 +55,9 @@ class Desk:
 
     def learn(self, rans: list[Ran]) -> None:
         """Take the pace from what has just finished."""
-        self.spent += sum(ran.calls for ran in rans)
+        for ran in rans:
+            if ran.calls:
+                self.spent[ran.item.lane] = self.spent.get(ran.item.lane, 0) + ran.calls
         mean = sum(ran.response_ms for ran in rans) / len(rans)
         self.mean_ms = mean if self.mean_ms is None else self.mean_ms + (mean - self.mean_ms) * 0.3
 
@@ -71,6 +74,6 @@ class Desk:
             others = [item for item in here if not (item.row.alone or item.row.losses)]
             portions = [others[start : start + size] for start in range(0, len(others), size)] + alone
             # The rate was charged for full batches; it counts calls, so the calls that come on top are told with the next claim.
-            self.spent += len(portions) - -(-len(here) // size)
+            self.spent[lane] = self.spent.get(lane, 0) + len(portions) - -(-len(here) // size)
             jobs += portions
         return jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 from msgspec import Struct
@@ -10,10 +11,10 @@ from msgspec import Struct
 from milepost.core.durations import short_span
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
-from milepost.engine.observe import chain_broken_at, route_names, when
+from milepost.engine.observe import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names, when
 from milepost.engine.relay import silent
-from milepost.engine.story import HEARD_MS
-from milepost.ports.documents import CURSOR, HOLD, PARKED, PROCESS, ROUTE, Cursor, Hold, Parked, Process, RouteVersion, read_as
+from milepost.engine.routes import FINISHED
+from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Hold, Parked, RouteVersion, read_as
 from milepost.ports.ledger import Query
 
 OK, WARN, BAD = "ok", "warn", "bad"
@@ -21,6 +22,10 @@ ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 LATE_MS = 5 * 60_000
 """Work that has been due for this long and was not taken up is worth a word."""
+HEARD_MS = 60_000
+"""A role without a good run for this long is worth a word."""
+GONE_MS = 10 * 60_000
+"""For so long a silent process is asked after that had items in hand; by then their leases have been taken over."""
 SAMPLE = 1000
 CHAINS = 50
 
@@ -62,21 +67,14 @@ def doctor(ctx: Context) -> Report:
     return Report(now, facts, findings)
 
 
-def processes(ctx: Context) -> list[Process]:
-    """All processes that have signed on, the latest heard of first."""
-    found = [read_as(Process, document.value) for document in ctx.ledger.read(PROCESS).values()]
-    return sorted(found, key=lambda process: -process.seen_at)
-
-
 def _routes(ctx: Context, now: int) -> Iterator[Finding]:
     for name, document in sorted(ctx.ledger.read(ROUTE).items()):
         version = read_as(RouteVersion, document.value)
         stages = " → ".join(pair[0] for pair in version.shape)
         plan = ctx.plans.get(name)
         if version.moves:
-            yield Finding(
-                BAD, "route", f"{name}: items are still at {', '.join(version.moves)}", "run the same 'milepost routes apply' again"
-            )
+            what = f"{name}: items are still at {', '.join(version.moves).replace(FINISHED, 'the end')}"
+            yield Finding(BAD, "route", what, f"milepost routes apply {name} {SIGNED}")
         elif plan is not None and plan.digest != version.digest:
             yield Finding(BAD, "route", f"{name}: the route file differs from version {version.version} in the ledger", "milepost routes")
         else:
@@ -84,15 +82,24 @@ def _routes(ctx: Context, now: int) -> Iterator[Finding]:
 
 
 def _processes(ctx: Context, now: int) -> Iterator[Finding]:
-    for process in processes(ctx):
-        heard = when(process.seen_at, now)
-        if now - process.seen_at > HEARD_MS:
-            if process.in_hand:
-                cure = "if it is dead, its work comes back when its leases run out, or when the next worker on that machine starts"
-                yield Finding(WARN, "process", f"{process.holder} was last heard of {heard}; it held {_items(process.in_hand)}", cure)
-            continue
+    """Those at work, and those that went with something in hand; of all others only the last, if nobody is at work."""
+    known, live, dead = processes(ctx), live_processes(ctx), set(ctx.ledger.departed())
+    for process in known:
+        heard, held = when(process.seen_at, now), counted(process.in_hand, "item")
+        if process.holder in dead:
+            cure = "the next worker on this machine takes it back at once: milepost work"
+            had = f"; it held {held}" if process.in_hand else ""
+            yield Finding(WARN, "process", f"{process.holder} has died, last heard of {heard}{had}", cure)
+        elif process.in_hand and ALIVE_MS < now - process.seen_at < GONE_MS:
+            cure = "if it is dead, its work comes back when its leases run out, or when the next worker on that machine starts"
+            yield Finding(WARN, "process", f"{process.holder} was last heard of {heard}; it held {held}", cure)
+    if known and not live:
+        what = f"nobody is at work now; the last to stop was {known[0].holder}, {when(known[0].seen_at, now)}"
+        yield Finding(OK, "process", what)
+    for process in live:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
-        yield Finding(OK, "process", f"{process.holder} ({roles}) was heard of {heard}; {_items(process.in_hand)} in hand")
+        held = counted(process.in_hand, "item")
+        yield Finding(OK, "process", f"{process.holder} ({roles}) was heard of {when(process.seen_at, now)}; {held} in hand")
         for slow in process.overrunning:
             what = f"{process.holder}: a handler overruns its time: {_slow(slow)}"
             yield Finding(WARN, "handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
@@ -125,9 +132,9 @@ def _holds(ctx: Context, now: int) -> Iterator[Finding]:
     for name, document in sorted(ctx.ledger.read(HOLD).items()):
         hold = read_as(Hold, document.value)
         route, *rest = name.split("/", 2)
-        where = " ".join([route, *(f"--{option} {value}" for option, value in zip(("stage", "lane"), rest, strict=False))])
+        where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
         what = f"{name} has been paused by {hold.by} since {when(hold.at, now)}: {hold.reason}"
-        yield Finding(WARN, "pause", what, f"milepost resume {where}")
+        yield Finding(WARN, "pause", what, f"milepost resume {where} {SIGNED}")
 
 
 def _gone_stages(ctx: Context, now: int) -> Iterator[Finding]:
@@ -142,8 +149,8 @@ def _gone_stages(ctx: Context, now: int) -> Iterator[Finding]:
             sums[place] = sums.get(place, 0) + count.n
     for (route, stage), n in sorted(sums.items()):
         if n > 0:
-            what = f"{_items(n)} of {route} stranded at {stage!r}, which is not a stage of it any more"
-            yield Finding(BAD, "stage", what, f"milepost routes apply --map {stage}=STAGE")
+            what = f"{counted(n, 'item')} of {route} stranded at {stage!r}, which is not a stage of it any more"
+            yield Finding(BAD, "stage", what, f"milepost routes apply {route} --map {stage}=STAGE {SIGNED}")
 
 
 def _leases(ctx: Context, now: int) -> Iterator[Finding]:
@@ -152,7 +159,7 @@ def _leases(ctx: Context, now: int) -> Iterator[Finding]:
         expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= now)
         if expired:
             more = "at least " if page.next is not None else ""
-            what = f"the leases of {more}{_items(expired)} of {route} have run out"
+            what = f"the leases of {more}{counted(expired, 'item')} of {route} have run out"
             yield Finding(WARN, "lease", what, "the next claim takes them over: milepost work")
 
 
@@ -184,7 +191,7 @@ def _failed(ctx: Context, now: int) -> Iterator[Finding]:
             sums[count.route] = sums.get(count.route, 0) + count.n
     for route, n in sorted(sums.items()):
         if n > 0:
-            yield Finding(WARN, "failed", f"{_items(n)} of {route} failed", f"milepost groups {route}")
+            yield Finding(WARN, "failed", f"{counted(n, 'item')} of {route} failed", f"milepost groups {route}")
 
 
 def _subscribers(ctx: Context, now: int) -> Iterator[Finding]:
@@ -195,13 +202,13 @@ def _subscribers(ctx: Context, now: int) -> Iterator[Finding]:
         if cursor.removed:
             continue
         behind = max(0, newest - cursor.seq)
-        lag = f"{behind:,} lines behind" if behind else "up to date"
+        lag = f"{counted(behind, 'line')} behind" if behind else "up to date"
         if name in quiet:
             what = f"{name} has been silent since {when(cursor.told_at, now)}, {lag}; pruning waits for it"
-            yield Finding(BAD, "subscriber", what, f"start it again, or let it go: milepost subscribers forget {name}")
+            yield Finding(BAD, "subscriber", what, f"start it again, or let it go: milepost subscribers forget {quote(name)} {SIGNED}")
         elif cursor.failures:
             again = f"it is tried again {when(cursor.retry_at, now)}"
-            yield Finding(WARN, "subscriber", f"{name} has failed {cursor.failures} times, {lag}: {cursor.error}", again)
+            yield Finding(WARN, "subscriber", f"{name} has failed {counted(cursor.failures, 'time')}, {lag}: {cursor.error}", again)
         else:
             yield Finding(OK, "subscriber", f"{name} was told {when(cursor.told_at, now)}, {lag}")
 
@@ -210,7 +217,8 @@ def _parked(ctx: Context, now: int) -> Iterator[Finding]:
     for document in ctx.ledger.read(PARKED).values():
         parked = read_as(Parked, document.value)
         what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {when(parked.since, now)}: {parked.error}"
-        yield Finding(WARN, "parked", what, f"milepost subscribers release {parked.subscriber} {parked.route} {parked.key}")
+        whose = f"{quote(parked.subscriber)} {parked.route} {quote(parked.key)}"
+        yield Finding(WARN, "parked", what, f"milepost subscribers release {whose} {SIGNED}")
 
 
 def _chains(ctx: Context, now: int) -> Iterator[Finding]:
@@ -222,18 +230,15 @@ def _chains(ctx: Context, now: int) -> Iterator[Finding]:
         if item is None:
             continue
         checked += 1
-        broken = chain_broken_at(ctx, item)
+        lines = ctx.ledger.history(item.route, item.key)
+        broken = chain_broken_at(ctx, item, lines)
         if broken is not None and _unchanged(ctx, item.route, item.key, item.row.version):
-            what = f"line {broken} of the history of {item.route}/{item.key} does not fit its chain"
-            yield Finding(BAD, "chain", what, "the record was changed by other means, or the file is damaged; compare with a backup")
-    yield Finding(OK, "chain", f"the histories of the last {_items(checked)} written were checked")
+            what = f"the history of {item.route}/{item.key} is not as it was written: {chain_fault(broken, lines)}"
+            yield Finding(BAD, "chain", what, "it was changed by other means, or the file is damaged; compare with a backup")
+    yield Finding(OK, "chain", f"the histories of the last {counted(checked, 'item')} written were checked")
 
 
 def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
     """Row and history are read one after the other; a write between the two is no damage."""
     [item] = ctx.ledger.get([(route, key)])
     return item is not None and item.row.version == version
-
-
-def _items(n: int) -> str:
-    return f"{n:,} item{'' if n == 1 else 's'}"

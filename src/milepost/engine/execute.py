@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from milepost.core.item import Item
+from milepost.core.item import Item, canonical_json
 from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, outcome_from_builtins, outcome_of_exception
 from milepost.core.route import Stage
 from milepost.engine.halving import halving
@@ -131,6 +131,8 @@ def _sound(outcome: Outcome) -> Outcome:
         return outcome
     try:
         outcome_from_builtins(outcome)
+        if type(outcome) is Done:
+            canonical_json(outcome.output)
         return outcome
     except Exception as error:
         kind = type(outcome).__name__

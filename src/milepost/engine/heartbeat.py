@@ -51,6 +51,8 @@ class Heartbeat:
     def turn(self) -> float:
         self.take_back()
         self.beat()
+        if not self.facts().get("in_hand"):
+            self.ctx.ledger.rest()
         return EVERY_MS / 1000
 
     def stop(self) -> None:

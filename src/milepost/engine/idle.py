@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from milepost.engine import parking
 from milepost.engine.context import Context
 from milepost.ports.documents import CURSOR, Cursor, read_as
 
 
-def nothing_due(ctx: Context, horizon: int) -> bool:
-    """Nothing that our own workers could take falls due up to then."""
-    due = ctx.ledger.next_due(ctx.plans.values())
+def nothing_due(ctx: Context, horizon: int, outdated: Container[str] = ()) -> bool:
+    """Nothing that our own workers could take falls due up to then; routes that are out of date here are for others."""
+    due = ctx.ledger.next_due([plan for plan in ctx.plans.values() if plan.name not in outdated])
     return due is None or due > horizon
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -10,12 +10,17 @@ from msgspec.structs import replace
 
 from milepost.core.durations import iso, short_span
 from milepost.core.errors import UsageError
-from milepost.core.history import line_to_public, origin, verify_chain
+from milepost.core.history import Line, line_to_public, origin, verify_chain
 from milepost.core.item import Failure, Item, work_id
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.ports.documents import LIST, ROUTE, ListRecord, RouteVersion, read_as
+from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
 from milepost.ports.ledger import Known, Query, Written
+
+SIGNED = "--by YOU --reason '…'"
+"""What a command needs that somebody must sign, in a hint."""
+ALIVE_MS = 10_000
+"""Processes say every two seconds that they live: one that has been silent for this long has stopped, or is gone."""
 
 
 def stage_names(ctx: Context, route: str) -> list[str]:
@@ -150,14 +155,18 @@ def _sealed(route: str, known: Known) -> dict[str, Any]:
     }
 
 
-def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]:
-    """The items that match, page by page, so that any number of them takes little memory."""
+def each(ctx: Context, query: Query, limit: int | None = None, lists: Collection[str] | None = None) -> Iterator[Item]:
+    """The items that match, page by page, so that any number of them takes little memory; with `lists`, only those that one
+    of these lists (by id) has brought."""
     left = limit
+    if lists is None and limit is not None:
+        query = replace(query, limit=min(query.limit, limit))
     while left is None or left > 0:
-        page = ctx.ledger.find(replace(query, limit=query.limit if left is None else min(query.limit, left)))
-        yield from page.items
+        page = ctx.ledger.find(query)
+        found = [item for item in page.items if lists is None or item.row.list_id in lists][:left]
+        yield from found
         if left is not None:
-            left -= len(page.items)
+            left -= len(found)
         if page.next is None:
             return
         query = replace(query, after=page.next)
@@ -190,6 +199,21 @@ def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
     return sorted((record for record in records if route in (None, record.route)), key=lambda record: record.at)
 
 
+def list_view(record: ListRecord) -> dict[str, Any]:
+    """One list for programs. One that is not finished was cut off, or is being taken in now."""
+    return {
+        "id": record.id,
+        "route": record.route,
+        "name": record.name,
+        "at": iso(record.at),
+        "full": record.full,
+        "finished": bool(record.keys_blob),
+        "by": record.by or None,
+        "digest": record.digest or None,
+        "counts": record.counts,
+    }
+
+
 def list_name(ctx: Context, list_id: str | None) -> str | None:
     """The name of the list that brought an item, if it is still recorded."""
     if list_id is None:
@@ -200,7 +224,44 @@ def list_name(ctx: Context, list_id: str | None) -> str | None:
 def chain_broken_at(ctx: Context, item: Item, lines: list[Written] | None = None) -> int | None:
     """The number of the first history line that does not hold, or None: the item's record is whole."""
     lines = ctx.ledger.history(item.route, item.key) if lines is None else lines
-    return verify_chain(((line.previous, line.body) for line in lines), origin(item.route, item.key, item.row.input_digest), item.row.head)
+    links = ((line.previous, line.body) for line in lines)
+    broken = verify_chain(links, origin(item.route, item.key, item.row.input_digest), item.row.head)
+    if broken is None:
+        return None
+    # A changed line shows only where the next one does not fit it; one that cannot be read shows by itself.
+    return next((number for number, written in enumerate(lines, 1) if number < broken and unreadable(written.line)), broken)
+
+
+def unreadable(line: Line) -> bool:
+    """Has somebody changed this line so that it cannot be read any more?"""
+    return isinstance(line.note, dict) and "unreadable" in line.note and line.version == 0
+
+
+def chain_fault(broken: int, lines: list[Written]) -> str:
+    """What is known of a chain that breaks at this line."""
+    if broken > len(lines):
+        return f"the chain is broken after line {broken - 1}: that line was changed, or later ones are missing"
+    if unreadable(lines[broken - 1].line):
+        return f"the chain is broken at line {broken}: it cannot be read"
+    before = "" if broken == 1 else ", or the one before it,"
+    return f"the chain is broken at line {broken}: that line{before} was changed, or one is missing"
+
+
+def live_processes(ctx: Context) -> list[Process]:
+    """The processes that are at work now, the latest heard of first."""
+    now, dead = ctx.clock.now(), set(ctx.ledger.departed())
+    return [process for process in processes(ctx) if now - process.seen_at <= ALIVE_MS and process.holder not in dead]
+
+
+def processes(ctx: Context) -> list[Process]:
+    """All processes of the last week, the latest heard of first."""
+    found = [read_as(Process, document.value) for document in ctx.ledger.read(PROCESS).values()]
+    return sorted(found, key=lambda process: -process.seen_at)
+
+
+def counted(n: int, word: str) -> str:
+    """'1 item', '2,000 items'."""
+    return f"{n:,} {word}{'' if n == 1 else 's'}"
 
 
 def clock_time(ms: int, now: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,15 +13,15 @@ from milepost.core.durations import rate_per_second
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
 from milepost.core.mistakes import check_count
-from milepost.core.outcome import Done, Outcome, outcome_to_builtins
+from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.plan import Plan
-from milepost.engine.acts import ActReport, begin, has_line, record, select, selection_of, signed
+from milepost.engine.acts import ActReport, begin, check_same, has_line, record, recorded, select, selection_of, signed
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
 from milepost.ports.ledger import Query
 
-__all__ = ["ActReport", "act", "confirm_outside", "limit", "pause", "resume"]
+__all__ = ["ActReport", "act", "confirm_outside", "go_on", "limit", "pause", "resume"]
 
 Progress = Callable[[int, int | None], None]
 """Called with how many items have been looked at, and about how many there are, if that is known."""
@@ -37,6 +37,7 @@ def act(
     *,
     keys: Sequence[str] | None = None,
     query: Query | None = None,
+    lists: Collection[str] | None = None,
     by: str,
     reason: str,
     dry_run: bool = False,
@@ -46,14 +47,15 @@ def act(
     outcome: Outcome | None = None,
     on_progress: Progress | None = None,
 ) -> ActReport:
-    """Do one verb to all items with these keys, or that match the query; each is done or refused by itself.
+    """Do one verb to all items with these keys, or that match the query (and were brought by one of these `lists`, if given);
+    each is done or refused by itself.
 
     A bulk act (a query, or several keys) has an id and a start: it leaves alone what changes after its start, every line
     that it writes carries its id, and the same call with that id again goes on where it stopped. With `dry_run` nothing
     is written and nobody need sign. `stage`: where retry sends an item back to, or what confirm confirms.
     """
     plan = _checked(ctx, verb, route, stage, as_new, outcome)
-    chosen = select(route, keys, query)
+    chosen = select(route, keys, query, lists)
     if not dry_run:
         signed(by, reason)
     now = ctx.clock.now()
@@ -80,6 +82,33 @@ def act(
         ended = replace(begun, done=begun.done + report.done, refused=report.refused_count, finished_at=ctx.clock.now())
         ctx.ledger.write(ACT, begun.id, ended)
     return report
+
+
+def go_on(
+    ctx: Context, verb: str, route: str, act_id: str, *, by: str, reason: str, dry_run: bool = False, on_progress: Progress | None = None
+) -> ActReport:
+    """Go on with a bulk act that was cut off, as it was begun; nothing but its id need be said again."""
+    begun = recorded(ctx, act_id)
+    check_same(begun, verb, route)
+    if "query" not in begun.filter:
+        raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to go on with it give the same keys again")
+    chosen = selection_of(begun, select(route, (), None))
+    outcome = begun.filter.get("outcome")
+    return act(
+        ctx,
+        verb,
+        route,
+        query=chosen.query,
+        lists=chosen.lists,
+        by=by,
+        reason=reason,
+        dry_run=dry_run,
+        act_id=act_id,
+        stage=begun.filter.get("stage"),
+        as_new=bool(begun.filter.get("as_new")),
+        outcome=None if outcome is None else outcome_from_builtins(outcome),
+        on_progress=on_progress,
+    )
 
 
 def _do(ctx: Context, page: Sequence[tuple[str, Item | None]], decision: Decision, report: ActReport) -> None:

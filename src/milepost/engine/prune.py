@@ -7,7 +7,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from milepost.core.status import TERMINAL
+from milepost.engine.acts import enter, finish, signed
 from milepost.engine.context import Context
+from milepost.engine.observe import counted, each
 from milepost.engine.relay import floor
 from milepost.ports.ledger import Query
 
@@ -15,7 +17,7 @@ BATCH = 1000
 
 
 class PruneReport(Struct):
-    """`items` rows let go, `forgotten` seals older than the route remembers. With `dry_run`: the rows that are old enough."""
+    """`items` rows let go, `forgotten` seals older than the route remembers. With `dry_run`: what would go."""
 
     items: int = 0
     forgotten: int = 0
@@ -24,23 +26,36 @@ class PruneReport(Struct):
     """Lines that some subscriber has not been told yet: the rows they belong to stay."""
 
     def __str__(self) -> str:
-        waits = f"; rows with any of the last {self.kept_back:,} lines wait until every subscriber is told" if self.kept_back else ""
+        last = "the last line" if self.kept_back == 1 else f"any of the last {self.kept_back:,} lines"
+        waits = f"; rows with {last} wait until every subscriber is told" if self.kept_back else ""
         if self.dry_run:
-            return f"{self.items:,} rows would go{waits}"
-        return f"{self.items:,} rows let go, {self.forgotten:,} seals forgotten{waits}"
+            return f"{counted(self.items, 'row')} would go{waits}"
+        return f"{counted(self.items, 'row')} let go, {counted(self.forgotten, 'seal')} forgotten{waits}"
 
 
 def prune(
-    ctx: Context, route: str, older_than_ms: int, *, dry_run: bool = False, on_progress: Callable[[int], None] | None = None
+    ctx: Context,
+    route: str,
+    older_than_ms: int,
+    *,
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    on_progress: Callable[[int], None] | None = None,
 ) -> PruneReport:
-    """Let go of the route's rows that ended longer ago than this, in batches, so that nobody waits long for the ledger."""
+    """Let go of the route's rows that ended longer ago than this, in batches, so that nobody waits long for the ledger.
+    It is on record who did that and why; a preview need not be signed."""
     plan, now, ledger = ctx.plan(route), ctx.clock.now(), ctx.ledger
-    told_up_to = floor(ctx)
+    newest, told_up_to = ledger.last_seq(), floor(ctx)
     ended_before = now - older_than_ms
-    report = PruneReport(dry_run=dry_run, kept_back=ledger.last_seq() - told_up_to)
+    report = PruneReport(dry_run=dry_run, kept_back=newest - told_up_to)
+    # The item of the newest line stays in any case: places in the feed are never given out again.
+    told_up_to = min(told_up_to, newest - 1)
     if dry_run:
-        report.items = _old_enough(ctx, route, ended_before)
+        report.items = _would_go(ctx, route, ended_before, told_up_to)
         return report
+    signed(by, reason)
+    act = enter(ctx, "prune", route, by, reason, {"older_than": f"{older_than_ms}ms"})
     remember = plan.route.remember_ms
     while True:
         pruned = ledger.prune(route, ended_before, None if remember is None else now - remember, told_up_to, BATCH)
@@ -49,14 +64,16 @@ def prune(
         if on_progress is not None:
             on_progress(report.items)
         if not pruned.more:
+            finish(ctx, act, report.items)
             return report
 
 
-def _old_enough(ctx: Context, route: str, ended_before: int) -> int:
-    n, after = 0, None
-    while True:
-        page = ctx.ledger.find(Query(route=route, statuses=TERMINAL, entered_before=ended_before, after=after))
-        n += len(page.items)
-        if page.next is None:
-            return n
-        after = page.next
+def _would_go(ctx: Context, route: str, ended_before: int, told_up_to: int) -> int:
+    """How many are old enough, without those that a later line holds back."""
+    held: set[str] = set()
+    at = told_up_to
+    while lines := ctx.ledger.feed(at, BATCH):
+        held |= {line.key for line in lines if line.route == route}
+        at = lines[-1].seq
+    old = each(ctx, Query(route=route, statuses=TERMINAL, entered_before=ended_before))
+    return sum(1 for item in old if item.key not in held)

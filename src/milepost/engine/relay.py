@@ -11,6 +11,7 @@ from milepost.core.errors import Refused
 from milepost.core.events import cloud_event
 from milepost.core.mistakes import check_name
 from milepost.engine import parking
+from milepost.engine.acts import record, signed
 from milepost.engine.context import Context
 from milepost.engine.parking import Entry, Ref, Space
 from milepost.engine.routes import outdated
@@ -269,8 +270,9 @@ def silent(ctx: Context, days: int = 30) -> list[str]:
     return sorted(found)
 
 
-def forget_subscriber(ctx: Context, name: str) -> bool:
+def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
     """It is told no more, and nothing is kept for it. False: nobody knows it. If it is started again, it goes on from here."""
+    signed(by, reason)
     while True:
         document = ctx.ledger.read(CURSOR).get(name)
         if document is None:
@@ -281,6 +283,7 @@ def forget_subscriber(ctx: Context, name: str) -> bool:
     for parked_name, parked in ctx.ledger.read(PARKED).items():
         if parked.value["subscriber"] == name:
             ctx.ledger.write(PARKED, parked_name, None)
+    record(ctx, "forget", "", by, reason, {"subscriber": name})
     return True
 
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.due import look
-from milepost.core.item import Item, Row
+from milepost.core.item import Item
 from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.engine.apply import follow_up
 from milepost.engine.context import Context
-from milepost.ports.documents import HOLD, scope
+from milepost.ports.documents import HOLD, is_held
 from milepost.ports.ledger import Query
 
 PAGE = 500
@@ -88,7 +88,8 @@ class Resender:
         changes = []
         for item in self._with_content(items):
             change = look(item, plan, now, ctx.chance.jitter(), None)
-            if change is not None and not (_kind(change) == "resent" and _paused(item.row, held)):
+            # What is paused is not offered again, and its silence is not counted.
+            if change is not None and not (_kind(change) in ("resent", "no_answer") and is_held(held, item.route, item.stage, item.lane)):
                 changes.append(change)
         if not changes:
             return
@@ -139,9 +140,3 @@ def _kind(change: Change) -> str:
 
 
 _KINDS = {Reason.RESENT: "resent", Reason.LOST: "lost", Reason.OVERDUE: "overdue", Reason.CONFIRMED: "confirmed"}
-
-
-def _paused(row: Row, held: set[str]) -> bool:
-    return bool(held) and not held.isdisjoint(
-        (row.route, scope(row.route, row.stage), scope(row.route, row.stage, row.lane)),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,10 +15,12 @@ from milepost.core.operators import back_fill as send_on
 from milepost.core.operators import move
 from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Status
+from milepost.engine.acts import enter, finish, signed
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
+from milepost.engine.observe import SIGNED, counted
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
-from milepost.ports.ledger import Ledger, Query
+from milepost.ports.ledger import Count, Ledger, Query
 
 PAGE = 1000
 MOVABLE = frozenset(Status) - {Status.COMPLETED}
@@ -60,7 +62,13 @@ class Difference(Struct, frozen=True):
 
     def _items(self, name: str) -> str:
         n = self.items.get(name, 0)
-        return f" ({n:,} item{'' if n == 1 else 's'} there)" if n else ""
+        return f" ({counted(n, 'item')} there)" if n else ""
+
+    @property
+    def cure(self) -> str:
+        """The command that puts the plan's stages in force."""
+        maps = "".join(f"--map {stage}=STAGE " for stage in self.removed if self.items.get(stage))
+        return f"milepost routes apply {self.route} {maps}{SIGNED}"
 
 
 def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
@@ -80,7 +88,7 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
         difference = compare(ledger, plan)
         raise RouteChanged(
             f"route {plan.name!r} is not the one the ledger holds (version {stored.version}): {difference}. "
-            f"If that is meant, run 'milepost routes apply {plan.name}'"
+            f"If that is meant: {difference.cure}"
         )
 
 
@@ -90,14 +98,10 @@ def compare(ledger: Ledger, plan: Plan) -> Difference:
     if held is None:
         return Difference(plan.name, 0, added=tuple(plan.by_name))
     stored = read_as(RouteVersion, held.value)
-    was, now = dict(_pairs(stored.shape)), dict(plan.shape)
+    was, now = {pair[0]: pair[1] for pair in stored.shape}, dict(plan.shape)
     removed = tuple(name for name in was if name not in now)
     changed = tuple((name, was[name], now[name]) for name in now if name in was and was[name] != now[name])
-    there: Counter[str] = Counter()
     concerned = {*removed, *(name for name, _, _ in changed)}
-    for count in ledger.counts(plan.name) if concerned else ():
-        if count.stage in concerned and count.status is not Status.COMPLETED and count.n:
-            there[count.stage] += count.n
     return Difference(
         plan.name,
         stored.version,
@@ -106,7 +110,7 @@ def compare(ledger: Ledger, plan: Plan) -> Difference:
         changed=changed,
         reordered=[name for name in was if name in now] != [name for name in now if name in was],
         kinds=was,
-        items=dict(there),
+        items=_there(ledger, plan.name, lambda count: count.stage in concerned and count.status is not Status.COMPLETED),
     )
 
 
@@ -123,6 +127,8 @@ class Applied(Struct, frozen=True):
     difference: Difference
     moves: dict[str, str | None] = {}
     moved: int = 0
+    renamed: dict[str, int] = {}
+    """How many items come along from each renamed stage; they do not move."""
     back_filled: int = 0
     left: dict[str, int] = {}
 
@@ -145,8 +151,8 @@ def apply_route(
     The version rises first, so that older processes stand by; what is left to be moved stands beside it, and the same
     call again goes on with it after a crash.
     """
-    if not dry_run and not (by.strip() and reason.strip()):
-        raise UsageError("changing a route needs a name and a reason: --by and --reason")
+    if not dry_run:
+        signed(by, reason)
     ledger = ctx.ledger
     while True:
         difference = compare(ledger, plan)
@@ -157,8 +163,9 @@ def apply_route(
             return Applied(1, difference)
         stored = read_as(RouteVersion, held.value)
         moves = _moves(difference, plan, mapping, back_fill, stored.moves if difference.same else {}, stranded(ledger, plan))
+        renamed = _coming_along(ledger, plan.name, moves)
         if dry_run:
-            return Applied(stored.version + (not difference.same), difference, moves, left=stranded(ledger, plan))
+            return Applied(stored.version + (not difference.same), difference, moves, renamed=renamed, left=stranded(ledger, plan))
         if difference.same:
             target = replace(stored, moves=moves)
         else:
@@ -166,18 +173,32 @@ def apply_route(
         if target == stored or ledger.write(ROUTE, plan.name, target, expect=held.version):
             break
     plan.at_version(target.version)
+    if target == stored and not moves:
+        return Applied(target.version, difference)
+    act = enter(ctx, "apply", plan.name, by, reason, {"version": target.version, "moves": moves}, f"{plan.name}-v{target.version}")
     with_plan = Context(ledger, {**ctx.plans, plan.name: plan}, ctx.clock, ctx.chance, ctx.blobs)
-    report = _carry_out(with_plan, plan, target, by, reason, on_progress or (lambda n: None))
+    moved, sent_on = _carry_out(with_plan, plan, target, {"by": by, "why": reason, "act": act.id}, on_progress or (lambda n: None))
     left = stranded(ledger, plan)
     _settle_moves(ledger, plan.name, target, {stage: to for stage, to in moves.items() if stage in left})
-    return Applied(target.version, difference, moves, report[0], report[1], left)
+    if not left:
+        finish(ctx, act, moved + sent_on + sum(renamed.values()))
+    return Applied(target.version, difference, moves, moved, renamed, sent_on, left)
 
 
 def stranded(ledger: Ledger, plan: Plan) -> dict[str, int]:
     """Unfinished items at stages that the plan does not have, by stage."""
+    return _there(ledger, plan.name, lambda count: count.stage not in plan.by_name and count.status in LIVE)
+
+
+def _coming_along(ledger: Ledger, route: str, moves: dict[str, str | None]) -> dict[str, int]:
+    """Items at stages that are only renamed, by the old name."""
+    return _there(ledger, route, lambda count: (moves.get(count.stage) or "").startswith(RENAMED))
+
+
+def _there(ledger: Ledger, route: str, which: Callable[[Count], bool]) -> dict[str, int]:
     there: Counter[str] = Counter()
-    for count in ledger.counts(plan.name):
-        if count.stage not in plan.by_name and count.status in LIVE and count.n:
+    for count in ledger.counts(route):
+        if which(count) and count.n:
             there[count.stage] += count.n
     return dict(there)
 
@@ -219,9 +240,10 @@ def _moves(
     return moves
 
 
-def _carry_out(ctx: Context, plan: Plan, target: RouteVersion, by: str, reason: str, on_progress: Callable[[int], None]) -> tuple[int, int]:
+def _carry_out(
+    ctx: Context, plan: Plan, target: RouteVersion, teller: dict[str, str], on_progress: Callable[[int], None]
+) -> tuple[int, int]:
     """Move everything that `target.moves` names; how many items were moved, and how many sent on."""
-    teller = {"by": by, "why": reason, "act": f"{plan.name}-v{target.version}"}
     moved = sent_on = 0
     for stage, to in target.moves.items():
         if to is not None and to.startswith(RENAMED):
@@ -275,7 +297,3 @@ def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[
 
 def _shape(plan: Plan) -> list[list[str]]:
     return [list(pair) for pair in plan.shape]
-
-
-def _pairs(shape: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
-    return [(name, kind) for name, kind in shape]

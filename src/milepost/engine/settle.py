@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.decide import decide, given_back, late, undecided
+from milepost.core.errors import LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Retry
 from milepost.engine.apply import follow_up
@@ -29,9 +30,29 @@ class Settled(Struct):
 
 
 def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
-    """Write what the handlers said. A kept outside confirmation beats it; a lost lease refuses it, and that is noted."""
+    """Write what the handlers said. A kept outside confirmation beats it; a lost lease refuses it, and that is noted.
+
+    An outcome that cannot be written hits its own item alone: it becomes a counted try.
+    """
     if not rans:
         return Settled()
+    try:
+        return _settle_together(ctx, rans)
+    except LedgerError:
+        raise
+    except Exception as error:
+        if len(rans) > 1:
+            return _sum([settle(ctx, [ran]) for ran in rans])
+        wrong = Retry(f"what the handler left behind cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
+        ran = rans[0]
+        return _settle_together(ctx, [Ran(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
+
+
+def _sum(parts: Sequence[Settled]) -> Settled:
+    return Settled(*(sum(getattr(part, name) for part in parts) for name in ("written", "refused", "undecided")))
+
+
+def _settle_together(ctx: Context, rans: Sequence[Ran]) -> Settled:
     now, jitter = ctx.clock.now(), ctx.chance.jitter
     plans = ctx.plans
     changes = [

@@ -13,12 +13,19 @@ from milepost.core.item import Item, Row
 from milepost.core.route import Stage
 from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
 from milepost.engine.context import Context
-from milepost.engine.observe import chain_broken_at, clock_time, list_name, stage_names, when
-from milepost.ports.documents import HOLD, PROCESS, Hold, Process, read_as, scope
+from milepost.engine.observe import (
+    SIGNED,
+    chain_broken_at,
+    chain_fault,
+    clock_time,
+    list_name,
+    live_processes,
+    stage_names,
+    unreadable,
+    when,
+)
+from milepost.ports.documents import HOLD, Hold, read_as, scope
 from milepost.ports.ledger import Known
-
-HEARD_MS = 60_000
-"""A process that has not been heard of for this long is not counted on."""
 
 
 class Told(Struct, frozen=True):
@@ -51,7 +58,7 @@ def story(ctx: Context, route: str, key: str) -> Story | None:
     now = ctx.clock.now()
     lines = ctx.ledger.history(route, key)
     broken = chain_broken_at(ctx, item, lines)
-    warnings = [] if broken is None else [f"line {broken} of its history does not fit the chain: the record was changed or is damaged"]
+    warnings = [] if broken is None else [f"its history is not as it was written: {chain_fault(broken, lines)}"]
     stages = stage_names(ctx, route)
     happened = [Told(written.line.at, sentence(written.line, ctx, item)) for written in lines]
     why, following = _waiting(ctx, item, stages, now)
@@ -77,7 +84,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], now: int) -> tuple[lis
     if row.terminal:
         return _ended(row, now)
     if stages and row.stage not in stages:
-        apply = f"milepost routes apply --map {row.stage}=STAGE"
+        apply = f"milepost routes apply {row.route} --map {row.stage}=STAGE {SIGNED}"
         return [f"The route has no stage '{row.stage}' any more."], [f"Nothing, until it is moved: {apply}"]
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
@@ -96,7 +103,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], now: int) -> tuple[lis
             why.append(f"An answer for '{name}' has come already and is kept until it gets there.")
     if row.overdue_at is not None and row.overdue_at > now:
         following.append(f"If it is still at '{row.stage}' {when(row.overdue_at, now)}, people are told that it is late.")
-    if not holds and _wants_worker(row, stage, now) and not _worker_alive(ctx, now):
+    if not holds and _wants_worker(row, stage, now) and not _worker_alive(ctx):
         following.append("No worker is running now; start one with 'milepost work' or 'milepost up'.")
     return why, following
 
@@ -161,13 +168,14 @@ def _wants_worker(row: Row, stage: Stage | None, now: int) -> bool:
     return not row.handed_over and (stage is None or not stage.external) and row.look_at is not None and row.look_at <= now
 
 
-def _worker_alive(ctx: Context, now: int) -> bool:
-    processes = [read_as(Process, document.value) for document in ctx.ledger.read(PROCESS).values()]
-    return any("worker" in process.roles and now - process.seen_at < HEARD_MS for process in processes)
+def _worker_alive(ctx: Context) -> bool:
+    return any("worker" in process.roles for process in live_processes(ctx))
 
 
 def sentence(line: Line, ctx: Context, item: Item) -> str:
     """One history line as a sentence."""
+    if unreadable(line):
+        return f"this line cannot be read: {line.note['unreadable']}"
     text = _SENTENCES[line.reason](line)
     if line.reason is Reason.ACCEPTED and item.row.list_id is not None:
         text += f", from the list {list_name(ctx, item.row.list_id) or item.row.list_id}"
@@ -246,20 +254,19 @@ def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
     """The commands that would be accepted now."""
     if row.status is Status.COMPLETED or (stages and row.stage not in stages):
         return []
-    signed = "--by YOU --reason '…'"
     subject = f"{row.route} {quote(row.key)}"
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
     verbs: list[str] = []
     if row.status not in (Status.PROCESSING, Status.PENDING, Status.QUEUED):
-        verbs.append(f"milepost retry {subject} {signed}")
+        verbs.append(f"milepost retry {subject} {SIGNED}")
     if stage is not None and stage.external and not row.terminal:
-        verbs = [f"milepost resend {subject} {signed}"]
+        verbs = [f"milepost resend {subject} {SIGNED}"]
     if row.handed_over or (stage is not None and stage.external):
-        verbs.append(f"milepost confirm {subject} --stage {row.stage} {signed}")
-    verbs.append(f"milepost skip {subject} {signed}")
+        verbs.append(f"milepost confirm {subject} --stage {row.stage} {SIGNED}")
+    verbs.append(f"milepost skip {subject} {SIGNED}")
     if not row.terminal:
-        verbs.append(f"milepost cancel {subject} {signed}")
+        verbs.append(f"milepost cancel {subject} {SIGNED}")
     return verbs
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from milepost.core.due import Grip
+from milepost.core.item import Item
 from milepost.engine.claim import Desk
 from milepost.engine.context import Context
 from milepost.engine.execute import run_async, run_plain
 from milepost.engine.settle import give_back, settle
-from milepost.ports.documents import LIMIT, Limit, read_as, scope
+from milepost.ports.documents import HOLD, LIMIT, Limit, is_held, read_as, scope
 from milepost.ports.runner import Runner
 
 LEASE_MS = 30_000
@@ -17,6 +18,9 @@ POLL_S = 0.05
 CONTROLS_MS = 1_000
 DRAIN_MS = 10_000
 FRAGILE_PAUSE_MS = 250
+LONGEST_FRAGILE_PAUSE_MS = 60_000
+HUNT_MS = 1_000
+LONGEST_WAIT_MS = 2_000
 
 
 class Worker:
@@ -47,6 +51,8 @@ class Worker:
         ]
         self._fragile: list[Desk] = []
         self._fragile_at = 0
+        self._fragile_pause = FRAGILE_PAUSE_MS
+        self._hunting_since: int | None = None
         self._alone = False
         """A fragile item is in hand: nothing else is claimed beside it."""
         self._pulse = -1
@@ -116,7 +122,7 @@ class Worker:
         if _early(self._controls_at, now, CONTROLS_MS):
             return
         self._controls_at = now + CONTROLS_MS
-        limits = self.ctx.ledger.read(LIMIT)
+        limits, holds = self.ctx.ledger.read(LIMIT), set(self.ctx.ledger.read(HOLD))
         for desk in self.desks:
             document = limits.get(scope(desk.plan.name, desk.stage.name))
             limit = read_as(Limit, document.value) if document else Limit()
@@ -125,6 +131,21 @@ class Worker:
                 desk.width = width
                 desk.crew.resize(width)
                 desk.next_at = now
+            self._return_unstarted(desk, holds, now)
+
+    def _return_unstarted(self, desk: Desk, holds: set[str], now: int) -> None:
+        """Give back what cannot be started here soon after all: its lane is paused now, or the calls have become slow."""
+        if holds:
+            paused = desk.crew.recall(lambda item: is_held(holds, item.route, item.stage, item.lane))
+            self._give_back(desk, paused, "it is paused")
+        oldest = desk.crew.oldest()
+        if oldest is not None and (oldest.row.claimed_at or now) < now - LONGEST_WAIT_MS:
+            self._give_back(desk, desk.crew.recall(), "it could not be started soon enough")
+
+    def _give_back(self, desk: Desk, items: list[Item], why: str) -> None:
+        if items:
+            give_back(self.ctx, items, why)
+            desk.let_go(items)
 
     def _claim(self, now: int) -> None:
         if self._alone:
@@ -134,10 +155,7 @@ class Worker:
             self._alone = False
             self._fragile_at = now + FRAGILE_PAUSE_MS
             self._pulse = -1
-        if self._fragile and not _early(self._fragile_at, now, FRAGILE_PAUSE_MS):
-            # Items that took two workers with them run when nothing else does, one after the other.
-            if self.in_hand == 0:
-                self._claim_fragile(now)
+        if self._fragile and not _early(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS) and self._hunts_for_quiet(now):
             return
         pulse = self.ctx.ledger.pulse()
         changed = pulse != self._pulse
@@ -148,10 +166,27 @@ class Worker:
         if self._fragile and self.in_hand == 0:
             self._fragile_at = now
 
+    def _hunts_for_quiet(self, now: int) -> bool:
+        """Items that took two workers with them run when nothing else does, one after the other. For that nothing new is
+        claimed for a moment; if what runs does not end in it, the others go on and it is tried again later, less and less often.
+        """
+        if self.in_hand == 0:
+            self._claim_fragile(now)
+        elif self._hunting_since is None:
+            self._hunting_since = now
+        elif not 0 <= now - self._hunting_since < HUNT_MS:
+            self._hunting_since = None
+            self._fragile_pause = min(LONGEST_FRAGILE_PAUSE_MS, self._fragile_pause * 2)
+            self._fragile_at = now + self._fragile_pause
+            return False
+        return True
+
     def _claim_fragile(self, now: int) -> None:
         desk = self._fragile.pop(0)
         self._take([desk], now, fragile=True)
         self._alone = True
+        self._hunting_since = None
+        self._fragile_pause = FRAGILE_PAUSE_MS
 
     def _take(self, asking: list[Desk], now: int, *, fragile: bool) -> None:
         grip = Grip(self.ctx.chance.token(), self.holder, now + self.lease_ms)
@@ -175,10 +210,7 @@ class Worker:
 
     def _give_back_unstarted(self) -> None:
         for desk in self.desks:
-            unstarted = desk.crew.recall()
-            if unstarted:
-                give_back(self.ctx, unstarted, "the worker is stopping")
-                desk.let_go(unstarted)
+            self._give_back(desk, desk.crew.recall(), "the worker is stopping")
 
     def _cut_off(self) -> None:
         """Let go of what still runs: whether its partner has done the work is not known."""

@@ -5,6 +5,7 @@ A scope names what a hold or a limit applies to: "route", "route/stage" or "rout
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, TypeVar
 
 import msgspec
@@ -121,6 +122,11 @@ def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:
     if stage is None:
         return route
     return f"{route}/{stage}" if lane is None else f"{route}/{stage}/{lane}"
+
+
+def is_held(holds: Container[str], route: str, stage: str, lane: str) -> bool:
+    """Is this lane, its stage or its route paused?"""
+    return route in holds or scope(route, stage) in holds or scope(route, stage, lane) in holds
 
 
 def read_as(kind: type[T], value: Any) -> T:

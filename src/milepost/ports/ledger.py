@@ -48,7 +48,7 @@ class Newcomer(Struct, frozen=True):
 
 class Ask(Struct, frozen=True):
     """One stage's wish for work. `want` counts items; `batch` is how many share one handler call, for the rate;
-    `held` says how many this process has in hand already, by lane; `spent` are extra calls made since the last claim.
+    `held` says how many this process has in hand already, by lane; `spent` are extra calls made since the last claim, by lane.
     An item that two workers were lost with is fragile: it is given only to an ask for `fragile` ones, and only one of them."""
 
     plan: Plan
@@ -57,7 +57,7 @@ class Ask(Struct, frozen=True):
     grip: Grip
     batch: int = 1
     held: dict[str, int] = {}
-    spent: int = 0
+    spent: dict[str, int] = {}
     fragile: bool = False
 
 
@@ -233,6 +233,9 @@ class Ledger(Protocol):
 
     def pulse(self) -> int:
         """A number that differs whenever anybody may have written since."""
+
+    def rest(self) -> None:
+        """There is nothing to do just now: time for upkeep of its own."""
 
     def describe(self) -> dict[str, Any]:
         """Facts for `milepost doctor`: where it lives, how large it is, what it thinks of itself."""

@@ -37,8 +37,11 @@ class Crew(Protocol):
     def take(self) -> list[Ran]:
         """What has finished since the last take."""
 
-    def recall(self) -> list[Item]:
-        """Take back what has not been started."""
+    def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
+        """Take back what has not been started: everything, or the jobs with an unwanted item."""
+
+    def oldest(self) -> Item | None:
+        """Of what has not been started, the item that has waited longest."""
 
     def cancel(self) -> None:
         """Ask running calls to stop, where they can (async handlers); what was cut off is not reported."""

@@ -8,8 +8,20 @@ import time
 
 
 class SystemClock:
+    """The wall clock, but for its jumps back: while the machine's clock is behind where it has been, time goes on from there.
+    Leases, retries and rates would otherwise stand still until it has caught up."""
+
+    def __init__(self) -> None:
+        self._lead = 0
+        self.now()
+
     def now(self) -> int:
-        return time.time_ns() // 1_000_000
+        self.not_before(time.time_ns() // 1_000_000)
+        return time.monotonic_ns() // 1_000_000 + self._lead
+
+    def not_before(self, moment: int) -> None:
+        """Time is at least this far: something has happened then."""
+        self._lead = max(self._lead, moment - time.monotonic_ns() // 1_000_000)
 
 
 class SystemChance:

@@ -10,7 +10,6 @@ import asyncio
 import math
 import random
 import selectors
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from milepost.core.item import Item
 from milepost.core.route import Stage
 from milepost.ports.runner import Crew, Execute, ExecuteAsync, Job, Ran, Service
+from milepost.runners.jobs import Jobs
 from milepost.testing.clock import VirtualClock
 
 Duration = Callable[[random.Random, Stage], int]
@@ -151,7 +151,7 @@ class SimCrew:
     ) -> None:
         self._runner, self._stage, self._width = runner, stage, width
         self._execute, self._execute_async, self._wake = execute, execute_async, wake
-        self._jobs: deque[Job] = deque()
+        self._jobs = Jobs()
         self._calls: list[_Call] = []
         self._done: list[Ran] = []
 
@@ -160,19 +160,22 @@ class SimCrew:
         return bool(self._jobs or self._calls or self._done)
 
     def put(self, jobs: Sequence[Job]) -> None:
-        self._jobs.extend(jobs)
+        self._jobs.put(jobs)
         self._begin()
 
     def take(self) -> list[Ran]:
         taken, self._done = self._done, []
         return taken
 
-    def recall(self) -> list[Item]:
-        taken = [item for job in self._jobs for item in job]
-        self._jobs.clear()
-        return taken
+    def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
+        return self._jobs.recall(unwanted)
+
+    def oldest(self) -> Item | None:
+        return self._jobs.oldest()
 
     def cancel(self) -> None:
+        for call in self._calls:
+            self._jobs.done(call.job)
         self._calls.clear()
 
     def running(self) -> list[tuple[Item, int]]:
@@ -190,14 +193,14 @@ class SimCrew:
         """The call that is due first ends; its outcomes can be taken."""
         call = min(self._calls, key=lambda one: one.end)
         self._calls.remove(call)
+        self._jobs.done(call.job)
         self._done += self._handle(call.job, call.end - call.began)[0] if call.rans is None else call.rans
         self._begin()
         self._wake()
 
     def _begin(self) -> None:
         runner = self._runner
-        while self._jobs and len(self._calls) < self._width:
-            job = self._jobs.popleft()
+        while len(self._calls) < self._width and (job := self._jobs.take(self._width)) is not None:
             began, took = runner.clock.now(), runner.duration(runner.dice, self._stage)
             rans = None
             if runner.dice.random() < 0.5 or self._stage.is_async:

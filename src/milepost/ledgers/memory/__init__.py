@@ -20,6 +20,7 @@ from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.memory.claiming import claim_one
 from milepost.ledgers.memory.state import Record, State, decode_content, encode
+from milepost.ports.documents import HOLD, LIMIT
 from milepost.ports.ledger import (
     Ask,
     Claimed,
@@ -196,6 +197,13 @@ class MemoryLedger:
                 if there is not seen:
                     there.total += seen.total
                     there.first_at, there.last_at = min(there.first_at, seen.first_at), max(there.last_at, seen.last_at)
+
+            for kind in (HOLD, LIMIT):
+                documents = self._state.documents.get(kind, {})
+                for name in [name for name in documents if (name + "/").startswith(f"{route}/{old}/")]:
+                    documents[f"{route}/{new}" + name.removeprefix(f"{route}/{old}")] = documents.pop(name)
+
+    def rest(self) -> None: ...
 
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         with self._lock:

@@ -21,7 +21,7 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     tokens = state.bucket(scope(route, ask.stage), stage.rate, now)
     left: float = ask.want
     if tokens is not None:
-        tokens.tokens -= ask.spent
+        tokens.tokens -= sum(ask.spent.values())
         left = min(left, tokens.calls * ask.batch)
     due = _due_by_lane(state, ask, now)
     lanes = {lane: [record for record in records if fragile(record.row) is ask.fragile] for lane, records in due.items()}
@@ -32,13 +32,12 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     claimed: list[Item] = []
     taken = dict.fromkeys(lanes, 0)
     moved: list[Record] = []
-    # One row of each lane in turn; the lane that was served longest ago comes first, so that none starves another.
-    turn = sorted(lanes, key=lambda lane: state.served.get(scope(route, ask.stage, lane), 0))
-    while left > 0 and turn:
-        lane = turn.pop(0)
-        if not lanes[lane] or taken[lane] >= room[lane]:
-            continue
-        turn.append(lane)
+    while left > 0:
+        # The lane with the least in hand comes first, then the one that was served longest ago: none starves another.
+        turn = [lane for lane in lanes if lanes[lane] and taken[lane] < room[lane]]
+        if not turn:
+            break
+        lane = min(turn, key=lambda lane: (ask.held.get(lane, 0) + taken[lane], state.served.get(scope(route, ask.stage, lane), 0)))
         record = lanes[lane].pop(0)
         change = look(record.item(), ask.plan, now, jitter, ask.grip)
         if change is None:
@@ -76,14 +75,21 @@ def _due_by_lane(state: State, ask: Ask, now: int) -> dict[str, list[Record]]:
 def _room(state: State, ask: Ask, lanes: list[str], now: int) -> tuple[dict[str, float], dict[str, Bucket]]:
     """How many items each lane may still be given, by its limit of calls in hand and by its rate."""
     room: dict[str, float] = {}
+    known = state.lanes.setdefault((ask.plan.name, ask.stage), set())
+    known.update(lanes)
+    half = math.inf
+    if len(lanes) == 1 and len(known) > 1:
+        # The others only have no work just now; it may come any moment.
+        half = math.ceil((ask.want + ask.held.get(lanes[0], 0)) / 2)
     buckets: dict[str, Bucket] = {}
     for lane in lanes:
         name = scope(ask.plan.name, ask.stage, lane)
         own = ask.plan.by_name[ask.stage].lanes.get(lane, Limits())
         cap = state.limit(name).concurrency or own.concurrency
-        room[lane] = math.inf if cap is None else cap * ask.batch - ask.held.get(lane, 0)
+        room[lane] = (half if cap is None else min(half, cap * ask.batch)) - ask.held.get(lane, 0)
         bucket = state.bucket(name, own.rate, now)
         if bucket is not None:
+            bucket.tokens -= ask.spent.get(lane, 0)
             buckets[lane] = bucket
             room[lane] = min(room[lane], bucket.calls * ask.batch)
     return room, buckets

@@ -11,7 +11,7 @@ import msgspec
 from milepost.core.change import Change
 from milepost.core.durations import rate_per_second
 from milepost.core.item import Content, Item, Put, Row
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, read_as, scope
+from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as
 from milepost.ports.ledger import Known, Written
 
 Ref = tuple[str, str]
@@ -55,6 +55,8 @@ class Bucket:
 
     def refill(self, rate: float, now: int) -> None:
         self.rate = rate
+        if now < self.at - 10_000:
+            self.at = now  # the clock was set back; that must not block a stage for long
         self.tokens = min(self.burst, self.tokens + max(0, now - self.at) * rate / 1000)
         self.at = max(self.at, now)
 
@@ -80,6 +82,7 @@ class State:
 
     def __init__(self) -> None:
         self.records: dict[Ref, Record] = {}
+        self.lanes: dict[tuple[str, str], set[str]] = {}
         self.seals: dict[Ref, Known] = {}
         self.lines: dict[int, Written] = {}
         self.offered: dict[int, bytes] = {}
@@ -131,8 +134,7 @@ class State:
         return held is not None and held["version"] != version
 
     def open(self, row: Row) -> bool:
-        held = self.documents.get(HOLD, {})
-        return not any(name in held for name in (row.route, scope(row.route, row.stage), scope(row.route, row.stage, row.lane)))
+        return not is_held(self.documents.get(HOLD, {}), row.route, row.stage, row.lane)
 
     def limit(self, name: str) -> Limit:
         found = self.document(LIMIT, name)

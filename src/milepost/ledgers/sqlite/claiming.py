@@ -16,7 +16,7 @@ from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, clock_of, decode, items_of, row_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.writing import Tally, write_changes
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, read_as, scope
+from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as, scope
 from milepost.ports.ledger import Ask, Claimed
 
 BURST_SECONDS = 0.1
@@ -47,8 +47,7 @@ class Rules:
         return self.versions.get(route, version) != version
 
     def held(self, route: str, stage: str, lane: str) -> bool:
-        holds = self.holds
-        return bool(holds) and (route in holds or scope(route, stage) in holds or scope(route, stage, lane) in holds)
+        return bool(self.holds) and is_held(self.holds, route, stage, lane)
 
     def rates(self, stage: Stage, route: str, lane: str) -> Iterator[tuple[str, float]]:
         """The scopes whose rate applies here, with calls per second."""
@@ -82,8 +81,9 @@ def claim_one(
     plan, route = ask.plan, ask.plan.name
     if rules.outdated(route, plan.version):
         return Claimed([], outdated=True)
-    for name, rate in rules.rates(plan.by_name[ask.stage], route, ""):
-        _charge(connection, name, rate, ask.spent, now)
+    for lane, calls in ask.spent.items():
+        for name, rate in rules.rates(plan.by_name[ask.stage], route, lane):
+            _charge(connection, name, rate, calls, now)
     places = _open(names, rules, route, ask.stage)
     lanes = list(places)
     if len(lanes) > 1:
@@ -92,13 +92,16 @@ def claim_one(
         lanes.sort(key=lambda place: served.get(place, 0))
     hunt = Hunt(connection, names, rules, tally, ask, now, jitter)
     while lanes and hunt.left > 0:
+        # All lanes are filled to one level, what they have in hand counted in. Where there are others that only have no work
+        # just now, no lane is given everything: theirs may come any moment.
+        level = -(-(hunt.left + sum(hunt.in_hand(place) for place in lanes)) // max(len(lanes), min(2, len(places))))
         more = []
-        for index, place in enumerate(lanes):
-            share = -(-hunt.left // (len(lanes) - index))
-            got = hunt.take(place, share)
+        for place in lanes:
+            share = min(hunt.left, level - hunt.in_hand(place))
+            got = hunt.take(place, share) if share > 0 else 0
             if got:
                 served[place] = max(served.values(), default=0) + 1
-            if got == share:
+            if 0 < got == share:
                 more.append(place)
         # What some lanes had no use for is shared out among the others.
         lanes = more
@@ -120,6 +123,9 @@ class Hunt:
         self.moved = 0
         self.passed_over = False
         self.waits: list[int] = []
+
+    def in_hand(self, place: int) -> int:
+        return self.held.get(self.names.by_id[place].lane, 0)
 
     def take(self, place: int, share: int) -> int:
         """Claim up to `share` due items of one lane, within its own limits; how many were got."""
@@ -210,9 +216,14 @@ def _claim_rows(
 
 
 def _used_until(connection: sqlite3.Connection, name: str, latest: float) -> float:
-    """Up to when the rate is used up. A clock that was set back must not block a stage for long: at most `latest` + 10 s."""
+    """Up to when the rate is used up. A clock that was set back must not block a stage for long: what is more than 10 s past
+    `latest` is written back as that."""
     row = connection.execute("SELECT used_until FROM rate WHERE scope = ?", (name,)).fetchone()
-    return min(float(row[0]), latest + 10_000.0) if row else 0.0
+    used = float(row[0]) if row else 0.0
+    if used > latest + 10_000.0:
+        used = latest + 10_000.0
+        connection.execute("UPDATE rate SET used_until = ? WHERE scope = ?", (used, name))
+    return used
 
 
 def _calls_left(

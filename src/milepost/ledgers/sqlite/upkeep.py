@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, Rest, decode, encode
 from milepost.ledgers.sqlite.names import Names
+from milepost.ports.documents import HOLD, LIMIT
 
 PROCESSING = CODES[Status.PROCESSING]
 
@@ -18,14 +19,9 @@ def reclaim(connection: sqlite3.Connection, names: Names, holders: Sequence[str]
     taken = 0
     for place in names.by_id:
         taken += connection.execute(
-            f"UPDATE item SET due_at = ?, look_at = NULL WHERE place = ? AND due_at IS NOT NULL AND status = {PROCESSING} AND holder IN ({marks})"
-            " AND (overdue_at IS NULL OR overdue_at > ?)",
-            (now, place, *holders, now),
-        ).rowcount
-        taken += connection.execute(
-            f"UPDATE item SET look_at = ? WHERE place = ? AND due_at IS NOT NULL AND status = {PROCESSING} AND holder IN ({marks})"
-            " AND overdue_at <= ?",
-            (now, place, *holders, now),
+            "UPDATE item SET due_at = CASE WHEN overdue_at < ?1 THEN overdue_at ELSE ?1 END, look_at = CASE WHEN overdue_at < ?1 THEN ?1 END"
+            f" WHERE place = ?2 AND due_at IS NOT NULL AND status = {PROCESSING} AND holder IN ({marks})",
+            (now, place, *holders),
         ).rowcount
     return taken
 
@@ -60,13 +56,26 @@ def rename_stage(connection: sqlite3.Connection, names: Names, route: str, old: 
             (target, source),
         )
         connection.execute("DELETE FROM error_group WHERE stage = ?", (source,))
+        connection.execute("UPDATE seal SET stage = ? WHERE stage = ?", (target, source))
         connection.execute("DELETE FROM stage WHERE id = ?", (source,))
     _rename_kept(connection, names.routes[route], old, new)
+    _rename_scopes(connection, f"{route}/{old}", f"{route}/{new}")
     connection.execute(
         "INSERT INTO document (kind, name, version, value) VALUES ('names', '', 1, '{}') ON CONFLICT DO UPDATE SET version = version + 1"
     )
     names.forget()
     names.refresh(connection)
+
+
+def _rename_scopes(connection: sqlite3.Connection, old: str, new: str) -> None:
+    """Pauses, limits and used-up rates come along: renaming a stage must not lift what was set on it."""
+    inside = (new, len(old) + 1, old, len(old) + 1, old + "/")
+    for table, column in (("document", "name"), ("rate", "scope")):
+        connection.execute(
+            f"UPDATE OR REPLACE {table} SET {column} = ? || substr({column}, ?)"
+            f" WHERE ({column} = ? OR substr({column}, 1, ?) = ?)" + (f" AND kind IN ('{HOLD}', '{LIMIT}')" if table == "document" else ""),
+            inside,
+        )
 
 
 def _rename_kept(connection: sqlite3.Connection, route: int, old: str, new: str) -> None:

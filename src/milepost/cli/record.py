@@ -1,0 +1,124 @@
+"""What is on record beside the items: the lists that were handed over, and the acts of people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import page, print_json, safe, show_table, table
+
+if TYPE_CHECKING:
+    from milepost.engine.context import Context
+    from milepost.ports.documents import Act, ListRecord
+
+limit_option = click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
+
+
+@click.command()
+@click.argument("route", required=False)
+@limit_option
+@json_option
+@settings
+def lists(given: Settings, route: str | None, limit: int, as_json: bool) -> None:
+    """The lists that were handed over, and what they held.
+
+    The latest first. Choose items by the list that brought them with --list NAME, or --list ID for exactly one.
+    """
+    from milepost.engine.observe import list_view
+    from milepost.engine.observe import lists as look
+
+    with given.context() as ctx:
+        _check(ctx, route)
+        found = look(ctx, route)[::-1]
+        now = ctx.clock.now()
+    if as_json:
+        print_json({"lists": [list_view(record) for record in found[:limit]], "more": len(found) > limit})
+        return
+    if not found:
+        click.echo("No list was handed over yet; 'milepost submit ROUTE FILE' takes one in.")
+        return
+    shown = table("list", "name", "when", "what it held")
+    for record in found[:limit]:
+        name = record.name if route else f"{record.route}: {record.name}"
+        shown.add_row(record.id, safe(name), _moment(record.at, now), safe(_held(record)))
+    show_table(shown)
+    _rest(len(found) - limit)
+
+
+def _held(record: ListRecord) -> str:
+    """Its counts, without the zeros; whether it was the whole list, and whether it was read to the end."""
+    counts = [f"{n:,} {word.replace('_', ' ')}" for word, n in record.counts.items() if n] or ["nothing"]
+    parts = counts if record.keys_blob else ["not finished: submit it again"]
+    return ("full: " if record.full else "") + ", ".join(parts)
+
+
+@click.command()
+@click.argument("route", required=False)
+@limit_option
+@json_option
+@settings
+def acts(given: Settings, route: str | None, limit: int, as_json: bool) -> None:
+    """What people did: who, what, why, and how it went.
+
+    The latest first: bulk acts on items, pauses, limits, changed routes, pruning, subscribers. An act on a single item
+    stands in that item's history alone ('milepost show'). One that was cut off says how to go on with it.
+    """
+    from milepost.engine.acts import act_view, all_acts
+
+    with given.context() as ctx:
+        _check(ctx, route)
+        found = all_acts(ctx, route)
+        now = ctx.clock.now()
+    if as_json:
+        print_json({"acts": [act_view(act) for act in found[:limit]], "more": len(found) > limit})
+        return
+    if not found:
+        click.echo("No act is on record yet. (An act on a single item stands in its history: 'milepost show'.)")
+        return
+    with page() as to:
+        for act in found[:limit]:
+            view = act_view(act)
+            to.print(
+                f"[bold]{_moment(act.started_at, now)}  {safe(act.verb)} {safe(_place(act))}[/]  by {safe(act.by)}: {safe(act.reason)}"
+            )
+            to.print(f"  act {safe(act.id)}: {_went(act)}")
+            if view["go_on"]:
+                to.print(f"  to go on: {safe(view['go_on'])}", soft_wrap=True)
+    _rest(len(found) - limit)
+
+
+def _place(act: Act) -> str:
+    """What the act was about."""
+    about: dict[str, Any] = act.filter
+    return str(about.get("scope") or about.get("subscriber") or act.route)
+
+
+def _went(act: Act) -> str:
+    from milepost.engine.observe import counted
+
+    if "scope" in act.filter or act.verb == "forget":
+        return "done"
+    what = counted(act.done, "row" if act.verb == "prune" else "item")
+    refused = f", {act.refused:,} refused" if act.refused else ""
+    return f"done to {what}{refused}" + ("" if act.finished_at is not None else "; not finished")
+
+
+def _check(ctx: Context, route: str | None) -> None:
+    from milepost.engine.observe import check_route
+
+    if route is not None:
+        check_route(ctx, route)
+
+
+def _moment(ms: int, now: int) -> str:
+    from milepost.engine.observe import clock_time
+
+    return clock_time(ms, now)
+
+
+def _rest(n: int) -> None:
+    if n > 0:
+        click.echo(f"… and {n:,} earlier; give --limit.")
