@@ -6,6 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from milepost.cli import _folded
 from milepost.cli.commands import cli
 
 COMMANDS = (
@@ -30,6 +31,16 @@ def test_every_command_has_help_and_options_that_say_what_they_do() -> None:
         assert not short.endswith("..."), f"{name}: its first sentence is cut off"
         for option in command.params:
             assert isinstance(option, click.Argument) or option.help or option.name in ("form", "folder"), (name, option.name)
+
+
+def test_messages_are_folded_between_words_and_a_command_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    command = f"milepost routes apply parcels --map weigh=STAGE {'--by YOU ' * 9}"
+    text = "milepost:" + " the route is not the one that the ledger holds" * 3
+    *prose, last = _folded(f"{text}: {command}").split("\n")
+    assert last == f"  {command}"
+    assert max(map(len, prose)) <= 60
+    assert " ".join(prose) == f"{text}:"
 
 
 def test_version(bare) -> None:

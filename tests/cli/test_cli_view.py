@@ -92,6 +92,15 @@ def test_several_routes_share_the_lines() -> None:
         assert f"route-{n}" in text
 
 
+def test_a_route_without_items_leaves_the_lines_to_others() -> None:
+    lines = _printed(picture([_snapshot(2, total=0), _snapshot(9)], [_trail()] * 2, 79, 23, 0))
+    assert len(lines) <= 23
+    text = "\n".join(lines)
+    assert "no items yet" in text
+    for n in range(9):
+        assert f"stage-n…er-{n}" in text
+
+
 def test_an_empty_route_says_so() -> None:
     assert any("no items yet" in text for text in _drawn(_snapshot(2, total=0), 79))
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, settled
+from msgspec.structs import replace
 
 from milepost.core import operators
 from milepost.core.change import Change
+from milepost.core.decide import decide, given_back
 from milepost.core.item import Item
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.outside import confirm
@@ -87,16 +89,39 @@ def test_sent_back_to_an_earlier_stage_is_a_new_pass() -> None:
     assert item.work_id != new_item(PLAN).work_id
 
 
-def test_retry_moves_old_confirmations_into_history() -> None:
-    first = new_item(PLAN)
-    kept = confirm(first, "stamp", Done("early"), PLAN, START, 0.0, by="x")
+def kept_for(stage: str, item: Item) -> Item:
+    kept = confirm(item, stage, Done("early"), PLAN, START, 0.0, by="x")
     assert isinstance(kept, Change)
-    item = after(first, kept)
+    return after(item, kept)
+
+
+def test_retry_moves_the_stages_old_confirmation_into_history_and_leaves_one_for_later() -> None:
+    held = kept_for("weigh", claimed(kept_for("stamp", new_item(PLAN)), PLAN))
+    item = after(held, given_back(held.row, START, why="shutdown"))
     change = operators.retry(item, PLAN, START, **WHO)
+    assert isinstance(change, Change)
+    assert change.line is not None
+    assert list(change.after.kept) == ["stamp"]
+    assert list(change.line.note["kept"]) == ["weigh"]
+
+
+def test_sending_an_item_back_moves_all_its_confirmations_into_history() -> None:
+    there = done(new_item(PLAN), operators.skip(new_item(PLAN), PLAN, START, **WHO))
+    item = kept_for("delivered", there)
+    change = operators.retry(item, PLAN, START, stage="weigh", **WHO)
     assert isinstance(change, Change)
     assert change.line is not None
     assert change.after.kept == {}
     assert change.line.note == {"kept": item.row.kept}
+
+
+def test_a_result_that_nobody_knows_stays_unknown_through_an_end_and_a_retry() -> None:
+    timeout = decide(claimed(new_item(PLAN), PLAN), Retry("no answer", category="TIMEOUT", unknown=True), PLAN, START, 0.0)
+    ended = Item(replace(timeout.after, status=Status.MAX_RETRIES_EXCEEDED), claimed(new_item(PLAN), PLAN).content)
+    assert done(ended, operators.retry(ended, PLAN, START, **WHO)).row.unknown
+    assert not done(ended, operators.retry(ended, PLAN, START, as_new=True, **WHO)).row.unknown
+    held = claimed(new_item(PLAN), PLAN)
+    assert done(held, operators.cancel(held, PLAN, START, **WHO)).row.unknown
 
 
 def test_retry_says_why_not() -> None:

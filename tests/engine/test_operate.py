@@ -285,9 +285,8 @@ def test_only_the_first_refusals_are_listed(world: World) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("world", ["sqlite"], indirect=True)
 def test_a_hundred_thousand(world: World) -> None:
-    if world.ledger.url.startswith("memory"):
-        pytest.skip("the oracle is not meant to be fast")
     for start in range(0, 100_000, 5_000):
         world.add(*(f"k{n}" for n in range(start, start + 5_000)))
     world.clock.advance(1)

@@ -68,13 +68,15 @@ def test_the_tenth_loss_is_the_end(world: World) -> None:
     assert world.row("a").error.category == "WORKER_LOST"  # type: ignore[union-attr]
 
 
-def test_silence_after_handing_over_is_a_counted_try_even_while_paused(world: World) -> None:
+def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(world: World) -> None:
     world.add("a")
     world.work("weigh", HandedOver(within="2h"))
     pause(world.ctx, ROUTE, by="ann", reason="repairs")
     world.clock.advance("1h")
     assert counts(Resender(world.ctx).run_once()) == {}
     world.clock.advance("1h")
+    assert counts(Resender(world.ctx).run_once()) == {}
+    resume(world.ctx, ROUTE, by="ann", reason="mended")
     assert counts(Resender(world.ctx).run_once()) == {"no_answer": 1}
     row = world.row("a")
     assert (row.status, row.attempts, row.error.category) == (Status.RETRY_SCHEDULED, 1, "NO_ANSWER")  # type: ignore[union-attr]

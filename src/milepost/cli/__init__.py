@@ -44,5 +44,16 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    click.echo(f"milepost: {message}", err=True)
+    click.echo(_folded(f"milepost: {message}") if sys.stderr.isatty() else f"milepost: {message}", err=True)
     return code
+
+
+def _folded(message: str) -> str:
+    """Folded between words for a terminal; a command at the end stands on a line of its own, whole, to be copied."""
+    import shutil
+    import textwrap
+
+    text, found, command = message.partition(": milepost ")
+    width = max(40, shutil.get_terminal_size().columns)
+    folded = textwrap.fill(text + (":" if found else ""), width, break_long_words=False, break_on_hyphens=False)
+    return f"{folded}\n  milepost {command}" if found else folded

@@ -170,14 +170,15 @@ def _act(
     if as_json:
         print_json(report)
     else:
-        _tell(report, bulk=not keys or len(keys) > 1)
+        _tell(report, keys[0] if len(keys) == 1 else None)
     known = sum(why.startswith(KNOWN) for _, why in report.refused)
     return 1 if report.refused_count > known else 0
 
 
-def _tell(report: ActReport, bulk: bool) -> None:
+def _tell(report: ActReport, only: str | None) -> None:
+    """Say what an act came to; `only` is the key, if it was for one item."""
     to = console()
-    if not bulk and report.refused:
+    if only is not None and report.refused:
         [(key, why)] = report.refused
         click.echo(f"milepost: {key}: {why}", err=True)
         return
@@ -186,11 +187,11 @@ def _tell(report: ActReport, bulk: bool) -> None:
         return
     from milepost.engine.observe import counted
 
-    done = f"{report.done:,} of {counted(report.matched, 'item')}"
+    done = safe(only) if only is not None else f"{report.done:,} of {counted(report.matched, 'item')}"
     if report.dry_run:
         to.print(f"{report.verb} would be done to {done}. Nothing was changed.")
     else:
-        to.print(f"{report.verb}: done to {done}" + (f" (act {report.id})" if bulk else ""))
+        to.print(f"{report.verb}: done to {done}" + (f" (act {report.id})" if only is None else ""))
     if report.skipped:
         to.print(f"{report.skipped:,} had been dealt with by this act before.")
     if not report.refused:

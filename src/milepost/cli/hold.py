@@ -9,7 +9,7 @@ import click
 
 from milepost.cli.config import Settings
 from milepost.cli.options import check_signed, json_option, settings, signed
-from milepost.cli.out import print_json
+from milepost.cli.out import WIDE, console, print_json, safe
 from milepost.core.durations import iso
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,7 +62,7 @@ def pause(
     if as_json:
         print_json({"scope": place, "paused": True, "at": iso(held.at), "by": held.by, "reason": held.reason})
     else:
-        click.echo(f"{place} is paused since {iso(held.at)} by {held.by}: {held.reason}")
+        console(width=WIDE).print(safe(f"{place} is paused since {iso(held.at)} by {held.by}: {held.reason}"))
 
 
 @click.command()

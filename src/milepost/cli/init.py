@@ -67,6 +67,6 @@ def init(folder: Path) -> None:
         "milepost status",
         "milepost show parcels P-3            # the one that has no weight",
     )
-    click.echo("Wrote parcels.py (a route), milepost.toml and parcels.jsonl (three parcels). Try:\n")
+    click.echo("Wrote parcels.py (a route), milepost.toml and parcels.jsonl (a list). Try:\n")
     for step in (*first, *steps):
         click.echo(f"  {step}")

@@ -76,7 +76,7 @@ def acts(given: Settings, route: str | None, limit: int, as_json: bool) -> None:
         print_json({"acts": [act_view(act) for act in found[:limit]], "more": len(found) > limit})
         return
     if not found:
-        click.echo("No act is on record yet. (An act on a single item stands in its history: 'milepost show'.)")
+        click.echo("No act is on record yet. (For acts on a single item see 'milepost show'.)")
         return
     with page() as to:
         for act in found[:limit]:

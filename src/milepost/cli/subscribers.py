@@ -54,7 +54,9 @@ def subscribers(given: Settings, as_json: bool) -> None:
         )
         return
     if not cursors:
-        click.echo("Nobody is told; name subscribers in milepost.toml (subscribers = [\"log\"]) and run 'milepost up'.")
+        click.echo("Nobody is told. Name subscribers in milepost.toml, as in")
+        click.echo('  subscribers = ["log"]')
+        click.echo("and run 'milepost up'.")
         return
     shown = table("name", "last told", "lines behind", "parked", "trouble", right=["lines behind", "parked"])
     for name, cursor in cursors.items():

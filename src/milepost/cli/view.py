@@ -78,11 +78,14 @@ def view(snapshot: Snapshot, trail: Trail, width: int, elapsed_ms: int | None = 
 
 
 def picture(snapshots: Sequence[Snapshot], trails: Sequence[Trail], width: int, height: int, elapsed_ms: int) -> Group:
-    """Several routes, one below the other, in the lines there are."""
+    """Several routes, one below the other, in the lines there are; beside others, one without items gets no more than a head."""
     from rich.console import Group
 
-    share = height // max(1, len(snapshots))
-    return Group(*(view(snapshot, trail, width, elapsed_ms, share) for snapshot, trail in zip(snapshots, trails, strict=True)))
+    busy = sum(snapshot.total > 0 for snapshot in snapshots) or len(snapshots)
+    share = (height - TOP * (len(snapshots) - busy)) // max(1, busy)
+    rooms = [share if snapshot.total or busy == len(snapshots) else TOP for snapshot in snapshots]
+    views = zip(snapshots, trails, rooms, strict=True)
+    return Group(*(view(snapshot, trail, width, elapsed_ms, room) for snapshot, trail, room in views))
 
 
 def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) -> RenderableType:

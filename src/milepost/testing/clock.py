@@ -24,6 +24,11 @@ class VirtualClock:
         self._now += span_ms(span, "advance(…)")
         return self._now
 
+    def set_back(self, span: Span) -> int:
+        """What people and time servers do to clocks; the new moment."""
+        self._now -= span_ms(span, "set_back(…)")
+        return self._now
+
     def advance_to(self, moment: int) -> int:
         """Move on to a moment; one that has passed already changes nothing."""
         self._now = max(self._now, moment)

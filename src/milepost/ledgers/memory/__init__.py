@@ -198,6 +198,9 @@ class MemoryLedger:
                     there.total += seen.total
                     there.first_at, there.last_at = min(there.first_at, seen.first_at), max(there.last_at, seen.last_at)
 
+            for ref, seal in self._state.seals.items():
+                if (ref[0], seal.stage) == (route, old):
+                    self._state.seals[ref] = replace(seal, stage=new)
             for kind in (HOLD, LIMIT):
                 documents = self._state.documents.get(kind, {})
                 for name in [name for name in documents if (name + "/").startswith(f"{route}/{old}/")]:

@@ -127,11 +127,45 @@ class Holding(Promises):
         world.add("p1", "p2")
         assert len(world.claim().items) == 1
         world.clock.advance(1)
-        assert world.claim(spent=3).items == []
+        assert world.claim(spent={"": 3}).items == []
         world.clock.advance(2)
         assert world.claim().items == []
         world.clock.advance(1)
         assert len(world.claim().items) == 1
+
+    def test_calls_beyond_the_claim_are_charged_to_their_lane(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(lanes={"west": Limits(rate="1/s")}))
+        world.add("w1", "w2", lane="west")
+        world.add("e1", "e2", lane="east")
+        assert len([item for item in world.claim().items if item.lane == "west"]) == 1
+        world.clock.advance(1)
+        assert [item for item in world.claim(spent={"west": 3}).items if item.lane == "west"] == []
+        world.clock.advance(3)
+        assert [item.lane for item in world.claim().items] == ["west"]
+
+    def test_a_lane_that_holds_much_leaves_what_comes_next_to_the_others(self, world: World) -> None:
+        world.add(*(f"slow{n}" for n in range(50)), lane="slow")
+        world.add(*(f"quick{n}" for n in range(50)), lane="quick")
+        assert {item.lane for item in world.claim(want=2, held={"slow": 4}).items} == {"quick"}
+        alone = world.claim(want=4, held={"slow": 4, "quick": 4}).items
+        assert {item.lane for item in alone} == {"slow", "quick"}
+
+    def test_a_lane_alone_is_not_given_everything_where_there_are_others(self, world: World) -> None:
+        world.add("q", lane="quick")
+        assert len(world.claim(want=10).items) == 1
+        world.add(*(f"slow{n}" for n in range(50)), lane="slow")
+        assert len(world.claim(want=10).items) == 5
+        assert world.claim(want=5, held={"slow": 5}).items == []
+
+    def test_a_clock_set_back_blocks_a_rate_for_seconds_only(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(rate="1/s"))
+        world.add("p1")
+        assert len(world.claim().items) == 1
+        world.clock.set_back("1h")
+        world.add("p2")
+        assert world.claim().items == []
+        world.clock.advance(15)
+        assert [item.key for item in world.claim().items] == ["p2"]
 
     def test_a_rate_does_not_save_up_while_idle(self, ledger: Ledger) -> None:
         world = World(ledger, sample_route(rate="20/s"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from milepost.core.decide import MAX_LOSSES, decide
+from milepost.core.operators import cancel
 from milepost.core.outcome import Done, Reject
 from milepost.core.plan import Plan
 from milepost.core.status import Status
+from milepost.ports.documents import HOLD, LIMIT, scope
 from milepost.ports.ledger import Ledger, Query
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
@@ -46,6 +48,29 @@ class Renaming(Promises):
         assert world.row("p1").stage == "delivered"
         assert world.item("p1").results["frank"] == "ok"
         world.audit()
+
+    def test_pauses_and_limits_come_along(self, world: World) -> None:
+        world.bring("p1", to="stamp")
+        world.ledger.write(HOLD, scope("parcels", "stamp"), {"at": 1, "by": "ann", "reason": "repairs"})
+        world.ledger.write(LIMIT, scope("parcels", "stamp", "west"), {"rate": "1/s"})
+        world.ledger.write(HOLD, scope("parcels", "stamping"), {"at": 1, "by": "ann", "reason": "another stage"})
+        world.ledger.rename_stage("parcels", "stamp", "frank")
+        world.plan = renamed_plan(world.ledger)
+        assert sorted(world.ledger.read(HOLD)) == ["parcels/frank", "parcels/stamping"]
+        assert sorted(world.ledger.read(LIMIT)) == ["parcels/frank/west"]
+        assert world.claim("frank").items == []
+
+    def test_what_was_sealed_at_a_stage_that_is_merged_away_stays_known(self, world: World) -> None:
+        world.add("gone", "anchor")
+        world.apply(cancel(world.item("gone"), world.plan, world.now, by="ann"))
+        world.apply(cancel(world.item("anchor"), world.plan, world.now, by="ann"))
+        world.clock.advance("1h")
+        world.ledger.prune("parcels", world.now, None, world.ledger.last_seq(), 10)
+        world.bring("p2", to="stamp")
+        world.ledger.rename_stage("parcels", "weigh", "stamp")
+        known = world.ledger.peek("parcels", ["gone"])[0]
+        assert known is not None
+        assert (known.status, known.stage) == (Status.CANCELLED, "stamp")
 
     def test_another_routes_stage_of_that_name_stays(self, ledger: Ledger) -> None:
         world, other = World(ledger), World(ledger, sample_route("letters"))

@@ -1,0 +1,207 @@
+"""One bad item, outcome, lane or call never stops its neighbours."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import milepost as mp
+from milepost.core.status import Status
+from milepost.engine.operate import pause
+from milepost.wiring import Station
+
+WAIT = 30
+
+
+class Unwritable:
+    pass
+
+
+def leaves_behind(item: mp.Item) -> mp.Outcome:
+    item.payload["answer"] = Unwritable()
+    return mp.Done()
+
+
+BAD: dict[str, Any] = {
+    "names that are no text": lambda item: mp.Done({1: "a", "b": 2}),
+    "an object": lambda item: mp.Done(Unwritable()),
+    "a payload changed in place": leaves_behind,
+    "half a character": lambda item: mp.Done({"text": "\ud800"}),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_outcome_that_cannot_be_written_is_its_own_items_failure(tmp_path: Path, name: str) -> None:
+    route = mp.Route("parcels", key="id")
+
+    route.stage("pack")(lambda item: mp.Done({"box": 1}))
+
+    @route.stage("weigh", retry=mp.Backoff(attempts=1))
+    def weigh(item: mp.Item) -> mp.Outcome:
+        outcome: mp.Outcome = BAD[name](item) if item.key == "bad" else mp.Done()
+        return outcome
+
+    route.stage("stamp")(lambda item: mp.Done())
+    with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
+        post.submit("parcels", *({"id": key} for key in ("a", "bad", "b")))
+        post.run(until_idle=0.1)
+        found = {key: post.show("parcels", key) or {} for key in ("a", "bad", "b")}
+        assert (found["a"]["status"], found["b"]["status"]) == ("COMPLETED", "COMPLETED")
+        assert (found["bad"]["status"], found["bad"]["error"]["category"]) == ("MAX_RETRIES_EXCEEDED", "WRONG_ANSWER")
+
+
+def test_a_lane_that_is_no_text_does_not_refuse_its_neighbours(tmp_path: Path) -> None:
+    route = mp.Route("parcels", key="id")
+    route.stage("weigh", lane=lambda content: content["lane"])(lambda item: mp.Done())
+    with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
+        receipts = post.submit(
+            "parcels", {"id": "a", "lane": "west"}, {"id": "b", "lane": None}, {"id": "c"}, {"id": "d", "lane": "x" * 999}
+        )
+        assert {receipt.answer for receipt in receipts} == {"new"}
+        post.run(until_idle=0.1)
+        assert post.status()["routes"]["parcels"]["statuses"] == {"COMPLETED": 4}
+
+
+class Running:
+    """A station in a thread of its own."""
+
+    def __init__(self, post: mp.Milepost) -> None:
+        self.station = Station(post.context)
+        self._thread = threading.Thread(target=self.station.run)
+        self._thread.start()
+
+    def __enter__(self) -> Station:
+        return self.station
+
+    def __exit__(self, *error: object) -> None:
+        self.station.stop()
+        self._thread.join(WAIT)
+        assert not self._thread.is_alive()
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_slow_lane_never_has_all_the_hands(tmp_path: Path, kind: str) -> None:
+    import asyncio
+
+    route = mp.Route("parcels", key="id")
+    ended, quick_done = threading.Event(), threading.Semaphore(0)
+
+    def plain(item: mp.Item) -> mp.Outcome:
+        if item.lane == "slow":
+            ended.wait(WAIT)
+        else:
+            quick_done.release()
+        return mp.Done()
+
+    async def asynchronous(item: mp.Item) -> mp.Outcome:
+        while item.lane == "slow" and not ended.is_set():
+            await asyncio.sleep(0.005)
+        quick_done.release()
+        return mp.Done()
+
+    route.stage("send", concurrency=4, lane=lambda content: content["lane"])(plain if kind == "plain" else asynchronous)
+    with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
+        post.submit("parcels", *({"id": f"s{n}", "lane": "slow"} for n in range(50)))
+        with Running(post):
+            post.submit("parcels", *({"id": f"q{n}", "lane": "quick"} for n in range(30)))
+            try:
+                for _ in range(30):
+                    assert quick_done.acquire(timeout=WAIT), "the quick lane waits for the slow one"
+            finally:
+                ended.set()
+
+
+def test_what_was_claimed_but_not_started_is_given_back_when_its_stage_is_paused(tmp_path: Path) -> None:
+    route = mp.Route("parcels", key="id")
+    begun, go_on = threading.Semaphore(0), threading.Event()
+    calls = []
+
+    @route.stage("send", concurrency=1)
+    def send(item: mp.Item) -> mp.Outcome:
+        calls.append(item.key)
+        begun.release()
+        if len(calls) > 20:
+            go_on.wait(WAIT)
+        return mp.Done()
+
+    with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
+        post.submit("parcels", *({"id": f"p{n}"} for n in range(500)))
+        with Running(post) as station:
+            for _ in range(21):
+                assert begun.acquire(timeout=WAIT)
+            pause(post.context, "parcels", "send", by="ann", reason="repairs")
+            worker = station.worker
+            assert worker is not None
+            held = threading.Event()
+            for _ in range(WAIT * 100):
+                if worker.in_hand <= 1:
+                    break
+                held.wait(0.01)
+            assert worker.in_hand == 1, "only the call that runs is still in hand"
+            go_on.set()
+        assert len(calls) == 21
+        statuses = post.status()["routes"]["parcels"]["statuses"]
+        assert statuses == {"QUEUED": 479, "COMPLETED": 21}
+
+
+def test_a_fragile_item_and_a_call_that_hangs_do_not_stop_the_others(tmp_path: Path) -> None:
+
+    hangs, begun, finished = threading.Event(), threading.Event(), threading.Semaphore(0)
+    other = mp.Route("other", key="id")
+
+    @other.stage("hang")
+    def hang(item: mp.Item) -> mp.Outcome:
+        begun.set()
+        hangs.wait(WAIT)
+        return mp.Done()
+
+    route = mp.Route("parcels", key="id")
+
+    @route.stage("send")
+    def send(item: mp.Item) -> mp.Outcome:
+        finished.release()
+        return mp.Done()
+
+    with mp.open(f"sqlite:///{tmp_path}/m.db", [other, route]) as post:
+        post.submit("other", {"id": "h"})
+        post.submit("parcels", {"id": "fragile"})
+        ledger = post.context.ledger
+        item = ledger.get([("parcels", "fragile")])[0]
+        assert item is not None
+        ledger._write(lambda c, names: c.execute("UPDATE item SET losses = 2 WHERE id = ?", (item.row.handle,)))  # type: ignore[attr-defined]
+        with Running(post):
+            assert begun.wait(WAIT)
+            post.submit("parcels", *({"id": f"p{n}"} for n in range(20)))
+            try:
+                for _ in range(20):
+                    assert finished.acquire(timeout=WAIT), "sound items wait for a call that hangs"
+            finally:
+                hangs.set()
+            assert finished.acquire(timeout=WAIT), "the fragile item has its turn when all is quiet"
+        fragile = ledger.get([("parcels", "fragile")])[0]
+        assert fragile is not None
+        assert fragile.row.status is Status.COMPLETED
+
+
+def test_a_handler_that_cancels_its_own_task_has_failed_and_goes_on(tmp_path: Path) -> None:
+    import asyncio
+
+    route = mp.Route("parcels", key="id")
+
+    @route.stage("send", retry=mp.Backoff(attempts=1))
+    async def send(item: mp.Item) -> mp.Outcome:
+        if item.key == "bad":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        return mp.Done()
+
+    with mp.open(f"sqlite:///{tmp_path}/m.db", [route]) as post:
+        post.submit("parcels", *({"id": key} for key in ("a", "bad", "b")))
+        post.run(until_idle=0.1)
+        statuses = post.status()["routes"]["parcels"]["statuses"]
+        assert statuses == {"COMPLETED": 2, "MAX_RETRIES_EXCEEDED": 1}
