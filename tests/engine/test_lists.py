@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milepost.app import Milepost
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.change import change
 from milepost.core.errors import MilepostError, UsageError
@@ -386,3 +387,18 @@ def test_memory_does_not_grow_with_the_list(tmp_path: Path) -> None:
             tracemalloc.stop()
     assert counts(report) == {"new": 60_000}
     assert peak < 12 << 20
+
+
+def test_a_program_takes_in_a_file_too(tmp_path: Path) -> None:
+    route = Route("parcels", key="id")
+    route.stage("weigh")(lambda item: Done())
+    path = tmp_path / "march.txt"
+    path.write_text("A\nB\nA\n")
+    with Milepost(f"sqlite:///{tmp_path}/ledger.db", [route]) as ledger:
+        preview = ledger.submit_list("parcels", str(path), dry_run=True)
+        assert (preview.id, preview.counts["new"], ledger.show("parcels", "A")) == ("", 2, None)
+        report = ledger.submit_list("parcels", str(path), name="the list of March", full=True, by="ann")
+        assert (report.name, report.full, report.counts["new"], report.counts["repeated"]) == ("the list of March", True, 2, 1)
+        found = ledger.show("parcels", "A")
+        assert found is not None
+        assert (found["list"], found["list_name"], found["history"][0]["by"]) == (report.id, "the list of March", "ann")

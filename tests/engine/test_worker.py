@@ -18,7 +18,6 @@ from milepost.engine.worker import DRAIN_MS, LEASE_MS
 from milepost.ports.ledger import Ledger
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
-from milepost.testing.sim_faults import SimClock
 
 SIGNED = {"by": "ann", "reason": "test"}
 
@@ -106,11 +105,11 @@ def test_leases_of_slow_work_are_extended_for_as_long_as_it_takes(ledger: Ledger
 
 
 def test_a_clock_that_is_set_back_does_not_keep_leases_from_being_extended(ledger: Ledger) -> None:
-    clock = SimClock()
+    clock = VirtualClock()
     ctx = context(ledger, clock, simple(concurrency=2))
     rig = Rig(ctx, clock, weigh=10 * LEASE_MS)
     rig.work(1_000)
-    clock.set_back(3_600_000)
+    clock.set_back("1h")
     rig.runner.wake("worker")
     add(ctx, "parcels", "a")
     rig.work(LEASE_MS // 2)

@@ -13,6 +13,7 @@ from milepost.runners.crews import AsyncCrew, ThreadCrew
 
 STOP_SEEN_S = 0.1
 CUT_OFF_S = 1.0
+LEAVE_S = 10.0
 
 
 class ThreadRunner:
@@ -47,13 +48,21 @@ class ThreadRunner:
         threads = [threading.Thread(target=self._serve, args=(service, stopped), name=service.name, daemon=True) for service in services]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                # A join without a limit would not let signals through.
-                thread.join(timeout=0.2)
+        self._wait_for(threads, stopped)
         self._stop_loop()
         if self._error is not None:
             raise self._error
+
+    def _wait_for(self, threads: Sequence[threading.Thread], stopped: Callable[[], bool]) -> None:
+        """Until all have ended. Once stopped, a service that hangs (a subscriber that does not return, say) is left behind
+        after a while: what it held runs out by itself."""
+        leave_at: float | None = None
+        while any(thread.is_alive() for thread in threads) and (leave_at is None or time.monotonic() < leave_at):
+            for thread in threads:
+                # A join without a limit would not let signals through.
+                thread.join(timeout=0.05)
+            if leave_at is None and (self._error is not None or stopped()):
+                leave_at = time.monotonic() + LEAVE_S
 
     def _serve(self, service: Service, stopped: Callable[[], bool]) -> None:
         waker = self._wakers[service.name]

@@ -14,17 +14,9 @@ from milepost.core.item import Item
 from milepost.core.outcome import HandedOver, NotYet, Reject, Retry
 from milepost.core.route import Route, Stage
 from milepost.ports.ledger import Ledger
-from milepost.testing.clock import VirtualClock
 
 MORTAL = ("claim", "apply", "extend", "write", "reclaim")
 """The verbs before or after which a process may die."""
-
-
-class SimClock(VirtualClock):
-    """A clock that can also be set back, as machines' clocks are."""
-
-    def set_back(self, ms: int) -> None:
-        self._now -= ms
 
 
 class Died(BaseException):

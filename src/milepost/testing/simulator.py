@@ -31,9 +31,9 @@ from milepost.engine.routes import register
 from milepost.ports.documents import HOLD
 from milepost.ports.ledger import Ledger
 from milepost.testing.audit import every_item, problems
-from milepost.testing.clock import SeededChance
+from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.driving import run_until_rest
-from milepost.testing.sim_faults import MORTAL, Died, Ear, Meddler, MortalLedger, SimClock, plain_input, prove_dead
+from milepost.testing.sim_faults import MORTAL, Died, Ear, Meddler, MortalLedger, plain_input, prove_dead
 from milepost.testing.sim_runner import SimRunner
 from milepost.wiring import Station, open_ledger
 
@@ -73,7 +73,7 @@ class Simulator:
     ) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
-        self.clock = SimClock()
+        self.clock = VirtualClock()
         self.happened: Counter[str] = Counter()
         self._contexts = self._born = 0
         self._url = ledger if ":" in ledger else f"sqlite:///{ledger}"
@@ -239,7 +239,7 @@ class Simulator:
 
     def _jump(self) -> None:
         if self.dice.random() < 0.4:
-            self.clock.set_back(self.dice.randrange(1, 5_000))
+            self.clock.set_back(self.dice.uniform(0.001, 5))
         else:
             self.clock.advance(self.dice.choice(["1s", "20s", "45s", "10m", "2h", "2d"]))
         self.happened["clock jumped"] += 1
