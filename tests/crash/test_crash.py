@@ -29,7 +29,11 @@ ROOT = Path(__file__).parents[2]
 def start(ledger: Path, phase: str, passes: int) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "CRASH_CALLS": str(ledger.with_suffix(".calls")), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "tests.crash.worker", str(ledger), phase, str(passes)], cwd=ROOT, env=environment, capture_output=True, timeout=120
+        [sys.executable, "-m", "tests.crash.worker", str(ledger), phase, str(passes)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        timeout=120,
     )
 
 
@@ -85,7 +89,7 @@ def test_after_a_kill_between_the_partners_yes_and_our_settle_verify_asks_and_th
     calls = tmp_path / "calls"
     script = tmp_path / "deposit.py"
     script.write_text(
-        f'''
+        f"""
 import os, signal, sys
 import milepost as mp
 
@@ -115,7 +119,7 @@ with mp.open("sqlite:///{path}", [deposits]) as post:
     print(post.submit("deposits", {{"doi": "10.1/x"}})[0].answer)
     post.run(until_idle=0.2)
     print(post.show("deposits", "10.1/x")["status"], post.show("deposits", "10.1/x")["results"])
-'''
+"""
     )
     first = subprocess.run([sys.executable, str(script), "die"], capture_output=True, timeout=60)
     assert first.returncode == -signal.SIGKILL

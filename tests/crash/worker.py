@@ -103,6 +103,5 @@ def main() -> None:
     ctx.ledger.close()
 
 
-
 if __name__ == "__main__":
     main()

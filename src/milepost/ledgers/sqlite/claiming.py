@@ -133,12 +133,19 @@ class Hunt:
         cap = self.rules.cap(self.stage, route, lane)
         if cap is not None:
             share = min(share, cap * ask.batch - self.held.get(lane, 0))
-        calls, rate_at = _calls_left(self.connection, self.rules, self.stage, route, lane, self.now)
-        if calls is not None and calls * ask.batch < share:
+        calls, _ = _calls_left(self.connection, self.rules, self.stage, route, lane, self.now)
+        limited = calls is not None and calls * ask.batch < share
+        if calls is not None and limited:
             share = calls * ask.batch
+        got = self._claim(place, share, lane) if share > 0 else 0
+        if limited and got == share and self.connection.execute(ANY_DUE, (place, self.now)).fetchone():
+            # More is due than the rate allows: worth asking again when the next call is free.
+            _, rate_at = _calls_left(self.connection, self.rules, self.stage, route, lane, self.now)
             self.waits += [] if rate_at is None else [rate_at]
-        if share <= 0:
-            return 0
+        return got
+
+    def _claim(self, place: int, share: int, lane: str) -> int:
+        ask, route = self.ask, self.ask.plan.name
         rows, skipped = _due_rows(self.connection, self.names, place, self.now, share, ask.fragile)
         self.passed_over = self.passed_over or skipped
         got, others = _claim_rows(self.connection, self.names, self.tally, ask, rows, self.now, self.jitter)
