@@ -121,12 +121,13 @@ def test_hints_can_be_run_as_they_are_printed(shell) -> None:
     assert _say(shell, can[0]).code == 0
     shell.signed("pause", "parcels", "delivered", "--lane", "far west")
     [pause] = [found for found in shell.ok("doctor", "--json").json["findings"] if found["about"] == "pause"]
+    assert f"→ {pause['next']}\n" in shell.ok("doctor").out, "never folded"
     assert _say(shell, pause["next"]).code == 0
     text = (shell.folder / "parcels.py").read_text()
     shell.write("parcels.py", text.replace('stage("weigh"', 'stage("scale"'))
     hint = shell("work", "--until-idle").err.partition("If that is meant: ")[2].strip()
     assert hint == f"milepost routes apply parcels --map weigh=STAGE {YOU}"
-    assert f": {hint}" in shell.ok("routes").out
+    assert f"\n  {hint}\n" in shell.ok("routes").out
     applied = _say(shell, hint.replace("STAGE", "scale"))
     assert applied.code == 0
     assert "1 item comes along from weigh to scale." in applied.out

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from milepost.cli.config import Settings
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, page, print_json, progress, safe, show_table, styled, table
+
+if TYPE_CHECKING:
+    from milepost.engine.doctor import Finding
 
 
 @click.command()
@@ -59,13 +64,28 @@ def doctor(given: Settings, as_json: bool) -> int:
         shown_value = f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") else value
         facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size")), safe(shown_value))
     show_table(facts)
-    shown = table("", "about", "what was found, and what to do")
-    for finding in report.findings:
-        shown.add_row(styled(finding.level), finding.about, safe(finding.what))
-        if finding.next:
-            shown.add_row("", "", f"[bold]→[/] {safe(finding.next)}")
-    with page() as to:
-        to.print(shown)
+    click.echo()
+    _findings(report.findings)
     closing = {"ok": "All is well.", "warn": "It works; something wants a look.", "bad": "Something is wrong."}
     console().print(closing[report.level], style="bold")
     return code
+
+
+def _findings(findings: list[Finding]) -> None:
+    """A line or more for each. Commands are never folded, so that they can be copied whole."""
+    from rich.table import Table
+
+    wide = max((len(finding.about) for finding in findings), default=0)
+    with page() as to:
+        for finding in findings:
+            row = Table.grid(padding=(0, 2))
+            row.add_column(width=4)
+            row.add_column(width=wide)
+            row.add_column(overflow="fold")
+            row.add_row(styled(finding.level), finding.about, safe(finding.what))
+            hint, command = f"[bold]→[/] {safe(finding.next)}", ": milepost " in f": {finding.next}"
+            if finding.next and not command:
+                row.add_row("", "", hint)
+            to.print(row)
+            if command:
+                to.print(f"{' ' * (wide + 8)}{hint}", soft_wrap=True)

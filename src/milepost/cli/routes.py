@@ -45,7 +45,7 @@ def routes(given: Settings, as_json: bool) -> None:
     show_table(shown)
     for view in found:
         if view["version"] and view["differs"]:
-            to.print(f"To put it in force (look first with --dry-run): {safe(view['cure'])}", soft_wrap=True)
+            to.print(f"To put it in force (look first with --dry-run):\n  {safe(view['cure'])}", soft_wrap=True)
 
 
 def _names(ctx: Context) -> list[str]:
