@@ -9,6 +9,7 @@ from bench.route import NAME, make_route
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.lists import submit_list
+from milepost.runners.process import settle_in
 from milepost.wiring import Station, open_context
 
 TICK_S = 0.005
@@ -40,6 +41,7 @@ def process(ledger: str, n: int, handlers: str) -> None:
 
 
 def run_station(ctx: Context, n: int, span: Span) -> None:
+    settle_in()  # as `milepost work` does
     station = Station(ctx)
     worker = station.worker
     assert worker is not None

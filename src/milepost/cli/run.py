@@ -55,8 +55,10 @@ def work(given: Settings, until_idle: float | None) -> None:
 def run(ctx: Context, roles: Iterable[str], subscribers: Sequence[Subscriber], until_idle: float | None, name: str) -> None:
     """Work until a signal, or until idle; say what is being done, and what was done."""
     from milepost.core.durations import short_span
+    from milepost.runners.process import settle_in
     from milepost.wiring import Station
 
+    settle_in()
     station = Station(ctx, subscribers=subscribers, roles=roles)
     stop_on_signal(station.stop)
     told = f"; telling {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""

@@ -96,14 +96,11 @@ class Put(Struct, frozen=True, gc=False):
     value: Any
 
 
-class Item:
+class Item(Struct, gc=False, eq=False):
     """One item at one stage, as a handler sees it."""
 
-    __slots__ = ("content", "row")
-
-    def __init__(self, row: Row, content: Content) -> None:
-        self.row = row
-        self.content = content
+    row: Row
+    content: Content
 
     @property
     def route(self) -> str:

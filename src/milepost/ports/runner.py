@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from milepost.core.item import Item
 from milepost.core.outcome import Outcome
 from milepost.core.route import Stage
 
 
-class Ran:
+class Ran(Struct, gc=False, eq=False):
     """One item's outcome, as the crew that ran it reports it."""
 
-    __slots__ = ("calls", "failed_alone", "item", "outcome", "response_ms")
-
-    def __init__(self, item: Item, outcome: Outcome, response_ms: int, *, calls: int = 0, failed_alone: bool = False) -> None:
-        self.item = item
-        self.outcome = outcome
-        self.response_ms = response_ms
-        self.calls = calls
-        """Handler calls beyond the first that this job needed (a halved batch); counted on one of its items."""
-        self.failed_alone = failed_alone
+    item: Item
+    outcome: Outcome
+    response_ms: int
+    calls: int = 0
+    """Handler calls beyond the first that this job needed (a halved batch); counted on one of its items."""
+    failed_alone: bool = False
 
 
 Job = list[Item]
