@@ -28,7 +28,7 @@ check: $(VENV)/.ready ## format, lint, mypy strict on src, import layers, genera
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.docs --check
 
 format: $(VENV)/.ready ## put the code into shape
