@@ -16,6 +16,7 @@ from __future__ import annotations
 from milepost.app import Milepost, open
 from milepost.core.backoff import Backoff, Checks
 from milepost.core.errors import (
+    ActRefused,
     ConfigMistake,
     LedgerError,
     MalformedInput,
@@ -33,6 +34,7 @@ from milepost.core.status import Reason, Status
 __version__ = "0.1.0"
 
 __all__ = [
+    "ActRefused",
     "Backoff",
     "Checks",
     "ConfigMistake",

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
+from milepost.core.errors import ActRefused
 from milepost.core.item import Row
 from milepost.core.outcome import Done, Outcome
+from milepost.core.outside import SaidBefore
 from milepost.core.route import Route
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists import ListReport, submit_list
@@ -50,9 +52,16 @@ class Milepost:
         """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever)."""
         Station(self.context, subscribers=self._subscribers).run(until_idle_s=until_idle)
 
-    def confirm(self, route: str, key: str, stage: str, value: Any = True, *, by: str, outcome: Outcome | None = None) -> Row | str:
-        """An outside answer for a stage: a confirmation, or any outcome. The row as it then is, or why nothing was changed."""
-        return confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
+    def confirm(self, route: str, key: str, stage: str, value: Any = True, *, by: str, outcome: Outcome | None = None) -> Row:
+        """An outside answer for a stage: a confirmation, or any outcome; the row as it then is. The same said again changes
+        nothing. Raises ActRefused if it cannot be taken: no such item or stage, a value that confirms nothing, …"""
+        answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
+        if isinstance(answer, SaidBefore):
+            item = self.context.ledger.get([(route, key)])[0]
+            answer = str(answer) if item is None else item.row
+        if isinstance(answer, str):
+            raise ActRefused(f"{route}/{key}: {answer}")
+        return answer
 
     def show(self, route: str, key: str) -> dict[str, Any] | None:
         """Everything about one item, with its history; None if the key was never seen."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 REFUSALS = 20
-KNOWN = "known:"
-"""How a refusal begins that only says that it has been done before: no failure."""
 
 
 def _on_items(command: F) -> F:
@@ -156,6 +154,7 @@ def _act(
     if not keys and not any_given(chosen) and act_id is None:
         raise click.UsageError(f"say which items to {verb}: keys, or filters such as --status failed or --stage STAGE")
     by, reason = check_signed(by, reason, dry_run=dry_run)
+    from milepost.core.outside import SaidBefore
     from milepost.engine.operate import act, go_on
 
     with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as told:
@@ -171,7 +170,7 @@ def _act(
         print_json(report)
     else:
         _tell(report, keys[0] if len(keys) == 1 else None)
-    known = sum(why.startswith(KNOWN) for _, why in report.refused)
+    known = sum(isinstance(why, SaidBefore) for _, why in report.refused)
     return 1 if report.refused_count > known else 0
 
 

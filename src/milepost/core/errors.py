@@ -43,6 +43,10 @@ class RouteChanged(MilepostError):
     """The ledger holds another version of this route."""
 
 
+class ActRefused(MilepostError):
+    """What was asked of an item cannot be done; nothing was changed."""
+
+
 class Refused(MilepostError):
     """Raised by a subscriber that will never accept the event it was given: the item is parked for it at once."""
 

@@ -12,6 +12,13 @@ from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import FAILED, Reason, Status
 
+
+class SaidBefore(str):
+    """Why there is nothing to write: the same was said before. No refusal, and no failure."""
+
+    __slots__ = ()
+
+
 EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
 
 
@@ -78,7 +85,7 @@ def confirm(
 
 def _again(kept: Any, told: Any, item: Item, now: int, teller: dict[str, Any]) -> Change | str:
     if canonical_json(kept) == canonical_json(told):
-        return "known: this confirmation was given before"
+        return SaidBefore("known: this confirmation was given before")
     return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(**teller), note={"differs": told})
 
 
@@ -87,7 +94,7 @@ def _second(item: Item, stage_name: str, outcome: Outcome, now: int, teller: dic
     given = item.results.get(stage_name)
     same = isinstance(outcome, Done) and (outcome.output is True or canonical_json(given) == canonical_json(outcome.output))
     if same:
-        return "known: the item is through this stage already"
+        return SaidBefore("known: the item is through this stage already")
     note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
     return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(**teller), note=note)
 

@@ -199,6 +199,8 @@ def _absent(ctx: Context, route: str, key: str) -> str:
 def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | str:
     """A partner's word about one item's stage: the row as it then is, or why nothing was written."""
     plan = ctx.plan(route)
+    if not by.strip():
+        raise UsageError("say who confirms: by='…'")
     item = ctx.ledger.get([(route, key)])[0]
     if item is None:
         return _absent(ctx, route, key)
