@@ -19,7 +19,13 @@ def main(args: list[str] | None = None) -> None:
 
 
 def answer(cli: click.Command, args: list[str] | None = None) -> int:
-    """Run a command and say what went wrong in one plain sentence; a person's mistake never shows a traceback."""
+    """Run a command and say what went wrong in one plain sentence (with --json: as one JSON object, also on standard error);
+    a person's mistake never shows a traceback."""
+    as_json = "--json" in (sys.argv[1:] if args is None else args)
+
+    def say(error: Exception, message: str, code: int) -> int:
+        return _say_json(error, message, code) if as_json else _say(message, code)
+
     try:
         answer: Any = cli.main(args=args, prog_name="milepost", standalone_mode=False)
         sys.stdout.flush()
@@ -27,14 +33,16 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.UsageError as error:
+        if as_json:
+            return _say_json(error, error.format_message(), 2)
         error.show()
         return 2
     except click.ClickException as error:
-        return _say(error.format_message(), 1)
+        return say(error, error.format_message(), 1)
     except UsageError as error:
-        return _say(str(error), 2)
+        return say(error, str(error), 2)
     except MilepostError as error:
-        return _say(str(error), 1)
+        return say(error, str(error), 1)
     except (KeyboardInterrupt, click.Abort):
         return _say("stopped", 130)
     except BrokenPipeError:
@@ -45,6 +53,14 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
 
 def _say(message: str, code: int) -> int:
     click.echo(_folded(f"milepost: {message}") if sys.stderr.isatty() else f"milepost: {message}", err=True)
+    return code
+
+
+def _say_json(error: Exception, message: str, code: int) -> int:
+    """The one shape of an error for programs."""
+    import json
+
+    click.echo(json.dumps({"error": {"kind": type(error).__name__, "message": message}}, ensure_ascii=False), err=True)
     return code
 
 

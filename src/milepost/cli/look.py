@@ -10,6 +10,7 @@ from milepost.cli.config import Settings
 from milepost.cli.filters import choice_of, filters
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, safe, show_table, styled, table
+from milepost.core.errors import MilepostError
 
 CSV_FIELDS = (
     "route", "key", "stage", "status", "attempts", "lane", "due_at", "error_category", "error_message",
@@ -70,8 +71,7 @@ def show(given: Settings, route: str, key: str, as_json: bool, whole: bool) -> i
         view = look(ctx, route, key)
         told = None if as_json else story(ctx, route, key)
     if view is None:
-        click.echo(f"milepost: route {route!r} has never had an item with the key {key!r}; 'milepost list {route}' shows some", err=True)
-        return 1
+        raise MilepostError(f"route {route!r} has never had an item with the key {key!r}; 'milepost list {route}' shows some")
     if told is None:
         print_json(view)
     else:

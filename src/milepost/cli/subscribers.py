@@ -7,6 +7,7 @@ import click
 from milepost.cli.config import Settings
 from milepost.cli.options import check_signed, json_option, settings, signed
 from milepost.cli.out import console, print_json, safe, show_table, table
+from milepost.core.errors import MilepostError
 
 
 @click.group(invoke_without_command=True)
@@ -90,7 +91,7 @@ def release(given: Settings, name: str, route: str | None, key: str | None, by: 
 @click.argument("name")
 @signed
 @settings
-def forget(given: Settings, name: str, by: str | None, reason: str | None) -> int:
+def forget(given: Settings, name: str, by: str | None, reason: str | None) -> None:
     """Tell a subscriber no more; nothing is kept for it."""
     from milepost.engine.relay import forget_subscriber
 
@@ -98,7 +99,5 @@ def forget(given: Settings, name: str, by: str | None, reason: str | None) -> in
     with given.context() as ctx:
         known = forget_subscriber(ctx, name, by=who, reason=why)
     if not known:
-        click.echo(f"milepost: there is no subscriber {name!r}; 'milepost subscribers' names them", err=True)
-        return 1
+        raise MilepostError(f"there is no subscriber {name!r}; 'milepost subscribers' names them")
     click.echo(f"{name} is told no more. If it is started again, it goes on from here.")
-    return 0

@@ -34,27 +34,37 @@ def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
 
     An outcome that cannot be written hits its own item alone: it becomes a counted try.
     """
+    summary, follow = Settled(), list[Row]()
+    for ran, (after, conflict) in zip(rans, _write(ctx, rans), strict=True):
+        if conflict is not None:
+            _settle_again(ctx, ran, conflict, summary, follow)
+            continue
+        summary.written += 1
+        if after.kept:
+            follow.append(after)
+    if follow:
+        follow_up(ctx, follow)
+    return summary
+
+
+def _write(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | None]]:
+    """Decide and write all at once, or, where one of them cannot be, each by itself."""
     if not rans:
-        return Settled()
+        return []
     try:
-        return _settle_together(ctx, rans)
+        return _decide_and_apply(ctx, rans)
     except LedgerError:
         raise
     except Exception as error:
         if len(rans) > 1:
-            return _sum([settle(ctx, [ran]) for ran in rans])
-        wrong = Retry(f"what the handler left behind cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
+            return [_write(ctx, [ran])[0] for ran in rans]
         ran = rans[0]
-        return _settle_together(ctx, [Ran(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
+        wrong = Retry(f"what the handler left behind cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
+        return _decide_and_apply(ctx, [Ran(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
 
 
-def _sum(parts: Sequence[Settled]) -> Settled:
-    return Settled(*(sum(getattr(part, name) for part in parts) for name in ("written", "refused", "undecided")))
-
-
-def _settle_together(ctx: Context, rans: Sequence[Ran]) -> Settled:
-    now, jitter = ctx.clock.now(), ctx.chance.jitter
-    plans = ctx.plans
+def _decide_and_apply(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | None]]:
+    now, jitter, plans = ctx.clock.now(), ctx.chance.jitter, ctx.plans
     changes = [
         decide(
             ran.item if not ran.failed_alone else _alone(ran.item),
@@ -66,16 +76,7 @@ def _settle_together(ctx: Context, rans: Sequence[Ran]) -> Settled:
         )
         for ran in rans
     ]
-    answers = ctx.ledger.apply(changes, now, _versions(ctx))
-    summary = Settled(written=answers.count(None))
-    follow = [change.after for change, answer in zip(changes, answers, strict=True) if answer is None and change.after.kept]
-    if summary.written < len(rans):
-        for ran, answer in zip(rans, answers, strict=True):
-            if answer is not None:
-                _settle_again(ctx, ran, answer, summary, follow)
-    if follow:
-        follow_up(ctx, follow)
-    return summary
+    return list(zip((change.after for change in changes), ctx.ledger.apply(changes, now, _versions(ctx)), strict=True))
 
 
 def _versions(ctx: Context) -> dict[str, int]:

@@ -19,8 +19,8 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.memory.claiming import claim_one
-from milepost.ledgers.memory.state import Record, State, decode_content, encode
-from milepost.ports.documents import HOLD, LIMIT
+from milepost.ledgers.memory.renaming import rename_stage
+from milepost.ledgers.memory.state import Record, State, encode
 from milepost.ports.ledger import (
     Ask,
     Claimed,
@@ -181,30 +181,7 @@ class MemoryLedger:
 
     def rename_stage(self, route: str, old: str, new: str) -> None:
         with self._lock:
-            self._state.writes += 1
-            for record in self._state.records.values():
-                row = record.row
-                if row.route != route:
-                    continue
-                content = decode_content(record.content)
-                content.payloads, content.results = _renamed(content.payloads, old, new), _renamed(content.results, old, new)
-                record.content = encode(content)
-                stage = new if row.stage == old else row.stage
-                record.row = replace(row, stage=stage, kept=_renamed(row.kept, old, new))
-            for at in [at for at in self._state.groups if at[:2] == (route, old)]:
-                seen = self._state.groups.pop(at)
-                there = self._state.groups.setdefault((route, new, at[2]), seen)
-                if there is not seen:
-                    there.total += seen.total
-                    there.first_at, there.last_at = min(there.first_at, seen.first_at), max(there.last_at, seen.last_at)
-
-            for ref, seal in self._state.seals.items():
-                if (ref[0], seal.stage) == (route, old):
-                    self._state.seals[ref] = replace(seal, stage=new)
-            for kind in (HOLD, LIMIT):
-                documents = self._state.documents.get(kind, {})
-                for name in [name for name in documents if (name + "/").startswith(f"{route}/{old}/")]:
-                    documents[f"{route}/{new}" + name.removeprefix(f"{route}/{old}")] = documents.pop(name)
+            rename_stage(self._state, route, old, new)
 
     def rest(self) -> None: ...
 
@@ -285,10 +262,6 @@ class MemoryLedger:
 
 def _ended(seal: Known) -> int:
     return seal.ended_at or 0
-
-
-def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
-    return {new if name == old else name: value for name, value in values.items()}
 
 
 def _matches(row: Row, query: Query) -> bool:

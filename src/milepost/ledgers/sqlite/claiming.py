@@ -20,11 +20,18 @@ from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as
 from milepost.ports.ledger import Ask, Claimed
 
 BURST_SECONDS = 0.1
+MANY_LANES = 32
 PROCESSING = CODES[Status.PROCESSING]
 DUE = f"SELECT {COLUMNS} FROM item WHERE place = ? AND due_at <= ? ORDER BY due_at LIMIT ?"
 SOUND = DUE.replace("ORDER", f"AND losses + (status = {PROCESSING}) < {FRAGILE} ORDER")
 ONE_FRAGILE = DUE.replace("ORDER", f"AND losses + (status = {PROCESSING}) >= {FRAGILE} ORDER").replace("LIMIT ?", "LIMIT min(1, ?)")
 ANY_DUE = "SELECT 1 FROM item WHERE place = ? AND due_at <= ? LIMIT 1"
+# From each place with live items straight to the next: lanes that have none any more cost nothing.
+LIVE_PLACES = (
+    "WITH RECURSIVE live (place) AS (SELECT min(place) FROM item WHERE due_at IS NOT NULL UNION ALL"
+    " SELECT (SELECT min(place) FROM item WHERE due_at IS NOT NULL AND place > live.place) FROM live WHERE live.place IS NOT NULL)"
+    " SELECT place FROM live WHERE place IS NOT NULL"
+)
 CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
 
 
@@ -74,8 +81,23 @@ class Rules:
         return None if own is None else own.concurrency
 
 
+class Served:
+    """When each place was last served by this process, in claims."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, int] = {}
+        self._claims = 0
+
+    def last(self, place: int) -> int:
+        return self._last.get(place, 0)
+
+    def note(self, place: int) -> None:
+        self._claims += 1
+        self._last[place] = self._claims
+
+
 def claim_one(
-    connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, served: dict[int, int], ask: Ask, now: int, jitter: float
+    connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, served: Served, ask: Ask, now: int, jitter: float
 ) -> Claimed:
     """Answer one stage's wish: the wanted number is shared out among the lanes that have due work."""
     plan, route = ask.plan, ask.plan.name
@@ -85,11 +107,15 @@ def claim_one(
         for name, rate in rules.rates(plan.by_name[ask.stage], route, lane):
             _charge(connection, name, rate, calls, now)
     places = _open(names, rules, route, ask.stage)
-    lanes = list(places)
-    if len(lanes) > 1:
+    lived_in = places
+    if len(places) > MANY_LANES:
+        live = {place for (place,) in connection.execute(LIVE_PLACES)}
+        lived_in = [place for place in places if place in live]
+    lanes = list(lived_in)
+    if len(places) > 1:
         lanes = [place for place in lanes if connection.execute(ANY_DUE, (place, now)).fetchone()]
         # The lane that was served longest ago comes first, so that none starves another.
-        lanes.sort(key=lambda place: served.get(place, 0))
+        lanes.sort(key=served.last)
     hunt = Hunt(connection, names, rules, tally, ask, now, jitter)
     while lanes and hunt.left > 0:
         # All lanes are filled to one level, what they have in hand counted in. Where there are others that only have no work
@@ -100,13 +126,13 @@ def claim_one(
             share = min(hunt.left, level - hunt.in_hand(place))
             got = hunt.take(place, share) if share > 0 else 0
             if got:
-                served[place] = max(served.values(), default=0) + 1
+                served.note(place)
             if 0 < got == share:
                 more.append(place)
         # What some lanes had no use for is shared out among the others.
         lanes = more
     if hunt.left > 0:
-        hunt.waits += [now] if hunt.moved else _next_due(connection, places, now)
+        hunt.waits += [now] if hunt.moved else _next_due(connection, lived_in, now)
     return Claimed(hunt.claimed, hunt.moved, min(hunt.waits, default=None), fragile=hunt.passed_over)
 
 

@@ -12,7 +12,7 @@ from milepost.core.errors import RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.ledgers.sqlite import claiming, finding, reading, upkeep
-from milepost.ledgers.sqlite.claiming import Rules, claim_one
+from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
 from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, decode, encode, row_of
 from milepost.ledgers.sqlite.liveness import Liveness
 from milepost.ledgers.sqlite.names import Names
@@ -50,8 +50,7 @@ class SqliteLedger:
         self._store.on_rollback = self._names.forget
         self._reading = threading.local()
         self._liveness = Liveness(path)
-        self._served: dict[int, int] = {}
-        """When each place was last served by this process, in claims: whoever waits longest comes first."""
+        self._served = Served()
 
     @classmethod
     def open(cls, path: str) -> SqliteLedger:

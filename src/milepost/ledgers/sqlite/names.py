@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
@@ -28,7 +28,7 @@ class Names:
         self.by_id: dict[int, Place] = {}
         self.lanes: dict[tuple[str, str], list[tuple[int, str]]] = {}
         """The lanes of a stage that have ever been used, as (place, lane)."""
-        self._seen: tuple[object, ...] = ()
+        self._seen: tuple[Any, ...] = ()
 
     def refresh(self, connection: sqlite3.Connection) -> None:
         """Take in what any process has added or renamed since."""
@@ -38,14 +38,21 @@ class Names:
         ).fetchone()
         if seen == self._seen:
             return
-        self.forget()
+        known = self._seen
+        if not known or known[2] != seen[2]:
+            self.forget()
+            known = (0, 0, None)
         self.routes = {name: number for number, name in connection.execute("SELECT id, name FROM route")}
-        for number, route, name in connection.execute("SELECT s.id, r.name, s.name FROM stage s JOIN route r ON r.id = s.route"):
+        for number, route, name in connection.execute(
+            "SELECT s.id, r.name, s.name FROM stage s JOIN route r ON r.id = s.route WHERE s.id > ?", (known[0],)
+        ):
             self.stages[route, name] = number
             self.stage_names[number] = (route, name)
-        for number, stage, lane in connection.execute("SELECT id, stage, lane FROM place"):
+        # Only what has come since: a route may have many lanes, and each new one is news to everybody.
+        for number, stage, lane in connection.execute("SELECT id, stage, lane FROM place WHERE id > ?", (known[1],)):
             route, name = self.stage_names[stage]
-            self._remember(number, Place(route, name, lane, self.routes[route], stage))
+            if number not in self.by_id:
+                self._remember(number, Place(route, name, lane, self.routes[route], stage))
         self._seen = seen
 
     def route(self, connection: sqlite3.Connection, name: str) -> int:

@@ -1,0 +1,40 @@
+"""Renaming a stage in the memory ledger: everything that names it is gone through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from milepost.ledgers.memory.state import State, decode_content, encode
+from milepost.ports.documents import HOLD, LIMIT
+
+
+def rename_stage(state: State, route: str, old: str, new: str) -> None:
+    """Items with their content and kept answers, groups of errors, seals, pauses and limits."""
+    state.writes += 1
+    for record in state.records.values():
+        row = record.row
+        if row.route != route:
+            continue
+        content = decode_content(record.content)
+        content.payloads, content.results = _renamed(content.payloads, old, new), _renamed(content.results, old, new)
+        record.content = encode(content)
+        record.row = replace(row, stage=new if row.stage == old else row.stage, kept=_renamed(row.kept, old, new))
+    for at in [at for at in state.groups if at[:2] == (route, old)]:
+        seen = state.groups.pop(at)
+        there = state.groups.setdefault((route, new, at[2]), seen)
+        if there is not seen:
+            there.total += seen.total
+            there.first_at, there.last_at = min(there.first_at, seen.first_at), max(there.last_at, seen.last_at)
+    for ref, seal in state.seals.items():
+        if (ref[0], seal.stage) == (route, old):
+            state.seals[ref] = replace(seal, stage=new)
+    for kind in (HOLD, LIMIT):
+        documents = state.documents.get(kind, {})
+        for name in [name for name in documents if (name + "/").startswith(f"{route}/{old}/")]:
+            documents[f"{route}/{new}" + name.removeprefix(f"{route}/{old}")] = documents.pop(name)
+
+
+def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if name == old else name: value for name, value in values.items()}
