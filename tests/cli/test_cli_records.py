@@ -46,6 +46,10 @@ def test_lists_are_shown_the_latest_first(listed) -> None:
     shown = listed.ok("lists", "parcels").out
     assert first["id"] in shown
     assert "full: 1 new, 2 in progress, 1 vanished" in shown
+    vanished = listed.ok("lists", "parcels", "--vanished", later["id"]).out.split()
+    assert len(vanished) == 1
+    assert listed.ok("lists", "parcels", "--vanished", later["id"], "--json").json == {"vanished": vanished}
+    assert listed("lists", "--vanished", later["id"]).code == 2
     assert "… and 2 earlier" in listed.ok("lists", "--limit", "1").out
     assert listed("lists", "letters").code == 2
 

@@ -11,8 +11,8 @@ from life import START, after, at_stage, claimed, handler, make_plan, new_item, 
 
 from milepost.core.change import Change
 from milepost.core.item import Item
-from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
-from milepost.core.outside import confirm, kept_outcome, valid_confirmation
+from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
+from milepost.core.outside import confirm, valid_confirmation
 from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.core.status import Reason, Status
@@ -86,20 +86,26 @@ def test_an_outside_reject_ends_it() -> None:
     assert written(at_stage("delivered", PLAN), "delivered", Reject("refused")).row.status is Status.REJECTED
 
 
+def kept(item: Item) -> Outcome | None:
+    """What waits for the item at its stage."""
+    told = item.row.kept.get(item.stage)
+    return None if told is None else outcome_from_builtins(told)
+
+
 def test_while_a_worker_holds_it_the_word_is_kept_and_the_lease_stays() -> None:
     held = claimed(new_item(PLAN), PLAN)
     item = written(held, "weigh", Done({"g": 1}))
     assert (item.row.status, item.row.lease, item.row.look_at) == (Status.PROCESSING, held.row.lease, held.row.look_at)
-    assert kept_outcome(item) == Done({"g": 1})
+    assert kept(item) == Done({"g": 1})
     assert settled(item, Reject("no"), PLAN).stage == "stamp"
 
 
 def test_for_a_later_stage_it_is_kept_until_the_item_gets_there() -> None:
     item = written(new_item(PLAN), "delivered", Done({"at": "door"}))
-    assert (item.stage, kept_outcome(item)) == ("weigh", None)
+    assert (item.stage, kept(item)) == ("weigh", None)
     item = settled(claimed(item, PLAN), Done(), PLAN)
     item = settled(claimed(item, PLAN), Done(), PLAN)
-    assert (item.stage, kept_outcome(item), item.row.due_at) == ("delivered", Done({"at": "door"}), START)
+    assert (item.stage, kept(item), item.row.due_at) == ("delivered", Done({"at": "door"}), START)
 
 
 @pytest.mark.parametrize("stage", ["weigh", "delivered"])

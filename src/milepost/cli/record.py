@@ -19,14 +19,18 @@ limit_option = click.option("--limit", type=click.IntRange(1), default=20, show_
 
 @click.command()
 @click.argument("route", required=False)
+@click.option("--vanished", "vanished_from", metavar="ID", help="The keys that the full list before had and this one has not, one a line.")
 @limit_option
 @json_option
 @settings
-def lists(given: Settings, route: str | None, limit: int, as_json: bool) -> None:
+def lists(given: Settings, route: str | None, vanished_from: str | None, limit: int, as_json: bool) -> None:
     """The lists that were handed over, and what they held.
 
     The latest first. Choose items by the list that brought them with --list NAME, or --list ID for exactly one.
     """
+    if vanished_from is not None:
+        _print_vanished(given, route, vanished_from, as_json)
+        return
     from milepost.engine.observe import list_view
     from milepost.engine.observe import lists as look
 
@@ -46,6 +50,22 @@ def lists(given: Settings, route: str | None, limit: int, as_json: bool) -> None
         shown.add_row(record.id, safe(name), _moment(record.at, now), safe(_held(record)))
     show_table(shown)
     _rest(len(found) - limit)
+
+
+def _print_vanished(given: Settings, route: str | None, list_id: str, as_json: bool) -> None:
+    """All of them, however many: meant for a file, or for the next command."""
+    from milepost.engine.lists import vanished_keys
+
+    if route is None:
+        raise click.UsageError("say of which route: milepost lists ROUTE --vanished ID")
+    with given.context() as ctx:
+        _check(ctx, route)
+        keys = vanished_keys(ctx, route, list_id)
+        if as_json:
+            print_json({"vanished": list(keys)})
+            return
+        for key in keys:
+            click.echo(key)
 
 
 def _held(record: ListRecord) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from milepost.core.change import Change, Teller, change
 from milepost.core.decide import decide
 from milepost.core.item import Item, canonical_json
-from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
+from milepost.core.outcome import Done, Outcome, outcome_to_builtins
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import FAILED, Reason, Status
@@ -97,9 +97,3 @@ def _second(item: Item, stage_name: str, outcome: Outcome, now: int, teller: dic
         return SaidBefore("known: the item is through this stage already")
     note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
     return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(**teller), note=note)
-
-
-def kept_outcome(item: Item) -> Outcome | None:
-    """The outside outcome that waits for the item at its stage, if any."""
-    kept = item.row.kept.get(item.row.stage)
-    return None if kept is None else outcome_from_builtins(kept)
