@@ -74,6 +74,10 @@ UPDATE = (
 )
 
 
+LOOK_AT = "due_at = CASE WHEN overdue_at < :at THEN overdue_at ELSE :at END, look_at = CASE WHEN overdue_at < :at THEN :at END"
+"""The next look is at :at, in SQL; as `clock_of` has it."""
+
+
 def clock_of(row: Row) -> tuple[int | None, int | None]:
     """The columns due_at and look_at; the latter only where it says something else (-1: no next look at all)."""
     look_at, overdue_at = row.look_at, row.overdue_at

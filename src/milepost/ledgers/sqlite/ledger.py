@@ -13,7 +13,7 @@ from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.ledgers.sqlite import claiming, finding, reading, upkeep
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
-from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, decode, encode, row_of
+from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, chunks, decode, encode, row_of
 from milepost.ledgers.sqlite.liveness import Liveness
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.store import Store
@@ -145,9 +145,8 @@ class SqliteLedger:
             answers = []
             for row in rows:
                 changed = connection.execute(
-                    "UPDATE item SET due_at = CASE WHEN overdue_at < ?1 THEN overdue_at ELSE ?1 END,"
-                    " look_at = CASE WHEN overdue_at < ?1 THEN ?1 END WHERE id = ?2 AND lease = ?3",
-                    (until, row.handle, row.lease),
+                    f"UPDATE item SET {LOOK_AT} WHERE id = :id AND lease = :lease",
+                    {"at": until, "id": row.handle, "lease": row.lease},
                 ).rowcount
                 answers.append(changed == 1)
             return answers

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.codec import CODES, Rest, decode, encode
+from milepost.ledgers.sqlite.codec import CODES, LOOK_AT, Rest, decode, encode
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.documents import HOLD, LIMIT
 
@@ -15,15 +15,15 @@ PROCESSING = CODES[Status.PROCESSING]
 
 def reclaim(connection: sqlite3.Connection, names: Names, holders: Sequence[str], now: int) -> int:
     """Bring the expiry of the dead holders' leases forward to now; the next claim writes the loss."""
-    marks = ",".join("?" * len(holders))
-    taken = 0
-    for place in names.by_id:
-        taken += connection.execute(
-            "UPDATE item SET due_at = CASE WHEN overdue_at < ?1 THEN overdue_at ELSE ?1 END, look_at = CASE WHEN overdue_at < ?1 THEN ?1 END"
-            f" WHERE place = ?2 AND due_at IS NOT NULL AND status = {PROCESSING} AND holder IN ({marks})",
-            (now, place, *holders),
+    dead = {f"holder{number}": holder for number, holder in enumerate(holders)}
+    marks = ",".join(f":{name}" for name in dead)
+    return sum(
+        connection.execute(
+            f"UPDATE item SET {LOOK_AT} WHERE place = :place AND due_at IS NOT NULL AND status = {PROCESSING} AND holder IN ({marks})",
+            {"at": now, "place": place, **dead},
         ).rowcount
-    return taken
+        for place in names.by_id
+    )
 
 
 def rename_stage(connection: sqlite3.Connection, names: Names, route: str, old: str, new: str) -> None:
