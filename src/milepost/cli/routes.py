@@ -28,6 +28,8 @@ def routes(given: Settings, as_json: bool) -> None:
     context.obj = given
     if context.invoked_subcommand is not None:
         return
+    from milepost.core.durations import short_span
+
     with given.context() as ctx:
         found = [_view(ctx, name) for name in _names(ctx)]
     if as_json:
@@ -44,6 +46,8 @@ def routes(given: Settings, as_json: bool) -> None:
         shown.add_row(safe(view["route"]), version, safe(stages), safe(view["difference"]))
     show_table(shown)
     for view in found:
+        if view["remembers_s"] is not None:
+            to.print(f"{safe(view['route'])} remembers a finished key for {short_span(view['remembers_s'] * 1000)}, not for good.")
         if view["version"] and view["differs"]:
             to.print(f"To put it in force (look first with --dry-run):\n  {safe(view['cure'])}", soft_wrap=True)
 
@@ -76,6 +80,7 @@ def _view(ctx: Context, name: str) -> dict[str, Any]:
         "at": None if held is None else iso(held.at),
         "by": None if held is None else held.by,
         "stages": [list(pair) for pair in (held.shape if held is not None else plan.shape if plan is not None else [])],
+        "remembers_s": None if plan is None or plan.route.remember_ms is None else plan.route.remember_ms / 1000,
         "differs": bool(difference is not None and held is not None and not difference.same),
         "difference": told,
         "cure": None if difference is None or held is None or difference.same else difference.cure,

@@ -120,6 +120,7 @@ def row_view(item: Item) -> dict[str, Any]:
         "created_at": iso(row.created_at),
         "entered_at": iso(row.entered_at),
         "updated_at": iso(row.updated_at),
+        "ended_at": iso(row.entered_at) if row.terminal else None,
     }
 
 
