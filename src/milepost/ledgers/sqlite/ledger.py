@@ -97,7 +97,8 @@ class SqliteLedger:
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
         def run(connection: sqlite3.Connection, names: Names) -> list[Conflict | None]:
-            outdated = {route for route, version in (versions or {}).items() if Rules(connection).outdated(route, version)}
+            rules = Rules(connection) if versions else None
+            outdated = {route for route, version in (versions or {}).items() if rules is not None and rules.outdated(route, version)}
             there = self._there(connection, names, changes)
             good: list[Change] = []
             lost: list[int] = []

@@ -31,11 +31,17 @@ class Tally:
     def add(self, changes: Sequence[Change]) -> None:
         count_all(changes, self.counters, self.groups)
         for change in changes:
-            after = change.after
-            if after.error is not None and after.error is not change.before.error:
+            before, after = change.before, change.after
+            # A new failure, or one that a moved item takes along to a stage that has not seen its like.
+            if after.error is not None and (after.error is not before.error or after.stage != before.stage):
                 key = (after.route, after.stage, after.error.group)
                 times = self.failures[key][3] if key in self.failures else 0
-                self.failures[key] = (after.error.category, after.error.message[:300], after.error.at, times + 1)
+                self.failures[key] = (
+                    after.error.category,
+                    after.error.message[:300],
+                    after.error.at,
+                    times + (after.error is not before.error),
+                )
 
     def write(self, connection: sqlite3.Connection, names: Names) -> None:
         connection.executemany(
