@@ -88,7 +88,7 @@ class Shell:
 
     def signed(self, *args: object) -> Answer:
         """Call a command that a person signs."""
-        return self(*args, "--by", "ann", "--reason", "a test")
+        return self(*args, "--by", "ops", "--reason", "a test")
 
 
 @pytest.fixture

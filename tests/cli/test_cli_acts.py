@@ -23,7 +23,7 @@ def test_every_act_is_signed_and_says_which_items(failed, verb: str) -> None:
     unsigned = failed(verb, "parcels", "B", *stage)
     assert unsigned.code == 2
     assert "--by NAME and --reason TEXT missing" in unsigned.err
-    assert failed(verb, "parcels", "B", *stage, "--by", "ann").code == 2
+    assert failed(verb, "parcels", "B", *stage, "--by", "ops").code == 2
     if verb != "confirm":
         assert "say which items" in failed.signed(verb, "parcels").err
         assert failed.signed(verb, "parcels").code == 2
@@ -36,7 +36,7 @@ def test_retry_by_key_is_recorded_with_who_and_why(failed) -> None:
     view = _key(failed, "B")
     assert (view["status"], view["round"], view["attempts"]) == ("QUEUED", 2, 0)
     line = view["history"][-1]
-    assert (line["reason"], line["by"], line["why"]) == ("operator-retry", "ann", "a test")
+    assert (line["reason"], line["by"], line["why"]) == ("operator-retry", "ops", "a test")
 
 
 def test_a_bulk_act_is_previewed_has_an_id_and_can_go_on(failed) -> None:
@@ -48,10 +48,10 @@ def test_a_bulk_act_is_previewed_has_an_id_and_can_go_on(failed) -> None:
     assert _key(failed, "C")["history"][-1]["act"] == report["id"]
     again = failed.signed("retry", "parcels", "--status", "failed", "--act", report["id"], "--json").json
     assert again["done"] == 0
-    named = failed("retry", "parcels", "B", "C", "--by", "ann", "--reason", "why", MILEPOST_BY="bob")
+    named = failed("retry", "parcels", "B", "C", "--by", "ops", "--reason", "why", MILEPOST_BY="desk")
     assert named.code == 0
-    assert failed("retry", "parcels", "B", "--reason", "why", MILEPOST_BY="bob").code == 0
-    assert _key(failed, "B")["history"][-1]["by"] == "bob"
+    assert failed("retry", "parcels", "B", "--reason", "why", MILEPOST_BY="desk").code == 0
+    assert _key(failed, "B")["history"][-1]["by"] == "desk"
 
 
 def test_what_is_refused_says_why_and_fails(failed) -> None:
@@ -121,7 +121,7 @@ def test_pause_resume_and_limit(shell) -> None:
     assert "parcels/weigh is paused" in shell.signed("pause", "parcels", "weigh").out
     shell.ok("work", "--until-idle", "0.2")
     assert _key(shell, "A")["status"] == "QUEUED"
-    assert "parcels/weigh is paused by ann" in shell.ok("show", "parcels", "A").out
+    assert "parcels/weigh is paused by ops" in shell.ok("show", "parcels", "A").out
     assert shell.signed("pause", "parcels", "--json").json["scope"] == "parcels"
     resumed = shell.signed("resume", "parcels", "--stage", "weigh", "--json")
     assert resumed.json == {"scope": "parcels/weigh", "resumed": True, "still_paused": ["parcels"]}

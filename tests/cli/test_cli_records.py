@@ -25,7 +25,7 @@ def listed(shell):
     """Three lists, two of one name."""
     shell.write("march.txt", "A\nB\nC\n")
     shell.write("april.csv", "id,torn\nD,yes\nE,\n")
-    shell.ok("submit", "parcels", "march.txt", "--full", "--by", "ann")
+    shell.ok("submit", "parcels", "march.txt", "--full", "--by", "ops")
     shell.write("march.txt", "B\nC\nF\n")
     shell.ok("submit", "parcels", "march.txt", "--full")
     shell.ok("submit", "parcels", "april.csv")
@@ -40,7 +40,7 @@ def test_lists_are_shown_the_latest_first(listed) -> None:
     answer = listed.ok("lists", "--json").json
     assert [entry["name"] for entry in answer["lists"]] == ["april.csv", "march.txt", "march.txt"]
     _, later, first = answer["lists"]
-    assert (first["by"], first["full"], first["finished"], first["counts"]["new"]) == ("ann", True, True, 3)
+    assert (first["by"], first["full"], first["finished"], first["counts"]["new"]) == ("ops", True, True, 3)
     assert (later["counts"]["in_progress"], later["counts"]["vanished"]) == (2, 1)
     assert not answer["more"]
     shown = listed.ok("lists", "parcels").out
@@ -80,12 +80,12 @@ def test_acts_are_shown_with_who_what_and_why(listed) -> None:
     listed.signed("prune", "parcels", "--older-than", "0s")
     acts = listed.ok("acts", "--json").json["acts"]
     assert [act["verb"] for act in acts] == ["prune", "pause", "cancel"]
-    assert all((act["by"], act["reason"], act["go_on"]) == ("ann", "a test", None) for act in acts)
+    assert all((act["by"], act["reason"], act["go_on"]) == ("ops", "a test", None) for act in acts)
     assert (acts[2]["done"], acts[2]["refused"], acts[2]["about"]["keys"]) == (2, 1, 3)
     shown = listed.ok("acts", "parcels").out
-    assert "cancel parcels  by ann: a test" in shown
+    assert "cancel parcels  by ops: a test" in shown
     assert "done to 2 items, 1 refused" in shown
-    assert "pause parcels/weigh  by ann" in shown
+    assert "pause parcels/weigh  by ops" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -114,7 +114,7 @@ def test_pruning_and_letting_go_of_a_subscriber_are_signed(listed) -> None:
     listed.ok("up", "--until-idle", "0.2")
     assert listed.signed("subscribers", "forget", "log").code == 0
     shown = listed.ok("acts").out
-    assert "forget log  by ann: a test" in shown
+    assert "forget log  by ops: a test" in shown
 
 
 def test_hints_can_be_run_as_they_are_printed(shell) -> None:
@@ -166,7 +166,7 @@ def test_no_answer_has_times_as_bare_numbers(listed) -> None:
     commands = (
         ("submit", "parcels", "april.csv"), ("status",), ("show", "parcels", "D"), ("list", "parcels"), ("groups",), ("routes",),
         ("lists",), ("acts",), ("subscribers",), ("doctor",), ("watch", "--once"), ("resend",), ("submit", "parcels", "--item", '{"id": "D"}'),
-        ("limit", "parcels", "weigh", "--rate", "5/s", "--by", "ann", "--reason", "x"),
+        ("limit", "parcels", "weigh", "--rate", "5/s", "--by", "ops", "--reason", "x"),
         ("retry", "parcels", "--status", "failed", "--dry-run"), ("prune", "parcels", "--dry-run"),
     )  # fmt: skip
     for command in commands:
@@ -180,7 +180,7 @@ def test_no_answer_has_times_as_bare_numbers(listed) -> None:
     assert parked[0]["retry_at"] is None
 
 
-@pytest.mark.parametrize("body", ["'nothing like a line'", "x'00ff'", "replace(body, 'ann', 'bob')"])
+@pytest.mark.parametrize("body", ["'nothing like a line'", "x'00ff'", "replace(body, 'ops', 'desk')"])
 def test_a_history_that_was_tampered_with_is_told_and_stops_nobody(shell, body: str) -> None:
     shell.submit({"id": "A", "torn": True})
     shell.ok("work", "--until-idle", "0.2")

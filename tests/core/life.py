@@ -85,7 +85,7 @@ def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[st
     """One thing that may happen to the item now, drawn by chance."""
     row: Row = item.row
     step = data.draw(st.sampled_from(STEPS), label="step")
-    who: dict[str, Any] = {"by": "ann", "why": "test"}
+    who: dict[str, Any] = {"by": "ops", "why": "test"}
     jitter = data.draw(jitters, label="jitter") if step in ("claim", "look", "settle", "confirm") else 0.0
     held = row.status is Status.PROCESSING and row.lease is not None
     if step in ("claim", "look"):

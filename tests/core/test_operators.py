@@ -17,14 +17,14 @@ from milepost.core.outside import confirm
 from milepost.core.status import Reason, Status, allowed
 
 PLAN = make_plan()
-WHO: dict[str, Any] = {"by": "ann", "why": "because", "act": "a-1"}
+WHO: dict[str, Any] = {"by": "ops", "why": "because", "act": "a-1"}
 
 
 def done(item: Item, change: Change | str) -> Item:
     assert isinstance(change, Change), change
     assert change.line is not None
     assert allowed(change.before.status, change.after.status, change.line.reason)
-    assert (change.line.by, change.line.why, change.line.act) == ("ann", "because", "a-1")
+    assert (change.line.by, change.line.why, change.line.act) == ("ops", "because", "a-1")
     return after(item, change)
 
 

@@ -13,7 +13,7 @@ from milepost.engine.apply import GONE, OUTDATED, RESTLESS, apply_all
 from milepost.engine.operate import act, confirm_outside
 from milepost.engine.routes import apply_route
 
-SIGNED: dict[str, Any] = {"by": "ann", "reason": "checked by hand"}
+SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 
 
 # From outside -------------------------------------------------------------------------------------------------------
@@ -72,10 +72,10 @@ def test_apply_all_gives_up_on_an_item_that_never_rests(world: World) -> None:
     def restless(item: Any) -> Any:
         confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("again", after=world.clock.advance(1) % 7), by="p")
         act(world.ctx, "retry", ROUTE, keys=["a"], **SIGNED)
-        return cancel(item, world.plan, world.clock.now(), by="ann", why="test")
+        return cancel(item, world.plan, world.clock.now(), by="ops", why="test")
 
     answers = apply_all(
-        world.ctx, [(world.item("a"), restless), (world.item("b"), lambda item: cancel(item, world.plan, 1, by="ann", why="test"))]
+        world.ctx, [(world.item("a"), restless), (world.item("b"), lambda item: cancel(item, world.plan, 1, by="ops", why="test"))]
     )
     assert answers[0] == RESTLESS
     assert not isinstance(answers[1], str)
@@ -91,9 +91,9 @@ def test_apply_all_says_what_is_gone_outdated_or_needs_nothing(world: World) -> 
     world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10)
 
     def past(item: Any) -> Any:
-        return skip(item, world.plan, world.clock.now(), by="ann", why="test")
+        return skip(item, world.plan, world.clock.now(), by="ops", why="test")
 
     assert apply_all(world.ctx, [(gone, past), (stays, lambda item: None), (stays, lambda item: "no")]) == [GONE, stays.row, "no"]
     newer = world.beside("weigh", "stamp")
-    apply_route(newer.ctx, newer.plan, mapping={}, by="ann", reason="shorter")
+    apply_route(newer.ctx, newer.plan, mapping={}, by="ops", reason="shorter")
     assert apply_all(world.ctx, [(stays, past)]) == [OUTDATED]

@@ -78,9 +78,9 @@ def test_a_process_that_is_proved_dead_is_no_live_one(world: World) -> None:
 
 
 def test_pauses_name_the_command_that_ends_them(world: World) -> None:
-    world.ledger.write(HOLD, "parcels/weigh/far west", Hold(world.clock.now(), "ann", "flood"))
+    world.ledger.write(HOLD, "parcels/weigh/far west", Hold(world.clock.now(), "ops", "flood"))
     [found] = _found(world, "pause")
-    assert "paused by ann" in found.what
+    assert "paused by ops" in found.what
     assert found.next == "milepost resume parcels --stage weigh --lane 'far west' --by YOU --reason '…'"
 
 
@@ -101,7 +101,7 @@ def test_expired_leases_and_late_work(world: World) -> None:
     assert _found(world, "lease")[0].what == "the leases of 1 item of parcels have run out"
     [late] = _found(world, "late")
     assert "parcels/weigh has been due for 20 min" in late.what
-    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ann", "flood"))
+    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "flood"))
     assert _found(world, "late") == []
 
 

@@ -132,7 +132,7 @@ def test_what_was_claimed_but_not_started_is_given_back_when_its_stage_is_paused
         with Running(post) as station:
             for _ in range(21):
                 assert begun.acquire(timeout=WAIT)
-            pause(post.context, "parcels", "send", by="ann", reason="repairs")
+            pause(post.context, "parcels", "send", by="ops", reason="repairs")
             worker = station.worker
             assert worker is not None
             held = threading.Event()

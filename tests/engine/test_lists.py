@@ -397,8 +397,8 @@ def test_a_program_takes_in_a_file_too(tmp_path: Path) -> None:
     with Milepost(f"sqlite:///{tmp_path}/ledger.db", [route]) as ledger:
         preview = ledger.submit_list("parcels", str(path), dry_run=True)
         assert (preview.id, preview.counts["new"], ledger.show("parcels", "A")) == ("", 2, None)
-        report = ledger.submit_list("parcels", str(path), name="the list of March", full=True, by="ann")
+        report = ledger.submit_list("parcels", str(path), name="the list of March", full=True, by="ops")
         assert (report.name, report.full, report.counts["new"], report.counts["repeated"]) == ("the list of March", True, 2, 1)
         found = ledger.show("parcels", "A")
         assert found is not None
-        assert (found["list"], found["list_name"], found["history"][0]["by"]) == (report.id, "the list of March", "ann")
+        assert (found["list"], found["list_name"], found["history"][0]["by"]) == (report.id, "the list of March", "ops")

@@ -17,7 +17,7 @@ from milepost.engine.operate import act, confirm_outside, go_on, limit, pause, r
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Limit, read_as
 from milepost.ports.ledger import Query
 
-SIGNED: dict[str, Any] = {"by": "ann", "reason": "checked by hand"}
+SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 FAILED = Query(route=ROUTE, statuses=frozenset({Status.REJECTED}))
 
 
@@ -42,7 +42,7 @@ def test_retry_one_item(world: World) -> None:
     assert (report.matched, report.done, report.refused) == (1, 1, [])
     assert (world.row("k0").status, world.row("k1").status) == (Status.QUEUED, Status.REJECTED)
     line = world.ledger.history(ROUTE, "k0")[-1].line
-    assert (line.reason, line.by, line.why, line.act) == (Reason.OPERATOR_RETRY, "ann", "checked by hand", None)
+    assert (line.reason, line.by, line.why, line.act) == (Reason.OPERATOR_RETRY, "ops", "checked by hand", None)
     assert world.ledger.read(ACT) == {}, "only bulk acts are recorded apart; the item's history has this one"
 
 
@@ -134,7 +134,7 @@ def test_a_bulk_act_is_on_record_and_in_every_line(world: World, monkeypatch: py
     assert seen == [(2, 5), (4, 5), (5, 5)]
     assert {world.ledger.history(ROUTE, key)[-1].line.act for key in keys} == {report.id}
     recorded = the_act(world)
-    assert (recorded.verb, recorded.by, recorded.done, recorded.finished_at) == ("retry", "ann", 5, world.clock.now())
+    assert (recorded.verb, recorded.by, recorded.done, recorded.finished_at) == ("retry", "ops", 5, world.clock.now())
     assert recorded.filter["query"]["statuses"] == ["REJECTED"]
 
 
@@ -247,7 +247,7 @@ def test_what_changes_during_the_act_is_left_alone(faulty: World) -> None:
 
     def meanwhile() -> None:
         faulty.clock.advance(1)
-        act(faulty.ctx, "skip", ROUTE, keys=["k1"], by="bob", reason="quicker")
+        act(faulty.ctx, "skip", ROUTE, keys=["k1"], by="desk", reason="quicker")
 
     faulty.ledger.before("apply", meanwhile)  # type: ignore[attr-defined]
     report = act(faulty.ctx, "retry", ROUTE, query=FAILED, **SIGNED)
@@ -296,17 +296,17 @@ def test_a_hundred_thousand(world: World) -> None:
 # Pauses and limits ----------------------------------------------------------------------------------------------------
 def test_pause_and_resume(world: World) -> None:
     world.add("a")
-    first = pause(world.ctx, ROUTE, "weigh", by="ann", reason="repairs")
-    assert pause(world.ctx, ROUTE, "weigh", by="bob", reason="me too") == first
+    first = pause(world.ctx, ROUTE, "weigh", by="ops", reason="repairs")
+    assert pause(world.ctx, ROUTE, "weigh", by="desk", reason="me too") == first
     assert world.claim("weigh") == []
-    assert not resume(world.ctx, ROUTE, "stamp", by="bob", reason="?")
-    assert resume(world.ctx, ROUTE, "weigh", by="bob", reason="repaired")
+    assert not resume(world.ctx, ROUTE, "stamp", by="desk", reason="?")
+    assert resume(world.ctx, ROUTE, "weigh", by="desk", reason="repaired")
     assert world.ledger.read(HOLD) == {}
     assert len(world.claim("weigh")) == 1
     recorded = [read_as(Act, document.value) for document in world.ledger.read(ACT).values()]
     assert {(one.verb, one.by, one.filter["scope"]) for one in recorded} == {
-        ("pause", "ann", "parcels/weigh"),
-        ("resume", "bob", "parcels/weigh"),
+        ("pause", "ops", "parcels/weigh"),
+        ("resume", "desk", "parcels/weigh"),
     }
 
 

@@ -75,17 +75,17 @@ def test_refused_waits_for_an_operator(world: World) -> None:
     world.clock.advance("30d")
     assert relay.run_once().told == 0
     assert relay.turn() <= 1
-    assert release(world.ctx, "ear", "parcels", "b", by="ann", reason="the address was set right") == 1
+    assert release(world.ctx, "ear", "parcels", "b", by="ops", reason="the address was set right") == 1
     assert relay.run_once().told == 1
     assert world.ledger.read(PARKED) == {}
     [act] = [read_as(Act, document.value) for document in world.ledger.read(ACT).values()]
-    assert (act.verb, act.by, act.reason, act.done) == ("release", "ann", "the address was set right", 1)
+    assert (act.verb, act.by, act.reason, act.done) == ("release", "ops", "the address was set right", 1)
 
 
 def test_released_and_refused_again(world: World) -> None:
     world.add("b")
     _, relay = failing(world, "b", error=Refused)
-    release(world.ctx, "ear", by="ann", reason="try")
+    release(world.ctx, "ear", by="ops", reason="try")
     relay.run_once()
     assert (parked(world).retry_at, parked(world).tries) == (0, 1)
 
@@ -96,8 +96,8 @@ def test_release_by_route_and_for_one_subscriber_only(world: World) -> None:
     other = Ear("other")
     other.takes = refuses("a", error=Refused)
     Relay(world.ctx, other, "p1").run_once()
-    assert release(world.ctx, "ear", "letters", by="ann", reason="r") == 0
-    assert release(world.ctx, "ear", "parcels", by="ann", reason="r") == 2
+    assert release(world.ctx, "ear", "letters", by="ops", reason="r") == 0
+    assert release(world.ctx, "ear", "parcels", by="ops", reason="r") == 2
     assert parked_for(world.ctx, "other")["parcels", "a"].parked.retry_at == 0
 
 
@@ -106,7 +106,7 @@ def test_release_ends_the_wait_of_an_outage(world: World) -> None:
     ear, relay = failing(world, *(f"k{n}" for n in range(5)))
     assert cursor(world).failures == 1
     ear.takes = lambda envelope: None
-    release(world.ctx, "ear", by="ann", reason="it is back")
+    release(world.ctx, "ear", by="ops", reason="it is back")
     assert relay.run_once().told == 5
 
 
@@ -115,7 +115,7 @@ def test_release_is_signed_and_names_who_there_is(world: World) -> None:
         release(world.ctx, "ear", by="", reason="r")
     Relay(world.ctx, Ear(), "p1").run_once()
     with pytest.raises(UsageError, match="no subscriber 'eye'; there are ear"):
-        release(world.ctx, "eye", by="ann", reason="r")
+        release(world.ctx, "eye", by="ops", reason="r")
 
 
 def test_dies_after_telling_a_parked_item_and_tells_it_again(faulty: World) -> None:

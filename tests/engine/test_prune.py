@@ -15,7 +15,7 @@ from milepost.engine.prune import PruneReport, prune
 from milepost.engine.relay import Relay, forget_subscriber
 
 DAY = 86_400_000
-SIGNED = {"by": "ann", "reason": "housekeeping"}
+SIGNED = {"by": "ops", "reason": "housekeeping"}
 
 
 def ended(world: World, *keys: str) -> None:
@@ -75,7 +75,7 @@ def test_it_is_signed_and_on_record(world: World) -> None:
     assert all_acts(world.ctx) == []
     prune(world.ctx, ROUTE, DAY, **SIGNED)
     [act] = all_acts(world.ctx, ROUTE)
-    assert (act.verb, act.by, act.reason, act.done, act.finished_at) == ("prune", "ann", "housekeeping", 1, world.clock.now())
+    assert (act.verb, act.by, act.reason, act.done, act.finished_at) == ("prune", "ops", "housekeeping", 1, world.clock.now())
 
 
 def test_one_that_was_cut_off_says_how_to_go_on(faulty: World) -> None:

@@ -14,7 +14,7 @@ from milepost.engine.relay import Relay, floor, forget_subscriber, silent
 from milepost.engine.routes import apply_route
 from milepost.ports.documents import CURSOR, PARKED
 
-SIGNED = {"by": "ann", "reason": "they have moved"}
+SIGNED = {"by": "ops", "reason": "they have moved"}
 
 
 def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
@@ -226,7 +226,7 @@ def test_a_route_form_that_fails_hurts_only_its_item(world: World) -> None:
 def test_an_outdated_process_tells_nothing(world: World) -> None:
     world.add("a")
     newer = world.beside("weigh", "stamp", "Delivered", "filed")
-    apply_route(newer.ctx, newer.plan, mapping={}, by="ann", reason="a fourth stage")
+    apply_route(newer.ctx, newer.plan, mapping={}, by="ops", reason="a fourth stage")
     old_ear, new_ear = Ear(), Ear()
     assert Relay(world.ctx, old_ear, "p1").run_once().standing_by == "the ledger holds a newer version of parcels"
     assert old_ear.heard == []
@@ -307,8 +307,8 @@ def test_letting_one_go_is_signed_and_on_record(world: World) -> None:
     world.add("a")
     Relay(world.ctx, Ear(), "p1").run_once()
     with pytest.raises(UsageError, match="a name and a reason"):
-        forget_subscriber(world.ctx, "ear", by="ann", reason="")
+        forget_subscriber(world.ctx, "ear", by="ops", reason="")
     assert not cursor(world, "ear").removed
     forget_subscriber(world.ctx, "ear", **SIGNED)
     [act] = all_acts(world.ctx)
-    assert (act.verb, act.by, act.reason, act.filter) == ("forget", "ann", "they have moved", {"subscriber": "ear"})
+    assert (act.verb, act.by, act.reason, act.filter) == ("forget", "ops", "they have moved", {"subscriber": "ear"})

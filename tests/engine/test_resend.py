@@ -71,12 +71,12 @@ def test_the_tenth_loss_is_the_end(world: World) -> None:
 def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(world: World) -> None:
     world.add("a")
     world.work("weigh", HandedOver(within="2h"))
-    pause(world.ctx, ROUTE, by="ann", reason="repairs")
+    pause(world.ctx, ROUTE, by="ops", reason="repairs")
     world.clock.advance("1h")
     assert counts(Resender(world.ctx).run_once()) == {}
     world.clock.advance("1h")
     assert counts(Resender(world.ctx).run_once()) == {}
-    resume(world.ctx, ROUTE, by="ann", reason="mended")
+    resume(world.ctx, ROUTE, by="ops", reason="mended")
     assert counts(Resender(world.ctx).run_once()) == {"no_answer": 1}
     row = world.row("a")
     assert (row.status, row.attempts, row.error.category) == (Status.RETRY_SCHEDULED, 1, "NO_ANSWER")  # type: ignore[union-attr]
@@ -118,7 +118,7 @@ def test_an_outcome_left_undecided_is_decided(world: World) -> None:
     world.add("a", "b")
     first, second = world.claim("weigh")
     newer = world.beside("weigh", "label", "stamp", "Delivered")
-    apply_route(newer.ctx, newer.plan, mapping={}, by="ann", reason="labels")
+    apply_route(newer.ctx, newer.plan, mapping={}, by="ops", reason="labels")
     now = world.clock.now()
     changes = [undecided(first.row, Done({"grams": 5}), now, by="host:1"), undecided(second.row, Retry("scale"), now, by="host:1")]
     assert world.ledger.apply(changes, now) == [None, None]
@@ -142,10 +142,10 @@ def test_what_follows_an_undecided_outcome_follows_at_once(world: World) -> None
 
 def test_a_paused_external_stage_is_not_offered_again(world: World) -> None:
     at_delivered(world, "a")
-    pause(world.ctx, ROUTE, "Delivered", by="ann", reason="the partner moves house")
+    pause(world.ctx, ROUTE, "Delivered", by="ops", reason="the partner moves house")
     world.clock.advance("15d")
     assert counts(Resender(world.ctx).run_once()) == {}
-    resume(world.ctx, ROUTE, "Delivered", by="ann", reason="moved")
+    resume(world.ctx, ROUTE, "Delivered", by="ops", reason="moved")
     assert counts(Resender(world.ctx).run_once()) == {"resent": 1}
 
 

@@ -19,7 +19,7 @@ from milepost.ports.documents import ROUTE as ROUTES
 from milepost.ports.documents import RouteVersion, read_as
 from milepost.ports.ledger import Conflict
 
-SIGNED: dict[str, Any] = {"by": "ann", "reason": "the new year's route"}
+SIGNED: dict[str, Any] = {"by": "ops", "reason": "the new year's route"}
 
 
 def stored(world: World) -> RouteVersion:
@@ -104,7 +104,7 @@ def test_items_at_a_removed_stage_must_be_thought_of(world: World) -> None:
     with pytest.raises(UsageError, match="'stamp' is not a removed stage of route 'parcels'; removed: weigh"):
         apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp", "stamp": "weigh"}, **SIGNED)
     with pytest.raises(UsageError, match="a name and a reason"):
-        apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp"}, by="ann", reason=" ")
+        apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp"}, by="ops", reason=" ")
     assert stored(world).version == 1
 
 
@@ -131,7 +131,7 @@ def test_items_move_to_the_stage_named(world: World) -> None:
     assert {key: newer.row(key).stage for key in ("busy", *others)} == dict.fromkeys(("busy", *others), "stamp")
     assert newer.row(others[1]).status is Status.REJECTED, "a failed item keeps its end; it can be retried at the new stage"
     line = newer.ledger.history(ROUTE, "busy")[-1].line
-    assert (line.reason, line.to, line.by, line.why, line.act) == (Reason.MOVED, "stamp", "ann", "the new year's route", "parcels-v2")
+    assert (line.reason, line.to, line.by, line.why, line.act) == (Reason.MOVED, "stamp", "ops", "the new year's route", "parcels-v2")
     late = world.ledger.apply([_settling(world, claimed["busy"])], world.clock.now())[0]
     assert isinstance(late, Conflict), "the worker that held it finds its lease gone"
     assert stored(world).moves == {}
@@ -300,13 +300,13 @@ def test_a_change_is_on_record_and_says_who_came_along(world: World) -> None:
     assert (preview.renamed, preview.moves) == ({"weigh": 2}, {"weigh": "=scale"})
     assert all_acts(world.ctx) == []
     with pytest.raises(UsageError, match="a name and a reason"):
-        apply_route(newer.ctx, newer.plan, mapping={"weigh": "scale"}, by="ann", reason=" ")
+        apply_route(newer.ctx, newer.plan, mapping={"weigh": "scale"}, by="ops", reason=" ")
     applied = apply_route(newer.ctx, newer.plan, mapping={"weigh": "scale"}, **SIGNED)
     assert (applied.renamed, applied.moved) == ({"weigh": 2}, 0)
     [act] = all_acts(world.ctx)
-    assert (act.id, act.verb, act.by, act.done, act.finished_at) == ("parcels-v2", "apply", "ann", 2, world.clock.now())
-    apply_route(newer.ctx, newer.plan, mapping={}, by="bob", reason="once more")
-    assert [act.by for act in all_acts(world.ctx)] == ["ann"], "nothing was to be done"
+    assert (act.id, act.verb, act.by, act.done, act.finished_at) == ("parcels-v2", "apply", "ops", 2, world.clock.now())
+    apply_route(newer.ctx, newer.plan, mapping={}, by="desk", reason="once more")
+    assert [act.by for act in all_acts(world.ctx)] == ["ops"], "nothing was to be done"
 
 
 def test_a_route_that_nobody_knows_is_simply_registered(world: World) -> None:

@@ -76,7 +76,7 @@ def test_an_outcome_after_the_lease_was_lost_is_refused_and_noted(world: World) 
 def test_an_outcome_for_an_item_that_was_cancelled_meanwhile_is_refused_and_noted(world: World) -> None:
     world.add("a", "b")
     held = world.claim("weigh")
-    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ann", reason="not wanted")
+    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
     assert settle(world.ctx, [said(item, Done()) for item in held]) == Settled(written=1, refused=1)
     assert world.row("a").status is Status.CANCELLED
     assert world.reasons("a")[-1] is Reason.LATE
@@ -101,7 +101,7 @@ def test_the_note_of_a_late_outcome_is_written_even_if_it_meets_another_write(fa
 def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
     world.add("a")
     [held] = world.claim("weigh")
-    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ann", reason="not wanted")
+    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
     world.add("a-later-line")
     world.clock.advance("1d")
     assert world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10).items == 1
@@ -203,7 +203,7 @@ def test_what_was_cut_off_is_given_back_as_unknown(world: World) -> None:
 def test_only_what_is_still_ours_is_given_back(world: World) -> None:
     world.add("a", "b")
     held = world.claim("weigh")
-    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ann", reason="not wanted")
+    act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
     assert give_back(world.ctx, held, "stopping") == 1
     assert world.row("a").status is Status.CANCELLED
 

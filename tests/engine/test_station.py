@@ -38,7 +38,7 @@ from milepost.testing.sim_runner import SimRunner
 from milepost.wiring import Station, open_context
 
 ROOT = Path(__file__).parents[2]
-SIGNED = {"by": "ann", "reason": "test"}
+SIGNED = {"by": "ops", "reason": "test"}
 
 
 @contextmanager

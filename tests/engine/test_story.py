@@ -95,9 +95,9 @@ def test_an_external_stage_waits_for_its_confirmation(world: World) -> None:
 
 def test_a_pause_is_named_with_who_and_why(world: World) -> None:
     world.add("A")
-    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ann", "the scale is being mended"))
+    world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "the scale is being mended"))
     told = _told(world)
-    assert any("parcels/weigh is paused by ann" in text and "mended" in text for text in told.why)
+    assert any("parcels/weigh is paused by ops" in text and "mended" in text for text in told.why)
     assert told.next == ["Nothing, until it is resumed; being paused uses no attempts."]
 
 
@@ -110,10 +110,10 @@ def test_the_ends(world: World) -> None:
     assert [command.split()[1] for command in told.can] == ["retry", "skip"]
     [item] = world.ledger.get([("parcels", "B")])
     assert item is not None
-    change = cancel(item, world.ctx.plan("parcels"), world.clock.now(), by="ann", why="not wanted", act="act-7")
+    change = cancel(item, world.ctx.plan("parcels"), world.clock.now(), by="ops", why="not wanted", act="act-7")
     assert not isinstance(change, str)
     world.ledger.apply([change], world.clock.now())
-    assert _told(world, "B").happened[-1].text == "taken off the route at 'weigh', by ann: not wanted (act act-7)"
+    assert _told(world, "B").happened[-1].text == "taken off the route at 'weigh', by ops: not wanted (act act-7)"
 
 
 def test_a_finished_item_and_its_seal(world: World) -> None:

@@ -19,7 +19,7 @@ from milepost.ports.ledger import Ledger
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 
-SIGNED = {"by": "ann", "reason": "test"}
+SIGNED = {"by": "ops", "reason": "test"}
 
 
 def keys(n: int, prefix: str = "k") -> list[str]:

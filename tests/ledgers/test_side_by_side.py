@@ -193,7 +193,7 @@ class SideBySide(RuleBasedStateMachine):
     @rule(where=st.sampled_from([(), (0,), (1,), (0, "north")]), on=st.booleans())
     def pause(self, where: tuple[Any, ...], on: bool) -> None:
         name = scope("parcels", *(self.plan.stages[part].name if isinstance(part, int) else part for part in where))
-        value = {"at": self.now, "by": "ann", "reason": "test"} if on else None
+        value = {"at": self.now, "by": "ops", "reason": "test"} if on else None
         assert self.memory.write(HOLD, name, value) == self.sqlite.write(HOLD, name, value)
 
     @rule(name=st.sampled_from(["a", "b"]), value=st.sampled_from([None, 1, {"x": [1]}]), expect=st.sampled_from([None, 0, 1, 2]))
@@ -211,14 +211,14 @@ class SideBySide(RuleBasedStateMachine):
     def operate(self, key: str, verb: Callable[..., Change | str]) -> None:
         pair = self.pair(key)
         if pair is not None:
-            self.both(pair, lambda item: verb(item, self.plan, self.now, by="ann", why="test", act="act-1"))
+            self.both(pair, lambda item: verb(item, self.plan, self.now, by="ops", why="test", act="act-1"))
 
     @rule(key=st.sampled_from(KEYS))
     def send_back(self, key: str) -> None:
         pair = self.pair(key)
         if pair is not None:
             first = self.plan.first.name
-            self.both(pair, lambda item: operators.retry(item, self.plan, self.now, stage=first, by="ann"))
+            self.both(pair, lambda item: operators.retry(item, self.plan, self.now, stage=first, by="ops"))
 
     @rule(key=st.sampled_from(KEYS))
     def look_again(self, key: str) -> None:

@@ -177,7 +177,7 @@ def test_paused_items_are_left_and_rates_are_kept(url: str) -> None:
     held = mp.Route("held", key="id")
     held.stage("weigh")(lambda item: mp.Done())
     with mp.open(url, [route, held], clock=clock, chance=SeededChance()) as post:
-        pause(post.context, "held", by="ann", reason="test")
+        pause(post.context, "held", by="ops", reason="test")
         post.submit("held", {"id": "a"})
         post.submit("parcels", *({"id": f"k{number}"} for number in range(10)))
         began = clock.now()

@@ -44,7 +44,7 @@ def _on_items(command: F) -> F:
 def retry(given: Settings, **options: Any) -> int:
     """Start items again at their stage.
 
-    Counts return to zero. Name keys, or choose by filter: 'milepost retry parcels --status failed --by ann --reason fixed'.
+    Counts return to zero. Name keys, or choose by filter: 'milepost retry parcels --status failed --by ops --reason fixed'.
     """
     return _act(given, "retry", **options)
 

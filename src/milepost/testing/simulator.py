@@ -183,16 +183,16 @@ class Simulator:
         plan = self._plans[self.dice.choice(list(self._plans))]
         if held and self.dice.random() < 0.7:
             for name in held:
-                resume(self.ctx, *name.split("/"), by="ann", reason="simulated")
+                resume(self.ctx, *name.split("/"), by="ops", reason="simulated")
         else:
-            pause(self.ctx, plan.name, self.dice.choice([None, *plan.by_name]), by="ann", reason="simulated")
+            pause(self.ctx, plan.name, self.dice.choice([None, *plan.by_name]), by="ops", reason="simulated")
             self.happened["paused"] += 1
 
     def _operate(self) -> None:
         plan = self._plans[self.dice.choice(list(self._plans))]
         key = plan.route.key_of(self.dice.choice(self._inputs[plan.name]))
         verb = self.dice.choice(["retry", "retry", "skip", "cancel", "resend"])
-        self.happened[verb] += act(self.ctx, verb, plan.name, keys=[key], by="ann", reason="simulated").done
+        self.happened[verb] += act(self.ctx, verb, plan.name, keys=[key], by="ops", reason="simulated").done
 
     # What goes wrong ----------------------------------------------------------------------------------------------------
     def _doom(self) -> None:
@@ -255,7 +255,7 @@ class Simulator:
         for process in list(self._alive):
             self._bury(process)
         for name in list(self._ledger.read(HOLD)):
-            resume(self.ctx, *name.split("/"), by="ann", reason="calm")
+            resume(self.ctx, *name.split("/"), by="ops", reason="calm")
         self._ear.share = 0
         for route, inputs in self._inputs.items():
             submit(self.ctx, route, inputs)

@@ -60,7 +60,7 @@ class Applying(Promises):
         stale = world.item("p1")
         world.confirm("p1", "stamp")
         current = world.row("p1")
-        assert world.apply(skip(stale, world.plan, world.now, by="ann")) == Conflict(current)
+        assert world.apply(skip(stale, world.plan, world.now, by="ops")) == Conflict(current)
         assert world.row("p1") == current
         assert world.reasons("p1") == ["accepted", "kept"]
         world.audit()
@@ -74,8 +74,8 @@ class Applying(Promises):
     def test_of_two_changes_to_one_row_in_one_batch_the_first_wins(self, world: World) -> None:
         world.add("p1")
         item = world.item("p1")
-        first = cancel(item, world.plan, world.now, by="ann")
-        second = skip(item, world.plan, world.now, by="bob")
+        first = cancel(item, world.plan, world.now, by="ops")
+        second = skip(item, world.plan, world.now, by="desk")
         assert not isinstance(first, str)
         assert not isinstance(second, str)
         won, lost = world.ledger.apply([first, second], world.now)
@@ -123,7 +123,7 @@ class Applying(Promises):
         world.settle(world.take("p1"), NotYet())
         current = world.row("p1")
         assert (current.status, current.version) == (Status.WAITING, read_before.row.version)
-        assert world.apply(cancel(read_before, world.plan, world.now, by="ann")) == Conflict(current)
+        assert world.apply(cancel(read_before, world.plan, world.now, by="ops")) == Conflict(current)
         world.audit()
 
     def test_outdated_versions_are_refused_as_outdated(self, world: World) -> None:
@@ -143,7 +143,7 @@ class Applying(Promises):
     def test_a_refused_outcome_can_be_noted(self, world: World) -> None:
         world.add("p1")
         item = world.take("p1")
-        world.apply(cancel(world.item("p1"), world.plan, world.now, by="ann"))
+        world.apply(cancel(world.item("p1"), world.plan, world.now, by="ops"))
         conflict = world.settle(item, Done())
         assert conflict is not None
         assert conflict.current is not None
@@ -156,17 +156,17 @@ class Applying(Promises):
         world.add("p1")
         world.settle(world.take("p1"), Reject("no such parcel"))
         assert world.count() == {"REJECTED": 1}
-        world.apply(retry(world.item("p1"), world.plan, world.now, by="ann", why="fixed", act="act-1"))
+        world.apply(retry(world.item("p1"), world.plan, world.now, by="ops", why="fixed", act="act-1"))
         row = world.row("p1")
         assert (row.status, row.attempts, row.total_attempts, row.round, row.error) == (Status.QUEUED, 0, 1, 2, None)
         line = world.lines("p1")[-1]
-        assert (line.by, line.why, line.act) == ("ann", "fixed", "act-1")
+        assert (line.by, line.why, line.act) == ("ops", "fixed", "act-1")
         assert len(world.claim().items) == 1
         world.audit()
 
     def test_a_stage_sent_back_to_does_not_meet_an_old_payload(self, world: World) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Done({"grams": 1}))
-        world.apply(retry(world.item("p1"), world.plan, world.now, stage="weigh", by="ann"))
+        world.apply(retry(world.item("p1"), world.plan, world.now, stage="weigh", by="ops"))
         world.settle(world.take("p1"), Done())
         assert world.item("p1").payload == {"id": "p1"}

@@ -22,7 +22,7 @@ class Chain(Promises):
     def test_bodies_are_stored_to_the_byte(self, world: World) -> None:
         world.add("p1")
         item = world.item("p1")
-        change = cancel(item, world.plan, world.now, by="ännä", why='☃ "quoted" \\ \n', act="a-1")
+        change = cancel(item, world.plan, world.now, by="büro", why='☃ "quoted" \\ \n', act="a-1")
         assert not isinstance(change, str)
         assert world.apply(change) is None
         last = world.ledger.history("parcels", "p1")[-1]
@@ -42,13 +42,13 @@ class Chain(Promises):
     def test_every_act_names_who_and_why(self, world: World) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Reject("no"))
-        world.apply(retry(world.item("p1"), world.plan, world.now, by="ann", why="fixed", act="a-1"))
-        world.apply(confirm(world.item("p1"), "weigh", Done(True), world.plan, world.now, 0.0, by="bob", why="seen it", act="a-2"))
+        world.apply(retry(world.item("p1"), world.plan, world.now, by="ops", why="fixed", act="a-1"))
+        world.apply(confirm(world.item("p1"), "weigh", Done(True), world.plan, world.now, 0.0, by="desk", why="seen it", act="a-2"))
         world.apply(cancel(world.item("p1"), world.plan, world.now, by="cid", why="enough", act="a-3"))
         acts = [(line.reason.value, line.by, line.why, line.act) for line in world.lines("p1")[2:]]
         assert acts == [
-            ("operator-retry", "ann", "fixed", "a-1"),
-            ("confirmed", "bob", "seen it", "a-2"),
+            ("operator-retry", "ops", "fixed", "a-1"),
+            ("confirmed", "desk", "seen it", "a-2"),
             ("cancelled", "cid", "enough", "a-3"),
         ]
         world.audit()

@@ -104,7 +104,7 @@ class Claiming(Promises):
 
     def test_ended_items_are_never_given(self, world: World) -> None:
         world.add("p1")
-        assert world.apply(cancel(world.item("p1"), world.plan, world.now, by="ann")) is None
+        assert world.apply(cancel(world.item("p1"), world.plan, world.now, by="ops")) is None
         world.clock.advance("1w")
         assert world.claim().items == []
 

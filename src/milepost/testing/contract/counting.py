@@ -67,23 +67,23 @@ class Counting(Promises):
         world.add("p1", "p2", "p3")
         for item in world.claim().items:
             world.settle(item, Reject("no"))
-        world.apply(retry(world.item("p1"), world.plan, world.now, by="ann"))
-        world.apply(skip(world.item("p2"), world.plan, world.now, by="ann"))
+        world.apply(retry(world.item("p1"), world.plan, world.now, by="ops"))
+        world.apply(skip(world.item("p2"), world.plan, world.now, by="ops"))
         assert [group.now for group in world.ledger.groups()] == [1]
         world.audit()
 
     def test_a_failed_item_that_is_moved_takes_its_group_along(self, world: World) -> None:
         world.add("p1")
         world.settle(world.take("p1"), Reject("no"))
-        world.apply(move(world.item("p1"), world.plan, "stamp", world.now, by="ann"))
+        world.apply(move(world.item("p1"), world.plan, "stamp", world.now, by="ops"))
         world.audit()
-        world.apply(retry(world.item("p1"), world.plan, world.now, by="ann"))
+        world.apply(retry(world.item("p1"), world.plan, world.now, by="ops"))
         world.audit()
         assert all(group.now == 0 for group in world.ledger.groups())
 
     def test_a_cancelled_item_is_counted_as_such(self, world: World) -> None:
         world.add("p1", "p2")
-        world.apply(cancel(world.item("p1"), world.plan, world.now, by="ann"))
+        world.apply(cancel(world.item("p1"), world.plan, world.now, by="ops"))
         assert world.count() == {"CANCELLED": 1, "QUEUED": 1}
         world.audit()
 

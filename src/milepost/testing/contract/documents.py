@@ -45,8 +45,8 @@ class Documents(Promises):
 
     def test_another_process_sees_it_at_once(self, ledger: Ledger) -> None:
         other = self.another(ledger)
-        ledger.write("hold", "parcels", {"by": "ann"})
-        assert other.read("hold")["parcels"].value == {"by": "ann"}
+        ledger.write("hold", "parcels", {"by": "ops"})
+        assert other.read("hold")["parcels"].value == {"by": "ops"}
         assert other.write("hold", "parcels", None, expect=1)
         assert ledger.read("hold") == {}
 

@@ -49,7 +49,7 @@ class Pruning(Promises):
     def test_only_ended_items_leave_and_only_those_that_ended_before(self, world: World) -> None:
         world.bring("early", to="COMPLETED")
         world.bring("cancelled", to="stamp")
-        world.apply(cancel(world.item("cancelled"), world.plan, world.now, by="ann"))
+        world.apply(cancel(world.item("cancelled"), world.plan, world.now, by="ops"))
         world.bring("live", to="delivered")
         world.clock.advance("1h")
         world.bring("late", to="COMPLETED")
@@ -114,18 +114,18 @@ class Pruning(Promises):
         before = world.item("p1")
         world.clock.advance("1h")
         prune(world)
-        assert world.apply(retry(before, world.plan, world.now, by="ann")) == Conflict(None)
+        assert world.apply(retry(before, world.plan, world.now, by="ops")) == Conflict(None)
 
     def test_a_change_to_a_pruned_item_never_lands_on_a_newcomer(self, world: World) -> None:
         world.add("anchor")
         world.add("gone")
-        world.apply(cancel(world.item("gone"), world.plan, world.now, by="ann"))
+        world.apply(cancel(world.item("gone"), world.plan, world.now, by="ops"))
         before = world.item("gone")
         world.clock.advance("1h")
         prune(world)
         world.add("newcomer")
-        world.apply(cancel(world.item("newcomer"), world.plan, world.now, by="ann"))
-        assert world.apply(retry(before, world.plan, world.now, by="ann")) == Conflict(None)
+        world.apply(cancel(world.item("newcomer"), world.plan, world.now, by="ops"))
+        assert world.apply(retry(before, world.plan, world.now, by="ops")) == Conflict(None)
         assert world.row("newcomer").status is Status.CANCELLED
         world.audit()
 

@@ -51,9 +51,9 @@ class Renaming(Promises):
 
     def test_pauses_and_limits_come_along(self, world: World) -> None:
         world.bring("p1", to="stamp")
-        world.ledger.write(HOLD, scope("parcels", "stamp"), {"at": 1, "by": "ann", "reason": "repairs"})
+        world.ledger.write(HOLD, scope("parcels", "stamp"), {"at": 1, "by": "ops", "reason": "repairs"})
         world.ledger.write(LIMIT, scope("parcels", "stamp", "west"), {"rate": "1/s"})
-        world.ledger.write(HOLD, scope("parcels", "stamping"), {"at": 1, "by": "ann", "reason": "another stage"})
+        world.ledger.write(HOLD, scope("parcels", "stamping"), {"at": 1, "by": "ops", "reason": "another stage"})
         world.ledger.rename_stage("parcels", "stamp", "frank")
         world.plan = renamed_plan(world.ledger)
         assert sorted(world.ledger.read(HOLD)) == ["parcels/frank", "parcels/stamping"]
@@ -62,8 +62,8 @@ class Renaming(Promises):
 
     def test_what_was_sealed_at_a_stage_that_is_merged_away_stays_known(self, world: World) -> None:
         world.add("gone", "anchor")
-        world.apply(cancel(world.item("gone"), world.plan, world.now, by="ann"))
-        world.apply(cancel(world.item("anchor"), world.plan, world.now, by="ann"))
+        world.apply(cancel(world.item("gone"), world.plan, world.now, by="ops"))
+        world.apply(cancel(world.item("anchor"), world.plan, world.now, by="ops"))
         world.clock.advance("1h")
         world.ledger.prune("parcels", world.now, None, world.ledger.last_seq(), 10)
         world.bring("p2", to="stamp")

@@ -133,13 +133,13 @@ class World:
 
     # Control --------------------------------------------------------------------------------------------------------
     def hold(self, name: str) -> None:
-        assert self.ledger.write(HOLD, name, {"at": self.now, "by": "ann", "reason": "test"})
+        assert self.ledger.write(HOLD, name, {"at": self.now, "by": "ops", "reason": "test"})
 
     def release(self, name: str) -> None:
         assert self.ledger.write(HOLD, name, None)
 
     def limit(self, name: str, **limits: Any) -> None:
-        assert self.ledger.write(LIMIT, name, {"by": "ann", "reason": "test", "at": self.now, **limits})
+        assert self.ledger.write(LIMIT, name, {"by": "ops", "reason": "test", "at": self.now, **limits})
 
     def set_version(self, version: int) -> None:
         """The ledger now holds this version of the route."""
