@@ -1,4 +1,4 @@
-"""What the rounds came to: medians, ratios within each round, and the bars of the Speed section of issue 2."""
+"""What the rounds came to: medians, ratios within each round, and the bars that they are held to."""
 
 from __future__ import annotations
 
