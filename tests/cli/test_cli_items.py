@@ -7,7 +7,6 @@ import io
 import json
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -183,7 +182,6 @@ def test_up_tells_subscribers_and_stops_at_sigterm(shell) -> None:
     running = subprocess.Popen(shell.command("up"), cwd=shell.folder, env=shell.env, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert "until Ctrl-C" in running.stderr.readline()
-    time.sleep(0.5)
     running.send_signal(signal.SIGTERM)
     assert running.wait(20) == 0
     assert "SIGTERM: finishing what is in hand" in running.stderr.read()
