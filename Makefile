@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .bench-venv
+STANDINS := .standins
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench docs clean
@@ -18,10 +19,14 @@ $(BENCH)/.ready: pyproject.toml tools/make-venv
 	@PYTHON=$(PYTHON) tools/make-venv $(BENCH) -e '.[bench]'
 	@touch $@
 
+$(STANDINS)/.ready: tools/make-standins tools/make-venv
+	@PYTHON=$(PYTHON) tools/make-standins $(STANDINS)
+	@touch $@
+
 demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners that fail and dawdle
 	@$(BIN)/milepost demo
 
-test: check ## format, lint, types, import layers, docs and all tests
+test: check $(STANDINS)/.ready ## format, lint, types, import layers, docs and all tests
 	@$(BIN)/pytest -n 2 --dist worksteal -q
 
 check: $(VENV)/.ready ## format, lint, mypy strict on src, import layers, generated docs up to date
@@ -42,4 +47,30 @@ docs: $(VENV)/.ready ## write the generated pages (state diagram, command-line r
 	@$(BIN)/python -m tools.docs
 
 clean: ## remove what was set up
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH) $(STANDINS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# The deployment on AWS: an environment of its own, since the CDK is large.
+INFRA := .infra-venv
+ROUTES ?= examples/archive.py examples/parcels.py
+PREFIX ?= prod
+ALARMS ?= ops@example.org
+.PHONY: synth clean-infra
+
+$(INFRA)/.ready: pyproject.toml tools/make-venv
+	@PYTHON=$(PYTHON) tools/make-venv $(INFRA) --no-compile -e '.[infra]'
+	@# Compiled once, and of very large packages only what is used.
+	@env -u PYTHONDONTWRITEBYTECODE $(INFRA)/bin/python -c 'import infra.stack'
+	@echo '{"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}' | env -u PYTHONDONTWRITEBYTECODE $(INFRA)/bin/cfn-lint
+	@touch $@
+
+test: $(INFRA)/.ready
+
+synth: $(INFRA)/.ready ## write the CloudFormation template of the examples to build/synth and check it; needs no network
+	@rm -rf build/synth
+	@$(INFRA)/bin/python -m infra $(ROUTES:%=--routes %) --prefix $(PREFIX) --alarm-email $(ALARMS) --code src
+	@$(INFRA)/bin/cfn-lint build/synth/$(PREFIX)-milepost.template.json
+
+clean: clean-infra
+
+clean-infra:
+	rm -rf $(INFRA) build

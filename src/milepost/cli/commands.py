@@ -7,6 +7,7 @@ import click
 from milepost.cli.act import cancel, confirm, resend, retry, skip
 from milepost.cli.completion import completion
 from milepost.cli.config import Settings
+from milepost.cli.cost import cost
 from milepost.cli.demo import demo
 from milepost.cli.hold import limit, pause, resume
 from milepost.cli.init import init
@@ -25,7 +26,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Work": (up, work, submit),
     "Look": (status, show, list_items, groups, watch, lists, acts, export, doctor),
     "Act": (retry, skip, confirm, cancel, resend, pause, resume, limit),
-    "Keep": (routes, subscribers, prune),
+    "Keep": (routes, subscribers, prune, cost),
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from milepost.core.errors import ConfigMistake, LedgerError, MilepostError
+from milepost.core.errors import ConfigMistake, LedgerError, MilepostError, UsageError
 
 if TYPE_CHECKING:
     from milepost.core.route import Route
@@ -55,8 +55,18 @@ class Settings:
         return load_routes(self._routes or self.file.get("routes", []))
 
     def subscribers(self) -> list[Subscriber]:
-        """Who is told: "log", or any "module:callable" that takes an event, or that is a subscriber already."""
-        return [_subscriber(spec) for spec in self.file.get("subscribers", [])]
+        """Who is told: "log", "sns:" and a topic's ARN, or any "module:callable" that takes an event, or that is a subscriber
+        already. Two of one name would share a cursor, and each be told only a part."""
+        found: dict[str, Subscriber] = {}
+        for spec in self.file.get("subscribers", []):
+            subscriber = _subscriber(spec)
+            if subscriber.name in found:
+                raise ConfigMistake(
+                    f"two subscribers are called {subscriber.name!r}, one of them {spec}; "
+                    "name one of them otherwise, in a Python file: Topic(arn, name='…') or def other_name(event): ..."
+                )
+            found[subscriber.name] = subscriber
+        return list(found.values())
 
     @contextmanager
     def context(self, *, act: bool = False, create: bool = False, dry_run: bool = False) -> Iterator[Context]:
@@ -160,7 +170,9 @@ def _subscriber(spec: str) -> Subscriber:
         return LogSubscriber()
     place, _, name = spec.partition(":")
     if not name:
-        raise ConfigMistake(f'the subscriber {spec!r} is not known; write "log", or module:name or file.py:name')
+        raise ConfigMistake(f'the subscriber {spec!r} is not known; write "log", sns:ARN, or module:name or file.py:name')
+    if place == "sns":
+        return _topic(name)
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     found: Any = getattr(module, name, None)
     if hasattr(found, "tell"):
@@ -168,6 +180,21 @@ def _subscriber(spec: str) -> Subscriber:
     if not callable(found):
         raise ConfigMistake(f"{place} has no function {name!r} to be told; write  def {name}(event): ...")
     return CallSubscriber(found, name=name)
+
+
+def _topic(arn: str) -> Subscriber:
+    from milepost.subscribers.topic import Topic
+
+    try:
+        topic = Topic(arn)
+    except UsageError as error:
+        raise ConfigMistake(f"the subscriber 'sns:{arn}': {error}") from None
+    if len(topic.name) > 64:
+        raise ConfigMistake(
+            f"the topic {topic.name} has too long a name for a subscriber (64 characters at most); "
+            "write  events = Topic(arn, name='…')  in a Python file, and name that here: file.py:events"
+        )
+    return topic
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -32,9 +32,12 @@ class Grip(Struct, frozen=True):
     until: int
 
 
-def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None) -> Change | None:
+def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, called: bool = False) -> Change | None:
     """What must be written for an item that is due. With a `grip` the item is claimed if it is ready to be worked on;
     without one (the resender) only what needs no worker is done. None: nothing to do for this caller.
+
+    `called`: a message brought the worker here. Then what was offered is ready before its time (which is when it would be
+    offered again), and what somebody holds is left alone: a loss is for the resender to write.
     """
     row = item.row
     stage = plan.by_name.get(row.stage)
@@ -44,13 +47,17 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None) -> 
     expired = row.look_at is not None and row.look_at <= now
     if row.undecided is not None and held:
         return decide(item, outcome_from_builtins(row.undecided), plan, now, jitter, by=row.holder)
+    if called:
+        if held:
+            return None
+        expired = expired or row.status in (Status.PENDING, Status.QUEUED)
     if row.stage in row.kept and (not held or expired):
         return decide(item, Done(), plan, now, jitter)
     overdue = row.overdue_at is not None and row.overdue_at <= now
     if not expired:
         return _tell_overdue(row, now) if overdue else None
     if held:
-        return _lost(row, now, grip)
+        return _lost(row, stage, now, grip)
     if row.handed_over:
         silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
         return fail(row, stage, silence, now, jitter, {}, Teller("resender"))
@@ -59,7 +66,10 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None) -> 
     if stage.external:
         return _tell_overdue(row, now) if overdue else resent(row, stage, now, by="resender")
     if grip is None:
-        return _tell_overdue(row, now) if overdue else None
+        if overdue:
+            return _tell_overdue(row, now)
+        # Where the row itself is the queue there is nothing to offer: a worker will find it.
+        return offered(row, stage, now) if stage.offer_life_ms else None
     claimed = _claim_fields(grip, now)
     if overdue:
         return change(row, Reason.OVERDUE, now, Status.PROCESSING, {**claimed, "overdue_at": None})
@@ -74,7 +84,7 @@ def _tell_overdue(row: Row, now: int) -> Change:
     return change(row, Reason.OVERDUE, now, row.status, {"overdue_at": None})
 
 
-def _lost(row: Row, now: int, grip: Grip | None) -> Change:
+def _lost(row: Row, stage: Stage, now: int, grip: Grip | None) -> Change:
     """The lease ran out: a loss, not an attempt. The result of that try is unknown. (An overdue mark waits for its own look.)"""
     losses = row.losses + 1
     teller = Teller(row.holder, row.claimed_at)
@@ -85,14 +95,19 @@ def _lost(row: Row, now: int, grip: Grip | None) -> Change:
         return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=attempt)
     fields = {"losses": losses, "unknown": True}
     if grip is None:
-        return change(row, Reason.LOST, now, Status.QUEUED, {**FREE, **fields, "look_at": now}, teller)
+        fields |= {**FREE, "look_at": now + stage.offer_life_ms}
+        return change(row, Reason.LOST, now, Status.QUEUED, fields, teller)
     return change(row, Reason.LOST, now, Status.PROCESSING, {**fields, **_claim_fields(grip, now)}, teller)
 
 
 def offered(row: Row, stage: Stage, now: int) -> Change:
-    """Recorded but never offered (where offering is not part of the same write): offer it now."""
-    work = work_id(row.route, row.key, row.stage, row.pass_no) if stage.external else None
-    return change(row, Reason.OFFERED, now, Status.QUEUED, {"look_at": now + stage.offer_life_ms}, Teller("resender"), offered=work)
+    """Its stage is told that there is work. An external stage's offer is a line, since it is an event; that one of our own
+    stages has been called says nothing new, and makes none."""
+    look_at = now + stage.offer_life_ms
+    if not stage.external:
+        return Change(row, replace(row, status=Status.QUEUED, look_at=look_at, updated_at=now))
+    work = work_id(row.route, row.key, row.stage, row.pass_no)
+    return change(row, Reason.OFFERED, now, Status.QUEUED, {"look_at": look_at}, Teller("relay"), offered=work)
 
 
 def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:

@@ -13,6 +13,7 @@ MilepostError
     ├── LedgerReadOnly      the ledger may not be written
     ├── LedgerDamaged       the file is corrupt
     ├── LedgerForeign       the file is not a ledger of ours
+    ├── LedgerMissing       the table or queue is not there
     └── LedgerTooNew        a later Milepost made this ledger
 """
 
@@ -73,6 +74,10 @@ class LedgerDamaged(LedgerError):
 
 class LedgerForeign(LedgerError):
     """The file belongs to some other program."""
+
+
+class LedgerMissing(LedgerError):
+    """The table or queue is not there."""
 
 
 class LedgerTooNew(LedgerError):

@@ -32,6 +32,17 @@ class Event(Struct, frozen=True):
     payload: Any = None
 
 
+class Envelope(dict[str, Any]):
+    """What a subscriber is told of an event: a plain dict that also knows its `event`. A route may give it any form, and one who
+    files or groups events must still know what each is about."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, content: dict[str, Any], event: Event) -> None:
+        super().__init__(content)
+        self.event = event
+
+
 def event_id(route: str, key: str, version: int, kind: str) -> str:
     """Follows from what it names alone, so that whoever gets it twice can tell."""
     return f"{route}/{key}/{version}/{kind}"
@@ -77,7 +88,7 @@ def events_of(line: Line, route: str, key: str, correlation_id: str, payload: An
     return events
 
 
-def cloud_event(event: Event, plan: Plan | None = None) -> dict[str, Any]:
+def cloud_event(event: Event, plan: Plan | None = None) -> Envelope:
     """The event as CloudEvents 1.0 JSON, or in the route's own form where it has one."""
     line = event.line
     data: dict[str, Any] = {
@@ -117,5 +128,10 @@ def cloud_event(event: Event, plan: Plan | None = None) -> dict[str, Any]:
         "data": data,
     }
     if plan is not None and plan.route.form is not None:
-        return plan.route.form(envelope) or envelope
-    return envelope
+        formed = plan.route.form(envelope) or envelope
+        if not isinstance(formed, dict):
+            raise TypeError(
+                f"the form of route {event.route!r} gave {type(formed).__name__}; it must give a dict, or None to leave it as it is"
+            )
+        envelope = formed
+    return Envelope(envelope, event)

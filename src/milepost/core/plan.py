@@ -18,7 +18,9 @@ class Plan:
 
     __slots__ = ("by_name", "digest", "first", "following", "name", "position", "route", "shape", "stages", "version")
 
-    def __init__(self, route: Route, *, grace_ms: int = 0, offer_life_ms: int = 0, version: int = 1) -> None:
+    def __init__(
+        self, route: Route, *, grace_ms: int = 0, offer_life_ms: int = 0, external_grace_ms: int | None = None, version: int = 1
+    ) -> None:
         if not route.stages:
             raise RouteMistake(f"route {route.name!r} has no stages; add one with @{route.name}.stage('…')")
         self.route = route
@@ -27,7 +29,7 @@ class Plan:
         self.stages = tuple(
             replace(
                 stage,
-                grace_ms=grace_ms,
+                grace_ms=external_grace_ms if stage.external and external_grace_ms is not None else grace_ms,
                 offer_life_ms=(stage.resend_after_ms or offer_life_ms or EXTERNAL_RESEND) if stage.external else offer_life_ms,
             )
             for stage in route.stages

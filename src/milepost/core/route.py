@@ -16,6 +16,7 @@ from milepost.core.mistakes import check_count, check_name, check_shape, some_ms
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 LONGEST_LANE = 200
+DIALECTS = ("seed", "today")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -46,6 +47,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     verify: Handler | None = None
     accepts: Callable[[Any], bool] | None = None
     announce: str | None = None
+    queue: str | None = None
+    """The address of somebody's own queue at which an external stage is offered, where offers go by queue."""
     resend_after_ms: int | None = None
     overdue_ms: int | None = None
     grace_ms: int = 0
@@ -71,7 +74,12 @@ class Stage(Struct, frozen=True, kw_only=True):
 
 
 class Route:
-    """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a function of it."""
+    """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a function of it.
+
+    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long an ended row stays where rows leave by
+    themselves (None: until it is pruned; 0: it goes as soon as its last event is out). `dialect`: the names that others read and
+    write, as in the design documents ("seed") or as in the systems of today ("today").
+    """
 
     def __init__(
         self,
@@ -79,6 +87,8 @@ class Route:
         *,
         key: str | Sequence[str] | Callable[[Any], Any] = "id",
         remember: Span | None = None,
+        keep: Span | None = None,
+        dialect: str = "seed",
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
     ) -> None:
         check_name(name, "a route's name", "Route")
@@ -91,6 +101,10 @@ class Route:
         ):
             raise RouteMistake(f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input")
         self.remember_ms = None if remember is None else told(span_ms, remember, f"route {name!r}: remember")
+        self.keep_ms = None if keep is None else told(span_ms, keep, f"route {name!r}: keep")
+        if dialect not in DIALECTS:
+            raise RouteMistake(f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}")
+        self.dialect = dialect
         if form is not None:
             check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
@@ -169,8 +183,12 @@ class Route:
         lane: Callable[[Any], str] | None = None,
         accepts: Callable[[Any], bool] | None = None,
         announce: str | None = None,
+        queue: str | None = None,
     ) -> None:
-        """Declare a stage that somebody else carries out: it is offered to them, and they confirm it."""
+        """Declare a stage that somebody else carries out: it is offered to them, and they confirm it.
+
+        `queue` is the address of their own queue, where offers go by queue; without it the ledger has one for the stage.
+        """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
@@ -185,6 +203,7 @@ class Route:
                 lane=lane,
                 accepts=accepts,
                 announce=announce,
+                queue=queue,
                 resend_after_ms=None if resend_after is None else told(some_ms, resend_after, f"{subject}: resend_after"),
                 overdue_ms=None if overdue is None else told(span_ms, overdue, f"{subject}: overdue"),
             )

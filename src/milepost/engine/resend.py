@@ -27,6 +27,8 @@ class Summary(Struct):
     """What one run came to."""
 
     resent: int = 0
+    offered: int = 0
+    """Calls to our own workers, where these go by queue."""
     lost: int = 0
     overdue: int = 0
     no_answer: int = 0
@@ -42,13 +44,14 @@ class Summary(Struct):
         return f"{counts or 'nothing to do'} ({self.looked:,} looked at{', more to come' if self.more else ''})"
 
 
-_COUNTS = ("resent", "lost", "overdue", "no_answer", "confirmed", "decided")
+_COUNTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
 
 
 class Resender:
-    """Offers external stages again, writes losses, marks what is overdue, counts silences, applies what was kept.
+    """Offers stages again, writes losses, marks what is overdue, counts silences, applies what was kept.
 
-    What a worker can take (due items at handler stages) is left to the workers: a backlog of it is never gone through.
+    Where the row itself is the queue, what a worker can take (due items at handler stages) is left to the workers: a backlog
+    of it is never gone through. Where workers are called by messages, whatever is due has lost its message, or never had one.
     """
 
     name = "resender"
@@ -86,10 +89,15 @@ class Resender:
         ctx, now = self._ctx, self._ctx.clock.now()
         summary.looked += len(items)
         changes = []
+        patience = ctx.ledger.timing.patience_ms
         for item in self._with_content(items):
+            if item.row.status is not Status.QUEUED and (item.row.due_at or 0) > now - patience:
+                continue  # somebody may be on the way to it
             change = look(item, plan, now, ctx.chance.jitter(), None)
             # What is paused is not offered again, and its silence is not counted.
-            if change is not None and not (_kind(change) in ("resent", "no_answer") and is_held(held, item.route, item.stage, item.lane)):
+            if change is not None and not (
+                _kind(change) in ("resent", "offered", "no_answer") and is_held(held, item.route, item.stage, item.lane)
+            ):
                 changes.append(change)
         if not changes:
             return
@@ -113,6 +121,8 @@ class Resender:
 def _searches(plan: Plan, now: int) -> list[Query]:
     """Where what is due and quiet can be. Rows that merely wait for a worker (QUEUED, at handler stages) are in none."""
     due = Query(route=plan.name, due_before=now)
+    if any(stage.offer_life_ms for stage in plan.stages if not stage.external):
+        return [replace(due, statuses=LIVE)]
     external = frozenset(stage.name for stage in plan.stages if stage.external)
     ours = frozenset(stage.name for stage in plan.stages if not stage.external)
     searches = [
@@ -136,6 +146,8 @@ def _kind(change: Change) -> str:
         return _KINDS[line.reason]
     if before.stage in before.kept:
         return "confirmed"
+    if line is None or line.reason is Reason.OFFERED:
+        return "offered"
     return "lost" if before.status is Status.PROCESSING else "no_answer"
 
 

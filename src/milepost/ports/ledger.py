@@ -24,6 +24,8 @@ class Timing(Struct, frozen=True):
 
     grace_ms: int
     offer_life_ms: int
+    patience_ms: int = 0
+    """How long after its time an item is left to those who are on their way to it, before the resender sees to it."""
 
 
 class Known(Struct, frozen=True):
@@ -161,6 +163,9 @@ class Ledger(Protocol):
 
     timing: Timing
     url: str
+    lacks: frozenset[str]
+    """What this ledger cannot do: "pulse" (say that somebody has written), "proof of death" (know a process dead before its
+    leases run out), "fair lanes" (look past one lane's backlog for another's work)."""
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
+
+from milepost.core.events import Envelope
 
 
 class Subscriber(Protocol):
@@ -13,7 +15,7 @@ class Subscriber(Protocol):
     batch: int
     """How many events it likes to be told at once."""
 
-    def tell(self, envelopes: Sequence[dict[str, Any]]) -> Sequence[Exception | None] | None:
+    def tell(self, envelopes: Sequence[Envelope]) -> Sequence[Exception | None] | None:
         """Take these events. None: all are taken. A list has one entry for each: None, or why it was not taken.
         Raising says nothing about the single ones: each is told again by itself.
 

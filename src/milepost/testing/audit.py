@@ -105,8 +105,11 @@ def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[s
 
 
 def _possible(status: Status) -> set[Status]:
-    """What a row may be after a line said `status`: a claim and a "not yet" that says nothing new make no line."""
+    """What a row may be after a line said `status`: a call to our own stage, a claim, and a "not yet" that says nothing new make
+    no line."""
     found = {status}
+    if status in (Status.PENDING, Status.WAITING, Status.RETRY_SCHEDULED):
+        found.add(Status.QUEUED)
     if allowed(status, Status.PROCESSING, Reason.CLAIMED):
         found.add(Status.PROCESSING)
     if Status.PROCESSING in found:

@@ -41,6 +41,8 @@ from milepost.ports.ledger import (
 class MemoryLedger:
     """Everything in one process's memory, behind one lock; `memory:`."""
 
+    lacks: frozenset[str] = frozenset()
+
     def __init__(self) -> None:
         self.timing = Timing(0, 0)
         self.url = "memory:"

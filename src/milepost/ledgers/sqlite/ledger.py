@@ -41,6 +41,7 @@ class SqliteLedger:
     """See `ports.ledger.Ledger` for what each verb promises."""
 
     timing = Timing(0, 0)
+    lacks: frozenset[str] = frozenset()
 
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"

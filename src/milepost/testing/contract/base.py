@@ -24,7 +24,13 @@ class Promises:
 
     def make_departed(self, ledger: Ledger, holder: str) -> None:
         """Make `holder` one that signed on and is proved dead; skip where death cannot be proved."""
-        pytest.skip("this ledger cannot prove that a process is dead")
+        self.needs(ledger, "proof of death")
+        raise NotImplementedError("say how a holder is made one that is proved dead")
+
+    def needs(self, ledger: Ledger, ability: str) -> None:
+        """This promise is only for ledgers that do not say that they lack this."""
+        if ability in ledger.lacks:
+            pytest.skip(f"this ledger says that it lacks: {ability}")
 
     @pytest.fixture
     def world(self, ledger: Ledger) -> World:

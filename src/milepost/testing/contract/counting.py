@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from milepost.core.decide import decide
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Status
@@ -91,8 +92,9 @@ class Counting(Promises):
         world.add(*(f"p{n}" for n in range(1000)))
         for _ in range(5):
             items = world.claim(want=300).items
-            for number, item in enumerate(items):
-                world.settle(item, Done() if number % 3 else Retry(f"error {'abc'[number % 2]}"))
+            outcomes = [Done() if number % 3 else Retry(f"error {'abc'[number % 2]}") for number in range(len(items))]
+            changes = [decide(item, outcome, world.plan, world.now, 0.0) for item, outcome in zip(items, outcomes, strict=True)]
+            assert world.ledger.apply(changes, world.now) == [None] * len(items)
             world.clock.advance(1)
         assert sum(world.count().values()) == 1000
         world.audit()

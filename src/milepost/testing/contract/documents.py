@@ -51,6 +51,7 @@ class Documents(Promises):
         assert ledger.read("hold") == {}
 
     def test_the_pulse_differs_after_every_write(self, ledger: Ledger) -> None:
+        self.needs(ledger, "pulse")
         other = self.another(ledger)
         seen = {ledger.pulse()}
         for n in range(3):

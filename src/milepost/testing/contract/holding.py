@@ -144,6 +144,7 @@ class Holding(Promises):
         assert [item.lane for item in world.claim().items] == ["west"]
 
     def test_a_lane_that_holds_much_leaves_what_comes_next_to_the_others(self, world: World) -> None:
+        self.needs(world.ledger, "fair lanes")
         world.add(*(f"slow{n}" for n in range(50)), lane="slow")
         world.add(*(f"quick{n}" for n in range(50)), lane="quick")
         assert {item.lane for item in world.claim(want=2, held={"slow": 4}).items} == {"quick"}
@@ -208,6 +209,7 @@ class Holding(Promises):
         assert len(world.claim(held={"north": 1}).items) == 2
 
     def test_no_lane_starves_another(self, world: World) -> None:
+        self.needs(world.ledger, "fair lanes")
         world.add(*(f"big{n}" for n in range(200)), lane="big")
         world.clock.advance(1)
         world.add("small1", "small2", lane="small")
@@ -216,6 +218,7 @@ class Holding(Promises):
         assert got["big"] >= 5
 
     def test_no_lane_starves_another_when_one_item_is_wanted_at_a_time(self, world: World) -> None:
+        self.needs(world.ledger, "fair lanes")
         world.add(*(f"big{n}" for n in range(100)), lane="big")
         world.add(*(f"small{n}" for n in range(3)), lane="small")
         got: list[str] = []

@@ -105,6 +105,24 @@ class World:
                 for item in self.claim(stage.name).items:
                     assert self.settle(item, Done({"by": stage.name})) is None
 
+    # What a claim answers ---------------------------------------------------------------------------------------------
+    @property
+    def called(self) -> bool:
+        """Are workers called by messages here? Then others see to what needs no worker, and a worker asks at an even pace."""
+        return self.ledger.timing.offer_life_ms > 0
+
+    def moved_on(self, claimed: Claimed) -> None:
+        """Nothing was given; one row was moved on, by this claim or by whoever sees to such rows."""
+        assert claimed.items == []
+        assert self.called or claimed.moved == 1
+
+    def asks_again(self, claimed: Claimed, at: int | None) -> None:
+        """Asking again makes sense at `at` (None: only after a change), or, where workers are called, no later than that."""
+        if not self.called:
+            assert claimed.next_at == at
+        elif claimed.next_at is not None:
+            assert self.now < claimed.next_at <= (self.now + 60_000 if at is None else at)
+
     # Out ------------------------------------------------------------------------------------------------------------
     def item(self, key: str) -> Item:
         item = self.ledger.get([(self.plan.name, key)])[0]

@@ -1,0 +1,138 @@
+"""Alarms: what somebody must look at. Each tells the alarm topic when it begins and when it is over."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+
+from infra import metrics
+from infra.parts import Parts, fitted
+from infra.settings import late_seconds, visibility_seconds
+
+LONGEST_NAME = 255
+MISSING = cloudwatch.TreatMissingData
+
+
+def add_alarms(parts: Parts) -> None:
+    _stages(parts)
+    _queues(parts)
+    _functions(parts)
+    _tables(parts)
+    _alarm(
+        parts,
+        "resender-silent",
+        metrics.resender_runs(parts),
+        below=1,
+        periods=2,
+        missing=MISSING.BREACHING,
+        means="The resender has not finished a run for ten minutes: what goes quiet is not sent again. See its log and its schedule.",
+    )
+    _alarm(
+        parts,
+        "stream-behind",
+        metrics.iterator_age(parts),
+        at_least=10 * 60_000,
+        periods=2,
+        means="Changes wait for the relay for over ten minutes: nothing is offered or told meanwhile. After 24 hours they are lost to it.",
+    )
+
+
+def _stages(parts: Parts) -> None:
+    """By the rows' age: a queue forgets the age of a message that is looked at again and again."""
+    for route, stage in parts.stages():
+        _alarm(
+            parts,
+            f"{route.name}.{stage.name}-oldest-item",
+            metrics.oldest_age(parts, route.name, stage.name),
+            at_least=late_seconds(stage),
+            # The resender tells it every minute, and has an alarm of its own for its silence.
+            missing=MISSING.IGNORE,
+            means=f"An item has been at stage {stage.name} of route {route.name} for too long; milepost list shows which.",
+        )
+
+
+def _queues(parts: Parts) -> None:
+    for route, stage in parts.stages():
+        if not stage.external:
+            _alarm(
+                parts,
+                f"{route.name}.{stage.name}-oldest-message",
+                metrics.oldest_message(parts, route.name, stage.name),
+                # Twice what a message takes to come back after its worker was lost.
+                at_least=max(3600, 2 * visibility_seconds(stage)),
+                means=f"A message of stage {stage.name} of route {route.name} has waited for long: its function fails, or is too slow.",
+            )
+    _alarm(
+        parts,
+        "quarantine",
+        metrics.depth(parts.quarantine),
+        at_least=1,
+        means="Something could not be understood and was set aside. It waits in the quarantine queue, with the reason, for 14 days.",
+    )
+
+
+def _functions(parts: Parts) -> None:
+    workers = {f"{route}.{stage}": function for (route, stage), function in parts.workers.items()}
+    for name, function in {**workers, **parts.functions}.items():
+        errors, throttles = metrics.errors(function), metrics.throttles(function)
+        _alarm(
+            parts,
+            f"{name}-errors",
+            errors,
+            at_least=1,
+            means="The function failed as a whole; its log says why. Its items come back by themselves.",
+        )
+        _alarm(
+            parts,
+            f"{name}-throttles",
+            throttles,
+            at_least=1,
+            # A burst that is over in a few minutes is AWS scaling up.
+            periods=3,
+            means="AWS does not let the function run as often as it is called: look at the account's limit of concurrent functions.",
+        )
+
+
+def _tables(parts: Parts) -> None:
+    tables = {**{f"rows-{route}": table for route, table in parts.rows.items()}, **parts.shared}
+    for name, table in tables.items():
+        for index in (None, "due") if name.startswith("rows-") else (None,):
+            where = "the index" if index else "the table"
+            for kind in ("Read", "Write"):
+                _alarm(
+                    parts,
+                    f"{name}-{f'{index}-' if index else ''}{kind.lower()}-throttles",
+                    metrics.table_throttles(table, kind, index),
+                    at_least=1,
+                    periods=3,
+                    means=f"DynamoDB has refused requests for a quarter of an hour: a partition of {where} is hot.",
+                )
+
+
+def _alarm(
+    parts: Parts,
+    name: str,
+    metric: cloudwatch.IMetric,
+    *,
+    means: str,
+    at_least: float | None = None,
+    below: float | None = None,
+    periods: int = 1,
+    missing: cloudwatch.TreatMissingData = MISSING.NOT_BREACHING,
+) -> None:
+    comparison = cloudwatch.ComparisonOperator
+    alarm = cloudwatch.Alarm(
+        parts.scope("alarms"),
+        name,
+        alarm_name=fitted(f"{parts.settings.prefix}-{name}", LONGEST_NAME),
+        alarm_description=means,
+        metric=metric,
+        threshold=below if at_least is None else at_least,
+        comparison_operator=comparison.LESS_THAN_THRESHOLD if at_least is None else comparison.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+        evaluation_periods=periods,
+        treat_missing_data=missing,
+    )
+    action = actions.SnsAction(parts.alarm_topic)
+    alarm.add_alarm_action(action)
+    alarm.add_ok_action(action)
+    parts.alarms.append(alarm)

@@ -1,0 +1,76 @@
+"""The command: route files in, a CloudFormation template out. Needs neither a network nor an account."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from infra.settings import Settings
+from milepost.cli.config import load_routes
+from milepost.core.errors import MilepostError
+
+DEFAULT_CODE = "build/code"
+DEFAULT_OUT = "build/synth"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: the template is written; its name is told. 2: something is wrong with what was asked for, and is told."""
+    asked = _parser().parse_args(arguments)
+    try:
+        settings = Settings(
+            prefix=asked.prefix,
+            routes=tuple(load_routes(asked.routes)),
+            routes_in_code=routes_in_code(asked.routes),
+            code=Path(asked.code),
+            alarm_emails=tuple(asked.alarm_email),
+            alarm_topic=asked.alarm_topic,
+        )
+        print(synth(settings, Path(asked.out)))
+    except MilepostError as error:
+        print(f"infra: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def synth(settings: Settings, out: Path) -> Path:
+    """Write the template and what it refers to; answers the template's path."""
+    # Only now: node takes a second to start, and a mistake in the arguments should be told at once.
+    import aws_cdk as cdk
+
+    from infra.stack import MilepostStack
+
+    app = cdk.App(outdir=str(out), analytics_reporting=False, tree_metadata=False)
+    stack = MilepostStack(app, settings)
+    app.synth()
+    return out / stack.template_file
+
+
+def routes_in_code(specs: Sequence[str]) -> str:
+    """The same routes as the functions name them: files lie in the folder `routes` of the code, modules are installed."""
+    return ",".join(
+        f"routes/{Path(place).name}{colon}{name}" if is_file(place) else spec
+        for spec in specs
+        for place, colon, name in [spec.partition(":")]
+    )
+
+
+def is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or os.sep in place
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m infra", description="Make a CloudFormation template from route files.")
+    parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="a route file or module; may be repeated")
+    parser.add_argument("--prefix", required=True, help="what all names begin with, such as 'prod'")
+    parser.add_argument("--alarm-email", action="append", default=[], metavar="ADDRESS", help="whom alarms reach; may be repeated")
+    parser.add_argument("--alarm-topic", metavar="ARN", help="a topic of your own for alarms, in place of addresses")
+    parser.add_argument(
+        "--code", default=DEFAULT_CODE, metavar="FOLDER", help=f"the functions' code, as infra.bundle makes it [{DEFAULT_CODE}]"
+    )
+    parser.add_argument(
+        "--out", default=os.environ.get("CDK_OUTDIR", DEFAULT_OUT), metavar="FOLDER", help=f"where to write [{DEFAULT_OUT}]"
+    )
+    return parser

@@ -1,0 +1,66 @@
+"""The bucket: large inputs and results under `blobs/`, delivered lists under `lists/`."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+
+from infra.parts import Parts
+
+LISTS = "lists/"
+RESTORABLE_DAYS = 35
+"""How far back a table can be restored; what its rows referred to then must still be there."""
+
+
+def bucket_name(stack: cdk.Stack, prefix: str) -> str:
+    return f"{prefix}-milepost-{stack.account}-{stack.region}"
+
+
+def add_bucket(parts: Parts) -> None:
+    """Nothing that is in use ever leaves by age: a blob goes with its row. Lists go after a while, and what was removed already."""
+    parts.bucket = s3.Bucket(
+        parts.scope("storage"),
+        "bucket",
+        bucket_name=parts.bucket_name,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        enforce_ssl=True,
+        versioned=True,
+        removal_policy=RemovalPolicy.RETAIN,
+        lifecycle_rules=[
+            s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(7)),
+            s3.LifecycleRule(id="lists", prefix=LISTS, expiration=Duration.days(180)),
+            s3.LifecycleRule(id="removed", noncurrent_version_expiration=Duration.days(RESTORABLE_DAYS + 1)),
+        ],
+    )
+
+
+def tell_of_lists(parts: Parts) -> None:
+    """A list that is put under `lists/` is handed to the intake. Written on the bucket itself: the CDK's own way makes one more
+    function, which may change every bucket of the account."""
+    intake = parts.functions["lists"]
+    permission = lambda_.CfnPermission(
+        parts.scope("storage"),
+        "lists-permission",
+        action="lambda:InvokeFunction",
+        function_name=intake.function_arn,
+        principal="s3.amazonaws.com",
+        source_account=parts.stack.account,
+        source_arn=parts.bucket_arn,
+    )
+    resource = parts.bucket.node.default_child
+    assert isinstance(resource, s3.CfnBucket)
+    rule = s3.CfnBucket.FilterRuleProperty(name="prefix", value=LISTS)
+    resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+        lambda_configurations=[
+            s3.CfnBucket.LambdaConfigurationProperty(
+                event="s3:ObjectCreated:*",
+                function=intake.function_arn,
+                filter=s3.CfnBucket.NotificationFilterProperty(s3_key=s3.CfnBucket.S3KeyFilterProperty(rules=[rule])),
+            )
+        ]
+    )
+    resource.add_resource_dependency(permission)

@@ -1,0 +1,100 @@
+"""The functions' code: milepost, what it needs on AWS, and the route files, in one folder.
+
+python -m infra.bundle --routes FILE.py --out build/code
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from infra.app import DEFAULT_CODE, is_file
+from milepost.core.errors import ConfigMistake, MilepostError
+
+ROOT = Path(__file__).resolve().parent.parent
+PLATFORM = ("--platform", "manylinux2014_aarch64", "--implementation", "cp", "--python-version", "3.13", "--only-binary=:all:")
+"""As the functions run: Python 3.13 on arm64, whatever this machine is."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(arguments)
+    try:
+        files = route_files(asked.routes)
+        out = Path(asked.out)
+        _emptied(out)
+        _install(out, asked.requirement)
+        copy_routes(files, [Path(path) for path in asked.include], out / "routes")
+    except MilepostError as error:
+        print(f"infra.bundle: {error}", file=sys.stderr)
+        return 2
+    print(out)
+    return 0
+
+
+def route_files(specs: Sequence[str]) -> list[Path]:
+    """The files among the routes named; all will lie in one folder, so no two may have the same name."""
+    found: dict[str, Path] = {}
+    for spec in specs:
+        place = spec.partition(":")[0]
+        if not is_file(place):
+            continue
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise ConfigMistake(f"there is no route file {place}")
+        if found.setdefault(path.name, path) != path:
+            raise ConfigMistake(f"two route files are called {path.name}; rename one of them")
+    return list(found.values())
+
+
+def copy_routes(files: Sequence[Path], include: Sequence[Path], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in files:
+        shutil.copy2(path, folder / path.name)
+    for path in include:
+        if path.is_dir():
+            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif path.is_file():
+            shutil.copy2(path, folder / path.name)
+        else:
+            raise ConfigMistake(f"there is no {path} to be included")
+
+
+def _emptied(out: Path) -> None:
+    """A folder of ours is made anew; one that holds something else is left alone."""
+    if out.exists() and any(out.iterdir()) and not (out / "milepost").is_dir():
+        raise ConfigMistake(f"{out} holds something that is not the functions' code; name another folder with --out")
+    shutil.rmtree(out, ignore_errors=True)
+
+
+def _install(out: Path, requirements: Sequence[str]) -> None:
+    # What an earlier build left behind would be packed again, modules that are gone included.
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
+    wanted = [f"{ROOT}[aws,lambda]", *(part for path in requirements for part in ("--requirement", path))]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    if subprocess.run([*pip, "--target", str(out), *PLATFORM, *wanted], check=False).returncode:
+        raise ConfigMistake("pip could not install what the functions need; its message stands above")
+    # Commands are of no use there, and name this machine's Python.
+    shutil.rmtree(out / "bin", ignore_errors=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Make the folder with the functions' code.")
+    parser.add_argument(
+        "--routes", action="append", required=True, metavar="FILE.py[:NAME]", help="as for python -m infra; may be repeated"
+    )
+    parser.add_argument(
+        "--include", action="append", default=[], metavar="PATH", help="what the route files import: files or folders beside them"
+    )
+    parser.add_argument(
+        "--requirement", action="append", default=[], metavar="FILE", help="what else they need, as a pip requirements file"
+    )
+    parser.add_argument("--out", default=DEFAULT_CODE, metavar="FOLDER", help=f"where to write [{DEFAULT_CODE}]")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""For those who confirm external stages: a policy each, to be attached to whatever they run as."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_iam as iam
+
+from infra.parts import Parts, fitted
+from milepost.core.route import Route, Stage
+from milepost.ledgers.aws.keys import PREFIXES, key_attributes
+
+LONGEST_NAME = 128
+
+
+def add_confirmers(parts: Parts) -> None:
+    for route, stage in parts.stages():
+        if stage.external:
+            _policy(parts, route, stage)
+
+
+def confirmable(route: Route, stage: Stage) -> list[str]:
+    """The attributes that a confirmer may name: the row's key, its own confirmation, and the input of the next stage."""
+    return [*key_attributes(route), f"{PREFIXES[route.dialect]}{stage.name}", "input"]
+
+
+def _policy(parts: Parts, route: Route, stage: Stage) -> None:
+    update = iam.PolicyStatement(
+        sid="Confirm",
+        actions=["dynamodb:UpdateItem"],
+        resources=[parts.rows[route.name].table_arn],
+        conditions={
+            "ForAllValues:StringEquals": {"dynamodb:Attributes": confirmable(route, stage)},
+            # All of none is true: a request must name attributes at all.
+            "Null": {"dynamodb:Attributes": "false"},
+            # The other answers would show the whole row.
+            "StringEqualsIfExists": {"dynamodb:ReturnValues": ["NONE", "UPDATED_OLD", "UPDATED_NEW"]},
+        },
+    )
+    take = iam.PolicyStatement(
+        sid="TakeOffers",
+        actions=["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"],
+        resources=[parts.queues[route.name, stage.name].queue_arn],
+    )
+    attribute = confirmable(route, stage)[-2]
+    iam.ManagedPolicy(
+        parts.scope("confirmers"),
+        f"{route.name}.{stage.name}",
+        managed_policy_name=fitted(f"{parts.settings.prefix}-{route.name}-{stage.name}-confirmer", LONGEST_NAME),
+        # Descriptions are plain ASCII for IAM.
+        description=(
+            f"Confirms stage {stage.name} of route {route.name}: takes offers and writes {attribute}. "
+            f"Always update with the condition attribute_exists({key_attributes(route)[0]}): "
+            "no policy can forbid an update that makes a row which is not there."
+        ),
+        # A queue that they brought along is theirs already.
+        statements=[update] if stage.queue is not None else [take, update],
+    )

@@ -1,0 +1,149 @@
+"""Functions: one worker per stage with a handler; relay, resender and list intake once. And what calls them, but for schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_logs as logs
+
+from infra import access
+from infra.parts import Parts, fitted
+from infra.settings import LONGEST_RUN_S, at_once, batch_size, run_seconds, window_seconds
+
+LONGEST_NAME = 64
+MEMORY_MB = 512
+LISTS_MEMORY_MB = 1024
+RELAY_RUN_S = 300
+LOG_RETENTION = logs.RetentionDays.THREE_MONTHS
+
+
+def add_functions(parts: Parts) -> None:
+    code = lambda_.Code.from_asset(str(parts.settings.code), exclude=["**/__pycache__/**", "*.egg-info"])
+    for route, stage in parts.stages():
+        if stage.external:
+            continue
+        place = route.name, stage.name
+        worker = _function(
+            parts,
+            code,
+            f"worker-{route.name}.{stage.name}",
+            parts.names.queue(*place),
+            "worker",
+            run_seconds(stage),
+            access.worker(parts, place),
+            {"MILEPOST_STAGE": f"{route.name}/{stage.name}"},
+        )
+        window = window_seconds(stage)
+        lambda_.EventSourceMapping(
+            parts.scope("mappings"),
+            f"queue-{route.name}.{stage.name}",
+            target=worker,
+            event_source_arn=parts.queues[place].queue_arn,
+            batch_size=batch_size(stage),
+            max_batching_window=Duration.seconds(window) if window else None,
+            report_batch_item_failures=True,
+            max_concurrency=at_once(stage),
+        )
+        parts.workers[place] = worker
+    prefix = parts.settings.prefix
+    parts.functions["relay"] = _function(parts, code, "relay", f"{prefix}-relay", "relay", RELAY_RUN_S, access.relay(parts))
+    # As long as AWS allows: once a day it goes through everything.
+    parts.functions["resender"] = _function(
+        parts, code, "resender", f"{prefix}-resender", "resender", LONGEST_RUN_S, access.resender(parts)
+    )
+    parts.functions["lists"] = _function(
+        parts, code, "lists", f"{prefix}-lists", "lists", LONGEST_RUN_S, access.lists(parts), memory_mb=LISTS_MEMORY_MB
+    )
+    _read_streams(parts)
+    _keep_failed_lists(parts)
+
+
+def _read_streams(parts: Parts) -> None:
+    """The relay sets aside what it cannot decide by itself; what fails here are requests to AWS, for which the shard may wait. A
+    record that is given up after all is named in quarantine, and the repair scan finds its row."""
+    for route in parts.settings.routes:
+        lambda_.EventSourceMapping(
+            parts.scope("mappings"),
+            f"stream-{route.name}",
+            target=parts.functions["relay"],
+            event_source_arn=parts.rows[route.name].table_stream_arn,
+            starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+            batch_size=100,
+            parallelization_factor=4,
+            report_batch_item_failures=True,
+            bisect_batch_on_error=True,
+            retry_attempts=1000,
+            # An hour before the stream itself forgets it.
+            max_record_age=Duration.hours(23),
+            on_failure=sources.SqsDlq(parts.quarantine),
+        )
+
+
+def _keep_failed_lists(parts: Parts) -> None:
+    """A list that could not be taken in, even the third time: its name is set aside with the error."""
+    target = lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=parts.quarantine.queue_arn)
+    lambda_.CfnEventInvokeConfig(
+        parts.scope("functions"),
+        "lists-failed",
+        function_name=parts.functions["lists"].function_name,
+        qualifier="$LATEST",
+        maximum_retry_attempts=2,
+        destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(on_failure=target),
+    )
+
+
+def _function(
+    parts: Parts,
+    code: lambda_.Code,
+    id: str,
+    name: str,
+    handler: str,
+    run_s: int,
+    statements: Sequence[iam.PolicyStatement],
+    variables: dict[str, str] | None = None,
+    memory_mb: int = MEMORY_MB,
+) -> lambda_.Function:
+    scope = parts.scope("functions")
+    name = fitted(name, LONGEST_NAME)
+    group = logs.LogGroup(
+        scope, f"{id}-log", log_group_name=f"/aws/lambda/{name}", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY
+    )
+    # The policy is part of the role, so that it holds before anything calls the function.
+    role = iam.Role(
+        scope,
+        f"{id}-role",
+        assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+        inline_policies={"uses": iam.PolicyDocument(statements=[*statements, access.own_log(group)])},
+    )
+    function = lambda_.Function(
+        scope,
+        id,
+        function_name=name,
+        runtime=lambda_.Runtime.PYTHON_3_13,
+        architecture=lambda_.Architecture.ARM_64,
+        handler=f"milepost.lambdas.{handler}.handler",
+        code=code,
+        role=role.without_policy_updates(),
+        timeout=Duration.seconds(run_s),
+        memory_size=memory_mb,
+        log_group=group,
+        environment={
+            "MILEPOST_LEDGER": parts.ledger_url,
+            "MILEPOST_ROUTES": parts.settings.routes_in_code,
+            "MILEPOST_TOPIC": parts.events.topic_arn,
+            "MILEPOST_BLOBS": parts.blobs_url,
+            # No POWERTOOLS_SERVICE_NAME: it would become a dimension of every metric, and no alarm would find its own again.
+            "POWERTOOLS_METRICS_NAMESPACE": "Milepost",
+            "POWERTOOLS_LOG_LEVEL": "INFO",
+            **(variables or {}),
+        },
+    )
+    resource = function.node.default_child
+    assert isinstance(resource, lambda_.CfnFunction)
+    # It names the role already, and waits for it therefore.
+    resource.add_deletion_override("DependsOn")
+    return function

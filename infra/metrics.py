@@ -1,0 +1,63 @@
+"""What is measured: by the resender, in the namespace Milepost, and by AWS itself. Without labels: an alarm on a labelled metric
+becomes one on a formula."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+
+from infra.parts import Parts
+
+NAMESPACE = "Milepost"
+PERIOD = Duration.minutes(5)
+
+
+def oldest_age(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
+    """For how many seconds the oldest item has been at the stage; 0 if there is none."""
+    return _ours("OldestAge", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
+
+
+def items(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
+    """How many items are at the stage and have not ended."""
+    return _ours("Items", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
+
+
+def resender_runs(parts: Parts) -> cloudwatch.Metric:
+    """1 for every run that came to its end."""
+    return _ours("ResenderRun", "Sum", {"Prefix": parts.settings.prefix})
+
+
+def oldest_message(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
+    return parts.queues[route, stage].metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum")
+
+
+def depth(queue: sqs.IQueue) -> cloudwatch.Metric:
+    return queue.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum")
+
+
+def iterator_age(parts: Parts) -> cloudwatch.Metric:
+    """How long, in milliseconds, the last change that the relay was given had waited for it."""
+    return parts.functions["relay"].metric("IteratorAge", period=PERIOD, statistic="Maximum")
+
+
+def errors(function: lambda_.Function) -> cloudwatch.Metric:
+    return function.metric_errors(period=PERIOD, statistic="Sum")
+
+
+def throttles(function: lambda_.Function) -> cloudwatch.Metric:
+    return function.metric_throttles(period=PERIOD, statistic="Sum")
+
+
+def table_throttles(table: dynamodb.Table, kind: str, index: str | None) -> cloudwatch.Metric:
+    """Requests of one kind, Read or Write, that DynamoDB refused; of an index they are counted apart."""
+    dimensions = {"TableName": table.table_name, **({"GlobalSecondaryIndexName": index} if index else {})}
+    return cloudwatch.Metric(
+        namespace="AWS/DynamoDB", metric_name=f"{kind}ThrottleEvents", dimensions_map=dimensions, period=PERIOD, statistic="Sum"
+    )
+
+
+def _ours(name: str, statistic: str, dimensions: dict[str, str]) -> cloudwatch.Metric:
+    return cloudwatch.Metric(namespace=NAMESPACE, metric_name=name, dimensions_map=dimensions, period=PERIOD, statistic=statistic)

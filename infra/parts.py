@@ -1,0 +1,71 @@
+"""What has been made so far, for the parts that come after."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra.settings import Settings
+from milepost.core.route import Route, Stage
+from milepost.ledgers.aws.names import Names
+
+Place = tuple[str, str]
+"""A route's name and a stage's."""
+
+
+@dataclass
+class Parts:
+    stack: cdk.Stack
+    settings: Settings
+    names: Names
+    bucket_name: str
+    rows: dict[str, dynamodb.Table] = field(default_factory=dict)
+    shared: dict[str, dynamodb.Table] = field(default_factory=dict)
+    """history, seen, control"""
+    queues: dict[Place, sqs.IQueue] = field(default_factory=dict)
+    workers: dict[Place, lambda_.Function] = field(default_factory=dict)
+    functions: dict[str, lambda_.Function] = field(default_factory=dict)
+    """relay, resender, lists"""
+    alarms: list[cloudwatch.Alarm] = field(default_factory=list)
+    quarantine: sqs.Queue = field(init=False)
+    events: sns.Topic = field(init=False)
+    alarm_topic: sns.ITopic = field(init=False)
+    bucket: s3.Bucket = field(init=False)
+
+    @property
+    def ledger_url(self) -> str:
+        return f"dynamodb://{self.stack.region}/{self.settings.prefix}"
+
+    @property
+    def blobs_url(self) -> str:
+        return f"s3://{self.bucket_name}/blobs"
+
+    @property
+    def bucket_arn(self) -> str:
+        """By name, not by reference: the bucket itself refers to a function whose role names the bucket."""
+        return f"arn:{self.stack.partition}:s3:::{self.bucket_name}"
+
+    def stages(self) -> Iterator[tuple[Route, Stage]]:
+        for route in self.settings.routes:
+            for stage in route.stages:
+                yield route, stage
+
+    def scope(self, name: str) -> Construct:
+        """A branch of the tree, made when it is first asked for."""
+        found = self.stack.node.try_find_child(name)
+        return Construct(self.stack, name) if found is None else found
+
+
+def fitted(name: str, longest: int) -> str:
+    """The name, or, where it is too long for AWS, its beginning and a digest."""
+    return name if len(name) <= longest else f"{name[: longest - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

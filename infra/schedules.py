@@ -1,0 +1,48 @@
+"""The clock: the resender every minute, and its repair scan once a day. Each schedule has a role that may call just that function."""
+
+from __future__ import annotations
+
+import json
+
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_scheduler as scheduler
+
+from infra.parts import Parts, fitted
+
+LONGEST_NAME = 64
+
+
+def add_schedules(parts: Parts) -> None:
+    # A minute later it is called anyway.
+    _schedule(parts, "resend", "rate(1 minute)", {}, retries=0)
+    _schedule(parts, "repair", "cron(17 3 * * ? *)", {"repair": True}, retries=10)
+
+
+def _schedule(parts: Parts, name: str, when: str, event: dict[str, object], *, retries: int) -> None:
+    resender = parts.functions["resender"]
+    scope = parts.scope("schedules")
+    role = iam.Role(
+        scope,
+        f"{name}-role",
+        assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": parts.stack.account}}),
+        inline_policies={
+            "call": iam.PolicyDocument(
+                statements=[iam.PolicyStatement(sid="Call", actions=["lambda:InvokeFunction"], resources=[resender.function_arn])]
+            )
+        },
+    )
+    scheduler.CfnSchedule(
+        scope,
+        name,
+        name=fitted(f"{parts.settings.prefix}-{name}", LONGEST_NAME),
+        schedule_expression=when,
+        flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+        target=scheduler.CfnSchedule.TargetProperty(
+            arn=resender.function_arn,
+            role_arn=role.role_arn,
+            input=json.dumps(event),
+            retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                maximum_retry_attempts=retries, maximum_event_age_in_seconds=3600 if retries else 60
+            ),
+        ),
+    )

@@ -1,0 +1,123 @@
+"""What a deployment is made from, checked before anything is made. No CDK here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from milepost.core.errors import ConfigMistake
+from milepost.core.route import Route, Stage
+from milepost.ledgers.aws.names import Names
+
+LONGEST_RUN_S = 900
+"""AWS ends a function after this."""
+USUAL_RUN_S = 300
+"""How long a worker function may run whose stage has no timeout."""
+MARGIN_S = 30
+"""For claiming before the work and settling after it."""
+BATCH = 10
+LARGEST_BATCH = 1000
+WINDOW_S = 5
+"""How long messages are collected for a stage that likes larger batches than ten."""
+DAY_MS = 86_400_000
+
+_PREFIX = re.compile(r"[a-z][a-z0-9-]{0,18}[a-z0-9]")
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
+_QUEUE_URL = re.compile(r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<account>\d{12})/(?P<name>[A-Za-z0-9_-]{1,80})")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One deployment: its prefix, its routes, the functions' code, and whom alarms reach."""
+
+    prefix: str
+    routes: tuple[Route, ...]
+    routes_in_code: str
+    """Where the functions find the route files, as MILEPOST_ROUTES."""
+    code: Path
+    alarm_emails: tuple[str, ...] = ()
+    alarm_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix):
+            # It begins the name of a bucket, which is at most 63 long with account and region.
+            raise ConfigMistake(f"the prefix is {self.prefix!r}; use 2 to 20 small letters, digits or '-', such as 'prod'")
+        if not self.routes:
+            raise ConfigMistake("no route is named; give --routes FILE.py")
+        names = Names(self.prefix)
+        for route in self.routes:
+            if not route.stages:
+                raise ConfigMistake(f"route {route.name!r} has no stages; there is nothing to deploy for it")
+            for stage in route.stages:
+                _check(route, stage)
+                names.queue(route.name, stage.name)
+        if not self.alarm_emails and self.alarm_topic is None:
+            raise ConfigMistake(
+                "alarms would reach nobody; give --alarm-email ADDRESS, or --alarm-topic ARN of a topic that somebody reads"
+            )
+        if self.alarm_emails and self.alarm_topic is not None:
+            raise ConfigMistake("give --alarm-email or --alarm-topic, not both: the addresses can be subscribed to your own topic")
+        for address in self.alarm_emails:
+            if not _EMAIL.fullmatch(address):
+                raise ConfigMistake(f"--alarm-email is {address!r}; give an address such as ops@example.org")
+        if self.alarm_topic is not None and not _TOPIC.fullmatch(self.alarm_topic):
+            raise ConfigMistake(f"--alarm-topic is {self.alarm_topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops")
+        if not self.code.is_dir():
+            raise ConfigMistake(
+                f"there is no folder {self.code} with the functions' code; make it with python -m infra.bundle, or give --code"
+            )
+
+
+def batch_size(stage: Stage) -> int:
+    """How many messages a worker is given at once: ten, or as many as the handler takes in one call."""
+    return max(BATCH, min(stage.batch, LARGEST_BATCH))
+
+
+def window_seconds(stage: Stage) -> int:
+    return WINDOW_S if batch_size(stage) > BATCH else 0
+
+
+def run_seconds(stage: Stage) -> int:
+    """How long the stage's function may run: enough for a whole batch in which everything takes its full time, where AWS allows it."""
+    if stage.timeout_ms is None:
+        return USUAL_RUN_S
+    turns = 1 if stage.batch > 1 else ceil(BATCH / stage.concurrency)
+    return min(LONGEST_RUN_S, ceil(turns * stage.timeout_ms / 1000) + MARGIN_S)
+
+
+def visibility_seconds(stage: Stage) -> int:
+    """How long a message stays hidden from others. More than six times the function's time, as AWS advises: throttled pollers
+    then do not bring a message back that is still being worked on. Confirmers look again after ten minutes."""
+    return 600 if stage.external else 6 * run_seconds(stage) + window_seconds(stage) + 60
+
+
+def at_once(stage: Stage) -> int:
+    """How many copies of the stage's function run at once; AWS takes 2 to 1,000."""
+    return min(max(stage.concurrency, 2), 1000)
+
+
+def late_seconds(stage: Stage) -> int:
+    """From what age on an item at this stage is worth an alarm: its `overdue`, else a day, or two weeks where others do the work."""
+    return ceil((stage.overdue_ms or (14 * DAY_MS if stage.external else DAY_MS)) / 1000)
+
+
+def own_queue_arn(stage: Stage) -> tuple[str, str, str] | None:
+    """Region, account and name of the queue that an external stage brought along."""
+    if stage.queue is None:
+        return None
+    found = _QUEUE_URL.fullmatch(stage.queue)
+    return None if found is None else (found["region"], found["account"], found["name"])
+
+
+def _check(route: Route, stage: Stage) -> None:
+    subject = f"stage {stage.name!r} of route {route.name!r}"
+    if stage.queue is not None and own_queue_arn(stage) is None:
+        raise ConfigMistake(f"{subject}: queue is {stage.queue!r}; a queue's address is https://sqs.REGION.amazonaws.com/ACCOUNT/NAME")
+    if stage.timeout_ms is not None and stage.timeout_ms / 1000 > LONGEST_RUN_S - MARGIN_S:
+        raise ConfigMistake(
+            f"{subject}: its timeout is {stage.timeout_ms / 1000:g} s, and a function is ended after {LONGEST_RUN_S} s; shorten it,"
+            f" or hand the work over and let the answer come later (HandedOver)"
+        )

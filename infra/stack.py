@@ -1,0 +1,47 @@
+"""The stack: everything that one deployment needs, part by part."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from constructs import Construct
+
+from infra.alarms import add_alarms
+from infra.bucket import add_bucket, bucket_name, tell_of_lists
+from infra.confirmers import add_confirmers
+from infra.dashboard import add_dashboard
+from infra.functions import add_functions
+from infra.parts import Parts
+from infra.queues import add_queues
+from infra.schedules import add_schedules
+from infra.settings import Settings
+from infra.tables import add_tables
+from infra.topics import add_topics
+from milepost.ledgers.aws.names import Names
+
+
+class MilepostStack(cdk.Stack):
+    """Ids are made of names alone, never of positions: a stage or a route more leaves everything else where it is."""
+
+    def __init__(self, scope: Construct, settings: Settings) -> None:
+        super().__init__(
+            scope, f"{settings.prefix}-milepost", description=f"Milepost {settings.prefix}: {', '.join(r.name for r in settings.routes)}"
+        )
+        parts = Parts(self, settings, Names(settings.prefix), bucket_name(self, settings.prefix))
+        add_tables(parts)
+        add_queues(parts)
+        add_topics(parts)
+        add_bucket(parts)
+        add_functions(parts)
+        tell_of_lists(parts)
+        add_schedules(parts)
+        add_confirmers(parts)
+        add_alarms(parts)
+        add_dashboard(parts)
+        self._say(parts)
+
+    def _say(self, parts: Parts) -> None:
+        """What people and other stacks ask for."""
+        cdk.CfnOutput(self, "Ledger", value=parts.ledger_url, description="for MILEPOST_LEDGER")
+        cdk.CfnOutput(self, "Blobs", value=parts.blobs_url, description="for MILEPOST_BLOBS")
+        cdk.CfnOutput(self, "Lists", value=f"s3://{parts.bucket_name}/lists/ROUTE/", description="a list that is put here is taken in")
+        cdk.CfnOutput(self, "Events", value=parts.events.topic_arn, description="subscribe here")

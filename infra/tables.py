@@ -1,0 +1,57 @@
+"""Tables: one per route, with its stream and its index of what is due, and three that all routes share."""
+
+from __future__ import annotations
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+
+from infra.parts import Parts
+from milepost.ledgers.aws.keys import key_attributes
+
+TEXT, NUMBER = dynamodb.AttributeType.STRING, dynamodb.AttributeType.NUMBER
+
+
+def add_tables(parts: Parts) -> None:
+    for route in parts.settings.routes:
+        key = [(name, TEXT) for name in key_attributes(route)]
+        parts.rows[route.name] = _rows(parts, route.name, key)
+    names = parts.names
+    parts.shared["history"] = _table(parts, "history", names.history, [("item", TEXT), ("version", NUMBER)])
+    parts.shared["seen"] = _table(parts, "seen", names.seen, [("key", TEXT)])
+    parts.shared["control"] = _table(parts, "control", names.control, [("kind", TEXT), ("name", TEXT)])
+
+
+def _rows(parts: Parts, route: str, key: list[tuple[str, dynamodb.AttributeType]]) -> dynamodb.Table:
+    table = _table(
+        parts,
+        f"rows-{route}",
+        parts.names.rows(route),
+        key,
+        # The relay compares what was with what is.
+        stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
+        time_to_live_attribute="ttl",
+    )
+    # Keys alone: a row is read again before anything is done with it, and every copied attribute is paid for on every write.
+    table.add_global_secondary_index(
+        index_name="due",
+        partition_key=dynamodb.Attribute(name="dueShard", type=TEXT),
+        sort_key=dynamodb.Attribute(name="dueAt", type=TEXT),
+        projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+    )
+    return table
+
+
+def _table(parts: Parts, id: str, name: str, key: list[tuple[str, dynamodb.AttributeType]], **more: object) -> dynamodb.Table:
+    attributes = [dynamodb.Attribute(name=attribute, type=kind) for attribute, kind in key]
+    return dynamodb.Table(
+        parts.scope("tables"),
+        id,
+        table_name=name,
+        partition_key=attributes[0],
+        sort_key=attributes[1] if len(attributes) > 1 else None,
+        billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+        point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(point_in_time_recovery_enabled=True),
+        deletion_protection=True,
+        removal_policy=RemovalPolicy.RETAIN,
+        **more,
+    )

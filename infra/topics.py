@@ -1,0 +1,32 @@
+"""Topics: one for the items' events, one for alarms, which somebody must read."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+
+from infra.parts import Parts
+
+
+def add_topics(parts: Parts) -> None:
+    """Neither is encrypted with a key of AWS's own: alarms could not publish, nor other accounts subscribe. TLS alone is let in."""
+    scope = parts.scope("topics")
+    parts.events = sns.Topic(scope, "events", topic_name=parts.names.topic, enforce_ssl=True)
+    if parts.settings.alarm_topic is not None:
+        parts.alarm_topic = sns.Topic.from_topic_arn(scope, "alarms", parts.settings.alarm_topic)
+        return
+    topic = sns.Topic(scope, "alarms", topic_name=f"{parts.settings.prefix}-alarms", enforce_ssl=True)
+    # A topic with a policy of its own loses the one that lets the account's alarms in: without this no alarm would ever arrive.
+    topic.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="AlarmsOfThisAccount",
+            principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+            actions=["sns:Publish"],
+            resources=[topic.topic_arn],
+            conditions={"StringEquals": {"aws:SourceAccount": parts.stack.account}},
+        )
+    )
+    for address in parts.settings.alarm_emails:
+        topic.add_subscription(subscriptions.EmailSubscription(address))
+    parts.alarm_topic = topic

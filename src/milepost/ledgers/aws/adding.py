@@ -1,0 +1,90 @@
+"""Intake: what is known of a key, and recording what is new. One conditional put per new item; known ones cost a read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import partial
+
+from milepost.core.item import digest_of
+from milepost.core.plan import Plan
+from milepost.core.status import TERMINAL, Status
+from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.image import is_ours
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.names import ms, unb64
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.writing import put_of
+from milepost.ports.ledger import Known, Newcomer
+
+
+def peek(store: Store, route: str, keys: Sequence[str]) -> list[Known | None]:
+    """From the row, or from the seal that outlives it: seals are read only for keys that have no row."""
+    layout = store.layout(route)
+    if layout is None:
+        return [None] * len(keys)
+    found = {key: known_of(image, layout, store) for key, image in store.images(route, keys).items()}
+    found |= store.seals(route, [key for key in keys if key not in found])
+    return [found.get(key) for key in keys]
+
+
+def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+    """Put each row if there is neither a row nor a seal of its key."""
+    layout = store.know(plan)
+    seals = store.seals(plan.name, [newcomer.change.after.key for newcomer in newcomers])
+    first: dict[str, Newcomer] = {}
+    for newcomer in newcomers:
+        first.setdefault(newcomer.change.after.key, newcomer)
+    fresh = [newcomer for key, newcomer in first.items() if key not in seals]
+    answers = store.requests.each([partial(_put, store, layout, newcomer) for newcomer in fresh])
+    known: dict[str, Known | None] = {**seals, **{one.change.after.key: answer for one, answer in zip(fresh, answers, strict=True)}}
+    told: list[Known | None] = []
+    for newcomer in newcomers:
+        row = newcomer.change.after
+        told.append(known[row.key])
+        if known[row.key] is None:
+            # The same key again in this batch is known by then.
+            known[row.key] = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, None, row.head)
+    return told
+
+
+def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | None:
+    token = secrets.token_hex(8)
+    image = put_of(newcomer.change, newcomer.input, layout, store.values, token)
+    try:
+        store.requests.call(
+            "dynamodb",
+            "put_item",
+            TableName=layout.table,
+            Item=image,
+            ConditionExpression="attribute_not_exists(#key)",
+            ExpressionAttributeNames={"#key": layout.key[0]},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except ConditionFailed as failed:
+        key = newcomer.change.after.key
+        there = failed.image or store.images(layout.route, [key]).get(key)
+        if there is None:
+            return _put(store, layout, newcomer)
+        # A row with our token is our own put, whose answer was lost.
+        return None if there.get("createToken") == {"S": token} else known_of(there, layout, store)
+    return None
+
+
+def known_of(image: Image, layout: Layout, store: Store) -> Known:
+    """What a row says of its key, also one that somebody put and that has not been taken in yet."""
+    key = layout.key_of(image)
+    if not is_ours(image):
+        content = store.values.decode(image["input"]) if "input" in image else None
+        return Known(key, Status.PENDING, digest_of(content))
+    status = Status(image["status"]["S"])
+    return Known(
+        key,
+        status,
+        unb64(image["inputDigest"]["S"]),
+        image["queue"]["S"],
+        image["listId"]["S"] if "listId" in image else None,
+        False,
+        ms(image["enteredAt"]["S"]) if status in TERMINAL else None,
+        unb64(image["head"]["S"]),
+    )

@@ -1,0 +1,162 @@
+"""Writing changes: the stage is told first where the write says that it has been, then the row is written conditionally."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from milepost.core.change import Change
+from milepost.core.errors import LedgerMissing
+from milepost.core.item import Content, Item, Row
+from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.image import Handle, content_of, is_ours, row_of
+from milepost.ledgers.aws.keys import Image
+from milepost.ledgers.aws.names import iso
+from milepost.ledgers.aws.offering import call_of, send, stage_of
+from milepost.ledgers.aws.queues import Message
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.writing import Update, offers, update_of, was_ours
+from milepost.ports.ledger import Conflict
+
+Ref = tuple[str, str]
+
+
+def apply(
+    store: Store,
+    changes: Sequence[Change],
+    now: int,
+    versions: dict[str, int] | None = None,
+    contents: Mapping[Ref, Content] | None = None,
+    copied: Mapping[Ref, int] | None = None,
+) -> list[Conflict | None]:
+    """Write each change if its precondition holds. Several of one row are written one after the other, others at once.
+    `contents` are what the items carry, where the caller has it at hand: what is offered is made of it. `copied` is for the
+    relay (see `writing.update_of`)."""
+    answers: list[Conflict | None] = [None] * len(changes)
+    old = {route for route, version in (versions or {}).items() if store.outdated(route, version, now)}
+    rows: dict[Ref, list[int]] = {}
+    for place, change in enumerate(changes):
+        row = change.before
+        if row.route in old:
+            answers[place] = _outdated(store, row)
+        elif store.layout(row.route) is None:
+            answers[place] = Conflict(None)
+        else:
+            rows.setdefault((row.route, row.key), []).append(place)
+    _tell_stages(store, [changes[place] for places in rows.values() for place in places], contents or {})
+
+    def write(places: list[int]) -> None:
+        for place in places:
+            row = changes[place].before
+            answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
+
+    store.requests.each([partial(write, places) for places in rows.values()])
+    _let_go(store, [change for place, change in enumerate(changes) if answers[place] is None])
+    return answers
+
+
+def _write(store: Store, change: Change, copied: int | None) -> Conflict | None:
+    """One conditional update. A condition that failed because this very write was carried out before is no conflict."""
+    layout = store.layout(change.before.route)
+    assert layout is not None, "asked for before"
+    try:
+        store.requests.call("dynamodb", "update_item", **update_of(change, layout, store.values, copied).params())
+    except ConditionFailed as failed:
+        image = failed.image
+        if image is None:
+            return Conflict(None)
+        if not is_ours(image):
+            return Conflict(change.before)
+        ours = was_ours(change, image, store.values)
+        if ours is None:
+            ours = _in_history(store, change)
+        return None if ours else Conflict(row_of(image, layout, store.values))
+    except LedgerMissing:
+        return Conflict(None)
+    return None
+
+
+def extend(store: Store, rows: Sequence[Row], until: int, now: int) -> list[bool]:
+    """Leases and the visibility of their messages, moved on together."""
+
+    def one(row: Row) -> bool:
+        layout = store.layout(row.route)
+        if layout is None or row.lease is None:
+            return False
+        update = Update(layout, row.key)
+        due_at = until if row.overdue_at is None else min(until, row.overdue_at)
+        update.set("dueAt", {"S": iso(due_at)})
+        update.set("leaseUntil", {"S": iso(until)})
+        if due_at != until:
+            update.set("lookAt", {"S": iso(until)})
+        else:
+            update.remove("lookAt")
+        update.equal("lease", {"S": row.lease})
+        try:
+            store.requests.call("dynamodb", "update_item", **update.params())
+        except ConditionFailed:
+            return False
+        return True
+
+    answers = store.requests.each([partial(one, row) for row in rows])
+    held = [message_of(row) for row, answer in zip(rows, answers, strict=True) if answer]
+    store.queues.extend([message for message in held if message is not None], -(-max(0, until - now) // 1000))
+    return answers
+
+
+def message_of(row: Row) -> Message | None:
+    """The message that called a worker to this row."""
+    return row.handle.message if isinstance(row.handle, Handle) else None
+
+
+def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> None:
+    """Send what these writes will say has been sent. A write that then fails leaves a message too many, which the claim fences."""
+    offered = [change for change in changes if offers(change)]
+    if not offered:
+        return
+    wanted: dict[str, list[str]] = {}
+    for change in offered:
+        row = change.after
+        stage = stage_of(store.plans, row.route, row.stage)
+        if stage is not None and stage.external and (row.route, row.key) not in contents:
+            wanted.setdefault(row.route, []).append(row.key)
+    images = {(route, key): image for route, keys in wanted.items() for key, image in store.images(route, keys).items()}
+    outgoing = []
+    for change in offered:
+        row = change.after
+        stage = stage_of(store.plans, row.route, row.stage)
+        if stage is not None:
+            content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
+            outgoing.append(call_of(store, Item(row, content), stage))
+    send(store, outgoing)
+
+
+def _content(store: Store, change: Change, given: Content | None, image: Image | None) -> Content:
+    """What the item will carry once this change is written."""
+    layout = store.layout(change.before.route)
+    if given is None and image is not None and layout is not None:
+        given = content_of(image, layout, store.values)
+    content = Content(given.input, dict(given.payloads), dict(given.results)) if given is not None else Content()
+    for put in change.puts:
+        (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
+    return content
+
+
+def _let_go(store: Store, written: Sequence[Change]) -> None:
+    """The messages of what has been settled have done their work."""
+    done = [message_of(change.before) for change in written if change.before.lease is not None and change.after.lease is None]
+    store.queues.delete([message for message in done if message is not None])
+
+
+def _outdated(store: Store, row: Row) -> Conflict:
+    layout = store.layout(row.route)
+    image = store.images(row.route, [row.key]).get(row.key)
+    current = row_of(image, layout, store.values) if layout is not None and image is not None and is_ours(image) else None
+    return Conflict(current, outdated=current is not None)
+
+
+def _in_history(store: Store, change: Change) -> bool:
+    """The row has moved on: was our line the one of its version?"""
+    assert change.line is not None
+    written = store.journal.history(change.before.route, change.before.key)
+    return any(one.line.version == change.line.version and one.body == change.body for one in written)

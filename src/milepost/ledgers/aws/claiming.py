@@ -1,0 +1,207 @@
+"""Claiming: a message calls, one conditional update takes the item in hand. The message is a hint; the row is the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.due import FRAGILE, fragile, look
+from milepost.core.item import Item
+from milepost.core.status import Status
+from milepost.ledgers.aws.applying import apply
+from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.gate import Gate, lane_of
+from milepost.ledgers.aws.holding import hold
+from milepost.ledgers.aws.image import is_ours, item_of, row_of
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.names import due_shard, iso
+from milepost.ledgers.aws.offering import call_body
+from milepost.ledgers.aws.queues import Message, Outgoing
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.writing import Update
+from milepost.ports.documents import scope
+from milepost.ports.ledger import Ask, Claimed
+
+SOON_MS = 2_000
+"""How long a call is put off that cannot be answered just yet."""
+MOST_COPIES = 400
+"""A call that was put off so often is let go of: the resender brings its item back if there is one."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Verdict(Struct):
+    """What one message came to: an item in hand, or a row moved on without a worker, or neither."""
+
+    message: Message
+    item: Item | None = None
+    moved: bool = False
+    later_ms: int | None = None
+    """Put the message off so long; None: it has done its work."""
+    fragile: bool = False
+
+
+class Claims:
+    """Answers asks. Messages of fragile items are put by until somebody asks for such, or others may have them again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._put_by: dict[tuple[str, str], list[tuple[Message, int]]] = {}
+        self._lanes: dict[tuple[str, str], set[str]] = {}
+
+    def claim(self, ask: Ask, now: int, jitter: float) -> Claimed:
+        """Items of one stage, in hand under the ask's grip."""
+        store, route = self._store, ask.plan.name
+        layout = store.know(ask.plan)
+        if store.outdated(route, ask.plan.version, now):
+            return Claimed([], outdated=True)
+        holds = store.holds(now)
+        if ask.want <= 0 or route in holds or scope(route, ask.stage) in holds:
+            return Claimed([])
+        gate = Gate(store, ask, now)
+        room = gate.room()
+        if room <= 0:
+            return Claimed([], next_at=gate.next_at)
+        messages = self._receive(ask, room, now)
+        known = self._lanes.setdefault((route, ask.stage), set())
+        known.update(lane_of(message) for message in messages)
+        admitted = gate.admit(messages, known)
+        verdicts = store.requests.each([partial(self._take, ask, layout, message, now, jitter) for message in admitted.chosen])
+        items = [verdict.item for verdict in verdicts if verdict.item is not None]
+        gate.settle([item.lane for item in items])
+        self._clear_away(ask, layout, verdicts, admitted.paused, admitted.waiting)
+        moved = sum(verdict.moved for verdict in verdicts)
+        next_at = gate.next_at
+        if not items and next_at is None:
+            next_at = now if moved else now + store.settings.poll_ms
+        return Claimed(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)))
+
+    def _receive(self, ask: Ask, room: int, now: int) -> list[Message]:
+        """Messages for the ask, no two for one item. One that asks for a fragile item is given what was put by, first."""
+        queues, stage = self._store.queues, ask.plan.by_name[ask.stage]
+        url = queues.url(ask.plan.name, stage.name, stage.queue)
+        seen: dict[str, Message] = {}
+        twice: list[Message] = []
+        found = self._waiting(ask, now) if ask.fragile else []
+        if ask.fragile:
+            self._put_by.pop((ask.plan.name, ask.stage), None)
+        if not found:
+            found = queues.receive(url, 10 if ask.fragile else room, -(-max(1000, ask.grip.until - now) // 1000))
+        for message in found:
+            key = message.body.get("key")
+            if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
+                queues.set_aside("message", message.body, f"it is no call for stage {ask.stage!r} of route {ask.plan.name!r}")
+                twice.append(message)
+            elif key in seen:
+                twice.append(message)
+            else:
+                seen[key] = message
+        queues.delete(twice)
+        return list(seen.values())
+
+    def _take(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float) -> Verdict:
+        """One message: the plain claim at once, everything else on the row as the failed condition shows it."""
+        key = message.body["key"]
+        if ask.fragile:
+            image = self._store.images(layout.route, [key]).get(key)
+            return Verdict(message) if image is None else self._look(ask, layout, message, image, now, jitter)
+        try:
+            answer = self._store.requests.call("dynamodb", "update_item", **_claim(ask, layout, key, now), ReturnValues="ALL_NEW")
+        except ConditionFailed as failed:
+            return Verdict(message) if failed.image is None else self._look(ask, layout, message, failed.image, now, jitter)
+        return Verdict(message, item_of(answer["Attributes"], layout, self._store.values, message))
+
+    def _look(self, ask: Ask, layout: Layout, message: Message, image: Image, now: int, jitter: float) -> Verdict:
+        store, plan = self._store, ask.plan
+        if not is_ours(image):
+            return Verdict(message, later_ms=SOON_MS)
+        item = item_of(image, layout, store.values, message)
+        row = item.row
+        if row.lease == ask.grip.token:
+            return Verdict(message, item)  # our own claim, whose answer was lost
+        if row.terminal or row.lease is not None:
+            return Verdict(message)
+        if row.stage != ask.stage:
+            ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
+            # It is still on its way to us: the write that brings it here may follow the call for it.
+            return Verdict(message, later_ms=SOON_MS if ahead else None)
+        if fragile(row) is not ask.fragile:
+            return Verdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
+        change = look(item, plan, now, jitter, ask.grip, called=True)
+        if change is None:
+            early = (row.look_at or now) - now
+            return Verdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
+        if apply(store, [change], now, {plan.name: plan.version})[0] is not None:
+            return Verdict(message, later_ms=SOON_MS)
+        if change.after.lease != ask.grip.token:
+            return Verdict(message, moved=True)
+        return Verdict(message, Item(change.after, item.content))
+
+    def _clear_away(
+        self, ask: Ask, layout: Layout, verdicts: Sequence[Verdict], paused: Sequence[Message], waiting: Sequence[Message]
+    ) -> None:
+        """Every message that brought no item: deleted, put off, put by, or left to others at once."""
+        put_by = self._put_by.setdefault((ask.plan.name, ask.stage), [])
+        put_by += [(verdict.message, ask.grip.until) for verdict in verdicts if verdict.fragile and not ask.fragile]
+        ended = [verdict for verdict in verdicts if verdict.item is None and not verdict.fragile]
+        later = [(verdict.message, verdict.later_ms) for verdict in ended if verdict.later_ms]
+        self._put_off(later)
+        self._store.queues.delete([verdict.message for verdict in ended if verdict.later_ms is None])
+        self._hold(layout, paused)
+        at_once = [verdict.message for verdict in ended if verdict.later_ms == 0]
+        self._store.queues.release([*at_once, *waiting])
+
+    def _put_off(self, later: Sequence[tuple[Message, int]]) -> None:
+        """A delayed copy in its place: a message held back in flight would count against the queue's limit."""
+        queues, longest = self._store.queues, self._store.settings.longest_delay_s
+        copies = []
+        for message, wait_ms in later:
+            body = message.body
+            count = int(body.get("copies", 0)) + 1
+            if count <= MOST_COPIES:
+                copy = call_body(body["route"], body["key"], body["stage"], lane_of(message), count)
+                copies.append(Outgoing(message.url, _encode(copy).decode(), min(longest, -(-wait_ms // 1000)), lane_of(message)))
+        if copies:
+            queues.send(copies)
+        queues.delete([message for message, _ in later])
+
+    def _hold(self, layout: Layout, paused: Sequence[Message]) -> None:
+        """A paused row stands apart in the index until it is resumed; its message goes."""
+        for image in self._store.images(layout.route, [message.body["key"] for message in paused]).values():
+            if is_ours(image):
+                row = row_of(image, layout, self._store.values)
+                if row.lease is None and not row.terminal:
+                    hold(self._store, layout, row)
+        self._store.queues.delete(list(paused))
+
+    def _waiting(self, ask: Ask, now: int) -> list[Message]:
+        """Fragile items' messages that are still ours to use."""
+        return [message for message, until in self._put_by.get((ask.plan.name, ask.stage), ()) if until > now]
+
+
+def _claim(ask: Ask, layout: Layout, key: str, now: int) -> dict[str, object]:
+    """The plain claim (see `core.due.look`): ready, held by nobody, and nothing said about it that would have to be decided first."""
+    update, until = Update(layout, key), iso(ask.grip.until)
+    update.set("status", {"S": Status.PROCESSING.value})
+    update.set("lease", {"S": ask.grip.token})
+    update.set("holder", {"S": ask.grip.holder})
+    update.set("claimedAt", {"S": iso(now)})
+    update.set("leaseUntil", {"S": until})
+    update.set("dueShard", {"S": due_shard(ask.stage, key)})
+    update.set("dueAt", {"S": until})
+    update.remove("lookAt")
+    update.remove("nextRetryAt")
+    update.equal("queue", {"S": ask.stage})
+    name, value = update.name, update.value
+    offered = f"{name('status')} IN ({value({'S': Status.PENDING.value})}, {value({'S': Status.QUEUED.value})})"
+    waits = f"{name('status')} IN ({value({'S': Status.WAITING.value})}, {value({'S': Status.RETRY_SCHEDULED.value})})"
+    ready = f"attribute_not_exists({name('lookAt')}) AND {name('dueAt')} <= {value({'S': iso(now)})}"
+    update.only_if(f"({offered} OR ({waits} AND {ready}))")
+    for absent in ("lease", "handedOver", "undecided", "kept", layout.prefix + ask.stage):
+        update.equal(absent, None)
+    update.only_if(f"(attribute_not_exists({name('overdueAt')}) OR {name('overdueAt')} > {value({'S': until})})")
+    update.only_if(f"(attribute_not_exists({name('losses')}) OR {name('losses')} < {value({'N': str(FRAGILE)})})")
+    return update.params()

@@ -1,0 +1,108 @@
+"""AWS's errors, said in ours: what passes by itself, what a condition refused, what is missing or forbidden, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milepost.core.errors import LedgerError, LedgerMissing, LedgerReadOnly
+
+Image = dict[str, dict[str, Any]]
+"""A row as DynamoDB has it: attribute values by name, such as {"doi": {"S": "10.1/x"}}."""
+
+PASSING = {
+    *("Throttling", "ThrottlingException", "ThrottledException", "Throttled", "RequestThrottled", "RequestThrottledException"),
+    *("ProvisionedThroughputExceededException", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"),
+    *("TooManyRequestsException", "LimitExceededException", "BandwidthLimitExceeded", "SlowDown", "PriorRequestNotComplete"),
+    *("OverLimit", "AWS.SimpleQueueService.OverLimit", "KmsThrottled", "KMSThrottling", "KMSThrottlingException"),
+    *("InternalServerError", "InternalError", "InternalFailure", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException"),
+    *("TransactionConflict", "TransactionConflictException", "TransactionInProgressException", "ReplicatedWriteConflictException"),
+}
+"""What goes by itself: AWS says with these codes that the same request may well be taken a moment later."""
+_MISSING = {
+    *("ResourceNotFoundException", "TableNotFoundException", "NotFound", "NotFoundException"),
+    *("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"),
+}
+_DENIED = {"AccessDenied", "AccessDeniedException", "AuthorizationError", "KMS.AccessDeniedException", "KMSAccessDenied"}
+_STRANGER = {
+    *("UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch"),
+    *("ExpiredToken", "ExpiredTokenException", "MissingAuthenticationToken", "MissingAuthenticationTokenException"),
+    *("IncompleteSignature", "IncompleteSignatureException", "InvalidAccessKeyId"),
+}
+
+
+class AwsRefused(LedgerError):
+    """AWS refused a request for good; `code` is its word for why."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ConditionFailed(LedgerError):
+    """A conditional write was not made. `image` is the row as it is, where it was asked for and is there.
+    After an answer was lost this may be our own write: whoever asked has to look for its token in the row."""
+
+    def __init__(self, image: Image | None, message: str = "the row is not as the write expected") -> None:
+        super().__init__(message)
+        self.image = image
+
+
+class TransactionRefused(LedgerError):
+    """A transaction was not made, because of its conditions. `reasons` has one entry per action, in their order:
+    its Code ("None" where nothing was wrong) and, where it was asked for, the row as Item."""
+
+    def __init__(self, reasons: list[dict[str, Any]], message: str = "a row is not as the transaction expected") -> None:
+        super().__init__(message)
+        self.reasons = reasons
+
+
+def passing(error: Exception, where: str) -> str:
+    """Why a request failed, if that may pass; otherwise raises the error in our words."""
+    from botocore import exceptions as known
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, known.ClientError):
+        return _told(error, error.response, where)
+    if isinstance(error, (known.HTTPClientError, known.ConnectionError, known.IncompleteReadError, ResponseParserError)):
+        return f"no usable answer ({error})"
+    if isinstance(error, (known.NoRegionError, known.InvalidRegionError)):
+        raise LedgerError(f"{where}: {error}; name the region in the ledger's address: dynamodb://REGION/PREFIX") from error
+    strangers = (known.NoCredentialsError, known.PartialCredentialsError, known.CredentialRetrievalError, known.ProfileNotFound)
+    if isinstance(error, (*strangers, known.SSOError, known.TokenRetrievalError)):
+        raise _unknown(where, str(error)) from error
+    if isinstance(error, known.BotoCoreError):
+        raise AwsRefused(f"{where}: {error}", type(error).__name__) from error
+    raise error
+
+
+def _told(error: Exception, response: dict[str, Any], where: str) -> str:
+    code, message = str(response.get("Error", {}).get("Code", "")), response.get("Error", {}).get("Message", "")
+    why = f"{code}: {message}" if message else code
+    if code == "ConditionalCheckFailedException":
+        raise ConditionFailed(response.get("Item"), f"{where}: the row is not as the write expected") from error
+    if code == "TransactionCanceledException":
+        reasons = response.get("CancellationReasons", [])
+        codes = {reason.get("Code", "None") for reason in reasons} - {"None"}
+        if codes and codes <= PASSING:
+            return why
+        if codes and codes - PASSING <= {"ConditionalCheckFailed"}:
+            raise TransactionRefused(reasons, f"{where}: {message}") from error
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in PASSING or status == 429 or status >= 500:
+        return why
+    if code in _MISSING:
+        raise LedgerMissing(
+            f"{where}: it is not there ({why}); check the region and the prefix in dynamodb://REGION/PREFIX, the account, and whether"
+            " its tables and queues have been made"
+        ) from error
+    if code in _DENIED:
+        raise LedgerReadOnly(f"{where}: this role may not do that ({why}); add the action to its policy") from error
+    if code in _STRANGER:
+        raise _unknown(where, why) from error
+    raise AwsRefused(f"{where}: {why}", code) from error
+
+
+def _unknown(where: str, why: str) -> LedgerError:
+    return LedgerError(
+        f"{where}: AWS does not know who is asking ({why}); log in again, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )

@@ -1,0 +1,133 @@
+"""Finding rows: by the index of what is due or failed where the query allows it, else by a scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from milepost.core.errors import LedgerMissing
+from milepost.core.item import Content, Item, Row
+from milepost.core.status import FAILED
+from milepost.ledgers.aws.finishing import FAILED_SHARD
+from milepost.ledgers.aws.image import content_of, is_ours, row_of
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.names import SHARDS, iso
+from milepost.ledgers.aws.store import Store
+from milepost.ports.documents import ROUTE
+from milepost.ports.ledger import Page, Query
+
+PAGE = 1000
+
+
+def find(store: Store, query: Query) -> Page:
+    """A page of rows that match. `after` is a place in the index or in the table, in words that JSON can carry."""
+    layout = store.layout(query.route)
+    if layout is None:
+        return Page([])
+    walk = _by_index(store, layout, query) if by_index(query) else _by_scan(store, layout, query)
+    items: list[Item] = []
+    last: Any = None
+    try:
+        for image, place in walk:
+            item = _matching(store, layout, image, query)
+            if item is None:
+                continue
+            if len(items) == query.limit:
+                return Page(items, last)
+            items.append(item)
+            last = place
+    except LedgerMissing:
+        return Page([])
+    return Page(items)
+
+
+def by_index(query: Query) -> bool:
+    """Is there an index for this, or must the whole table be read?"""
+    return query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED)
+
+
+def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item | None:
+    if not is_ours(image):
+        return None
+    row = row_of(image, layout, store.values)
+    if not matches(row, query):
+        return None
+    return Item(row, content_of(image, layout, store.values) if query.with_content else Content())
+
+
+def _by_index(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
+    """Partition by partition, the rows read in hundreds."""
+    if query.due_before is None:
+        partitions, before = [f"{FAILED_SHARD}#{shard}" for shard in range(SHARDS)], iso(2**62)
+    else:
+        stages = sorted(query.stages if query.stages is not None else stages_of(store, layout.route))
+        partitions, before = [f"{stage}#{shard}" for stage in stages for shard in range(SHARDS)], iso(query.due_before)
+    at, start = query.after if query.after is not None else (0, None)
+    for number in range(at, len(partitions)):
+        page: list[Image] = []
+        for entry in _entries(store, layout, partitions[number], before, start):
+            page.append(entry)
+            if len(page) == 100:
+                yield from _rows(store, layout, page, number)
+                page = []
+        yield from _rows(store, layout, page, number)
+        start = None
+
+
+def _entries(store: Store, layout: Layout, partition: str, before: str, start: Image | None) -> Iterator[Image]:
+    more = {} if start is None else {"ExclusiveStartKey": start}
+    return store.requests.query(
+        layout.table,
+        IndexName="due",
+        KeyConditionExpression="#shard = :shard AND #due <= :before",
+        ExpressionAttributeNames={"#shard": "dueShard", "#due": "dueAt"},
+        ExpressionAttributeValues={":shard": {"S": partition}, ":before": {"S": before}},
+        **more,
+    )
+
+
+def _rows(store: Store, layout: Layout, entries: list[Image], number: int) -> Iterator[tuple[Image, Any]]:
+    images = store.images(layout.route, [layout.key_of(entry) for entry in entries])
+    for entry in entries:
+        image = images.get(layout.key_of(entry))
+        # A row that has moved since the index was read is met again where it is now, or not due any more.
+        if image is not None and image.get("dueShard") == entry["dueShard"]:
+            yield image, (number, entry)
+
+
+def _by_scan(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
+    more: dict[str, Any] = {} if query.after is None else {"ExclusiveStartKey": query.after}
+    if query.statuses is not None:
+        if not query.statuses:
+            return
+        values = {f":{number}": {"S": status.value} for number, status in enumerate(sorted(query.statuses))}
+        more |= {
+            "FilterExpression": f"#status IN ({', '.join(values)})",
+            "ExpressionAttributeNames": {"#status": "status"},
+            "ExpressionAttributeValues": values,
+        }
+    for image in store.requests.scan(layout.table, ConsistentRead=True, **more):
+        yield image, {name: image[name] for name in layout.key}
+
+
+def stages_of(store: Store, route: str) -> list[str]:
+    """The route's stages: of the route itself where it is at hand, else as the ledger has it on record."""
+    if route in store.plans:
+        return list(store.plans[route].by_name)
+    held = store.control.get(ROUTE, route)
+    return [] if held is None else [name for name, _ in held.value["shape"]]
+
+
+def matches(row: Row, query: Query) -> bool:
+    """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
+    return (
+        (query.statuses is None or row.status in query.statuses)
+        and (query.stages is None or row.stage in query.stages)
+        and (query.lane is None or row.lane == query.lane)
+        and (query.group is None or (row.error is not None and row.error.group == query.group))
+        and (query.list_id is None or row.list_id == query.list_id)
+        and (query.entered_before is None or row.entered_at < query.entered_before)
+        and (query.changed_before is None or row.updated_at < query.changed_before)
+        and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))
+        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= query.overdue_before))
+    )

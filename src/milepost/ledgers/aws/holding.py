@@ -1,0 +1,78 @@
+"""Paused lanes: their rows stand apart in the index, so that nobody goes through them again and again; resuming offers them."""
+
+from __future__ import annotations
+
+from milepost.core.due import offered, resent
+from milepost.core.item import Row
+from milepost.core.route import Stage
+from milepost.core.status import Status
+from milepost.ledgers.aws.applying import apply
+from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.image import is_ours, row_of
+from milepost.ledgers.aws.keys import Layout
+from milepost.ledgers.aws.names import SHARDS, due_shard
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.writing import Update
+from milepost.ports.documents import is_held, scope
+
+HOLDING = "holding"
+"""Lanes that have, or had, rows standing apart."""
+PACE = 1000
+
+
+def hold(store: Store, layout: Layout, row: Row) -> None:
+    """Put a row apart until its lane is resumed. It is on record first that there may be such rows."""
+    name = scope(row.route, row.stage, row.lane)
+    if store.control.get(HOLDING, name) is None:
+        store.control.write(HOLDING, name, {"route": row.route, "stage": row.stage, "lane": row.lane})
+    update = Update(layout, row.key)
+    update.set("dueShard", {"S": _partition(row.stage, row.lane, row.key)})
+    update.equal("version", {"N": str(row.version)})
+    update.equal("lease", None)
+    _write(store, update)
+
+
+def resume(store: Store, now: int, most: int = PACE) -> int:
+    """Offer what stands apart in lanes that are open again, at most so many at a time. How many were offered."""
+    holds, found = store.holds(now), 0
+    for name, document in store.control.read(HOLDING).items():
+        route, stage_name, lane = (str(document.value[field]) for field in ("route", "stage", "lane"))
+        plan, layout = store.plans.get(route), store.layout(route)
+        stage = None if plan is None else plan.by_name.get(stage_name)
+        if layout is None or stage is None or is_held(holds, route, stage_name, lane):
+            continue
+        left = False
+        for shard in range(SHARDS):
+            keys = store.due(layout, f"held#{stage_name}#{lane}#{shard}", 2**62, most - found)
+            left = left or bool(keys)
+            for image in store.images(route, keys).values():
+                if is_ours(image):
+                    _offer(store, layout, row_of(image, layout, store.values), stage, now)
+                    found += 1
+        if not left:
+            store.control.write(HOLDING, name, None, document.version)
+    return found
+
+
+def _offer(store: Store, layout: Layout, row: Row, stage: Stage, now: int) -> None:
+    """Back to where what is due is looked for; called at once if its time has come."""
+    if row.stage == stage.name and not row.terminal and (row.status in (Status.PENDING, Status.QUEUED) or (row.look_at or now) <= now):
+        change = resent(row, stage, now, by="resender") if stage.external else offered(row, stage, now)
+        apply(store, [change], now)
+        return
+    update = Update(layout, row.key)
+    update.set("dueShard", {"S": due_shard(row.stage, row.key)})
+    update.equal("version", {"N": str(row.version)})
+    update.equal("dueShard", {"S": _partition(row.stage, row.lane, row.key)})
+    _write(store, update)
+
+
+def _partition(stage: str, lane: str, key: str) -> str:
+    return f"held#{stage}#{lane}#{due_shard('', key).removeprefix('#')}"
+
+
+def _write(store: Store, update: Update) -> None:
+    try:
+        store.requests.call("dynamodb", "update_item", **update.params())
+    except ConditionFailed:
+        return  # somebody has changed it; then it is where it belongs

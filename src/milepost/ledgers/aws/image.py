@@ -1,0 +1,236 @@
+"""Rows and content between the rules' values and a table's attributes, which are those of the design documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.item import Content, Failure, Item, Row
+from milepost.core.outcome import Done, outcome_to_builtins
+from milepost.core.status import FAILED, Status
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.names import b64, due_shard, iso, ms, unb64
+from milepost.ledgers.aws.queues import Message
+from milepost.ledgers.aws.values import LARGEST, Values
+
+_encode = msgspec.json.Encoder().encode
+_decode_failure = msgspec.json.Decoder(Failure).decode
+_NONE_KEPT: dict[str, Any] = {}
+
+
+class Handle(Struct, frozen=True, eq=False):
+    """What the ledger remembers with a row that it gave out. Never tells two rows apart."""
+
+    confirmation: dict[str, Any] | None = None
+    """The present stage's confirmation as it stood on the row, valid or not."""
+    retries: tuple[dict[str, Any], ...] = ()
+    message: Message | None = None
+    """The message that called a worker to this item."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Link(Struct, frozen=True):
+    """A history line as it waits on its row to be copied out."""
+
+    version: int
+    previous: bytes
+    body: bytes
+
+
+def is_ours(image: Image) -> bool:
+    """Has Milepost taken this row in? Rows that others put have no version."""
+    return "version" in image
+
+
+def attributes(row: Row) -> Image:
+    """All of a row's own state but its key and what is kept for it. What says nothing is left out."""
+    due_at = row.due_at
+    found: Image = {
+        "queue": {"S": row.stage},
+        "status": {"S": row.status.value},
+        "version": {"N": str(row.version)},
+        "head": {"S": b64(row.head)},
+        "createdAt": {"S": iso(row.created_at)},
+        "lastUpdatedAt": {"S": iso(row.updated_at)},
+        "enteredAt": {"S": iso(row.entered_at)},
+        "correlationId": {"S": row.correlation_id},
+        "inputDigest": {"S": b64(row.input_digest)},
+    }
+    if due_at is not None:
+        found["dueShard"] = {"S": due_shard(row.stage, row.key)}
+        found["dueAt"] = {"S": iso(due_at)}
+    if row.look_at is not None and row.look_at != due_at:
+        found["lookAt"] = {"S": iso(row.look_at)}
+    for name, moment in (("overdueAt", row.overdue_at), ("claimedAt", row.claimed_at)):
+        if moment is not None:
+            found[name] = {"S": iso(moment)}
+    for name, text in (
+        ("lease", row.lease),
+        ("holder", row.holder),
+        ("listId", row.list_id),
+        ("note", row.note),
+        ("lane", row.lane or None),
+    ):
+        if text is not None:
+            found[name] = {"S": text}
+    for name, number, usual in (
+        ("attempts", row.attempts, 0), ("totalAttempts", row.total_attempts, 0), ("looks", row.looks, 0), ("losses", row.losses, 0),
+        ("round", row.round, 1), ("pass", row.pass_no, 1),
+    ):  # fmt: skip
+        if number != usual:
+            found[name] = {"N": str(number)}
+    for name, flag in (("unknown", row.unknown), ("alone", row.alone), ("handedOver", row.handed_over)):
+        if flag:
+            found[name] = {"BOOL": True}
+    if row.error is not None:
+        found["lastError"] = {"S": _error_text(row.error)}
+    if row.undecided is not None:
+        found["undecided"] = {"S": _encode(row.undecided).decode()}
+    _for_people(row, found)
+    return found
+
+
+def _error_text(error: Failure) -> str:
+    """The last error, without its details where they are long: the history line has them whole."""
+    text = _encode(error)
+    if len(text) > LARGEST:
+        text = _encode(replace(error, details={"cut": f"{len(text):,} bytes; see the history"}))
+    return text.decode()
+
+
+def _for_people(row: Row, found: Image) -> None:
+    """What follows from the rest and stands there for those who read the table: never read back."""
+    if row.look_at is not None and row.status is Status.RETRY_SCHEDULED:
+        found["nextRetryAt"] = {"S": iso(row.look_at)}
+    if row.look_at is not None and row.lease is not None:
+        found["leaseUntil"] = {"S": iso(row.look_at)}
+    if row.status is Status.MAX_RETRIES_EXCEEDED:
+        found["maxRetriesExceeded"] = {"BOOL": True}
+        found["maxRetriesExceededAt"] = {"S": iso(row.entered_at)}
+
+
+def row_of(image: Image, layout: Layout, values: Values, message: Message | None = None) -> Row:
+    """The row in an image. Raises KeyError, TypeError or ValueError if it is not one of ours."""
+    status = Status(image["status"]["S"])
+    stage = image["queue"]["S"]
+    look_at = None
+    if status not in ENDS:
+        look_at = _moment(image, "lookAt") if "lookAt" in image else _moment(image, "dueAt")
+    return Row(
+        layout.route,
+        layout.key_of(image),
+        stage,
+        status,
+        int(image["version"]["N"]),
+        unb64(image["head"]["S"]),
+        ms(image["createdAt"]["S"]),
+        ms(image["lastUpdatedAt"]["S"]),
+        ms(image["enteredAt"]["S"]),
+        image["correlationId"]["S"],
+        unb64(image["inputDigest"]["S"]),
+        _text(image, "lane") or "",
+        look_at,
+        _moment(image, "overdueAt"),
+        _text(image, "lease"),
+        _text(image, "holder"),
+        _moment(image, "claimedAt"),
+        _number(image, "attempts", 0),
+        _number(image, "totalAttempts", 0),
+        _number(image, "looks", 0),
+        _number(image, "losses", 0),
+        _number(image, "round", 1),
+        _number(image, "pass", 1),
+        "unknown" in image,
+        "alone" in image,
+        "handedOver" in image,
+        _text(image, "listId"),
+        _text(image, "note"),
+        _decode_failure(image["lastError"]["S"]) if "lastError" in image else None,
+        kept_of(image, layout, values),
+        msgspec.json.decode(image["undecided"]["S"]) if "undecided" in image else None,
+        Handle(image.get(layout.prefix + stage), tuple(image["retryHistory"]["L"]) if "retryHistory" in image else (), message),
+    )
+
+
+ENDS = FAILED | {Status.COMPLETED, Status.CANCELLED}
+
+
+def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
+    """Outside outcomes, by stage, that wait for the item: every valid confirmation on the row that has not been applied."""
+    kept = msgspec.json.decode(image["kept"]["S"]) if "kept" in image else {}
+    through = _through(image)
+    for name, attribute in image.items():
+        stage = name.removeprefix(layout.prefix)
+        if name.startswith(layout.prefix) and stage not in through:
+            value = values.decode(attribute)
+            if layout.valid(stage, value):
+                kept.setdefault(stage, outcome_to_builtins(Done(value)))
+    return kept or _NONE_KEPT
+
+
+def content_of(image: Image, layout: Layout, values: Values) -> Content:
+    """What the item carries."""
+    results = {stage: values.decode(image[layout.prefix + stage]) for stage in sorted(_through(image)) if layout.prefix + stage in image}
+    payloads = {}
+    for name, attribute in image.items():
+        if name.startswith("payload_"):
+            of = attribute.get("M", {}).get("of")
+            payloads[name.removeprefix("payload_")] = results.get(of["S"]) if of else values.decode(attribute)
+    return Content(values.decode(image["input"]) if "input" in image else None, payloads, results)
+
+
+def item_of(image: Image, layout: Layout, values: Values, message: Message | None = None) -> Item:
+    return Item(row_of(image, layout, values, message), content_of(image, layout, values))
+
+
+def links_of(image: Image, values: Values) -> list[Link]:
+    """The history lines that still stand on the row, oldest first."""
+    links = []
+    for entry in image.get("trail", {}).get("L", ()):
+        previous, _, body = values.text(entry).partition(b" ")
+        links.append(Link(_version(body), unb64(previous.decode()), body))
+    return links
+
+
+def trail_entry(previous: bytes, body: bytes, values: Values, place: str) -> dict[str, Any]:
+    """One line for the trail: the digest before it and its body."""
+    return values.encode_text(b64(previous).encode() + b" " + body, place)
+
+
+def copied_of(image: Image) -> int:
+    """Up to which version the lines are in the history table."""
+    return _number(image, "copied", 0)
+
+
+class _Version(Struct):
+    version: int
+
+
+_decode_version = msgspec.json.Decoder(_Version).decode
+
+
+def _version(body: bytes) -> int:
+    return _decode_version(body).version
+
+
+def _through(image: Image) -> set[str]:
+    return set(image["through"]["SS"]) if "through" in image else set()
+
+
+def _text(image: Image, name: str) -> str | None:
+    return image[name]["S"] if name in image else None
+
+
+def _moment(image: Image, name: str) -> int | None:
+    return ms(image[name]["S"]) if name in image else None
+
+
+def _number(image: Image, name: str, usual: int) -> int:
+    return int(image[name]["N"]) if name in image else usual

@@ -1,0 +1,178 @@
+"""The AWS ledger: rows in DynamoDB, calls in SQS, and a stream that carries out what follows (see `relay`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from milepost.core.change import Change
+from milepost.core.errors import ConfigMistake, RouteChanged
+from milepost.core.item import Item, Row
+from milepost.core.plan import Plan
+from milepost.ledgers.aws import adding, applying, upkeep
+from milepost.ledgers.aws.claiming import Claims
+from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.finding import find
+from milepost.ledgers.aws.image import is_ours, item_of, links_of
+from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.renaming import rename_stage
+from milepost.ledgers.aws.store import Settings, Store
+from milepost.ledgers.aws.tables import make_common, make_route
+from milepost.ports.blobs import Blobs
+from milepost.ports.ledger import (
+    Ask,
+    Claimed,
+    Conflict,
+    Count,
+    Document,
+    Group,
+    Known,
+    Newcomer,
+    Page,
+    Pruned,
+    Query,
+    Timing,
+    Written,
+)
+
+FORM = "dynamodb://REGION/PREFIX, for a stand-in with ?endpoint=http://127.0.0.1:PORT"
+
+
+class AwsLedger:
+    """One deployment (a region and a prefix), as one process sees it."""
+
+    lacks = frozenset({"pulse", "proof of death", "fair lanes"})
+
+    def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: Settings | None = None, make: bool = False) -> None:
+        settings = settings or Settings()
+        names = Names(prefix)
+        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.patience_ms)
+        self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
+        self.store = Store(requests, names, blobs, settings)
+        self._claims = Claims(self.store)
+        self._make = make
+        self._made: set[tuple[str, str]] = set()
+        if make:
+            make_common(requests, names)
+
+    @classmethod
+    def open(cls, url: str, blobs: Blobs) -> AwsLedger:
+        """The ledger that a URL names. On a stand-in (with an endpoint) tables and queues are made; elsewhere a stack makes them."""
+        region, prefix, endpoint = parse(url)
+        return cls(Requests(region, endpoint), prefix, blobs, make=endpoint is not None)
+
+    # Items ------------------------------------------------------------------------------------------------------------
+    def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
+        return adding.peek(self.store, route, keys)
+
+    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+        self.prepare(plan)
+        if self.store.outdated(plan.name, plan.version, now):
+            raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
+        return adding.add(self.store, plan, newcomers, now)
+
+    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
+        for ask in asks:
+            self.prepare(ask.plan)
+        return [self._claims.claim(ask, now, jitter) for ask in asks]
+
+    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
+        return applying.apply(self.store, changes, now, versions)
+
+    def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
+        return applying.extend(self.store, rows, until, now)
+
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+        wanted: dict[str, list[str]] = {}
+        for route, key in refs:
+            wanted.setdefault(route, []).append(key)
+        found: dict[tuple[str, str], Item] = {}
+        for route, keys in wanted.items():
+            layout = self.store.layout(route)
+            for key, image in self.store.images(route, keys).items():
+                if layout is not None and is_ours(image):
+                    found[route, key] = item_of(image, layout, self.store.values)
+        return [found.get((route, key)) for route, key in refs]
+
+    def find(self, query: Query) -> Page:
+        return find(self.store, query)
+
+    def history(self, route: str, key: str) -> list[Written]:
+        """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
+        written = self.store.journal.history(route, key)
+        image = self.store.images(route, [key]).get(key)
+        if image is None or not is_ours(image):
+            return written
+        newest = written[-1].line.version if written else 0
+        fresh = [link for link in links_of(image, self.store.values) if link.version > newest]
+        return written + [Written(0, route, key, image["correlationId"]["S"], link.previous, link.body) for link in fresh]
+
+    # What surrounds them ----------------------------------------------------------------------------------------------
+    def feed(self, after: int, limit: int) -> list[Written]:
+        return self.store.journal.feed(after, limit)
+
+    def last_seq(self) -> int:
+        return self.store.journal.last_seq()
+
+    def counts(self, route: str | None = None) -> list[Count]:
+        return self.store.counters.counts(route)
+
+    def groups(self, route: str | None = None) -> list[Group]:
+        return self.store.counters.groups(route)
+
+    def read(self, kind: str) -> dict[str, Document]:
+        return self.store.control.read(kind)
+
+    def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
+        return self.store.control.write(kind, name, value, expect)
+
+    # Upkeep -----------------------------------------------------------------------------------------------------------
+    def prepare(self, plan: Plan) -> None:
+        """Know the route, and on a stand-in make what it needs."""
+        if self._make and (plan.name, plan.digest) not in self._made:
+            make_route(self.store.requests, self.store.names, plan)
+            self._made.add((plan.name, plan.digest))
+        self.store.know(plan)
+
+    def next_due(self, plans: Iterable[Plan]) -> int | None:
+        return upkeep.next_due(self.store, plans)
+
+    def rename_stage(self, route: str, old: str, new: str) -> None:
+        rename_stage(self.store, route, old, new)
+
+    def reclaim(self, holders: Sequence[str], now: int) -> int:
+        return upkeep.reclaim(self.store, holders, now)
+
+    def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
+        return upkeep.prune(self.store, route, ended_before, forget_before, up_to_seq, limit)
+
+    def sign_on(self, holder: str) -> None:
+        """Nothing proves a process on another machine dead but its leases running out."""
+
+    def sign_off(self, holder: str) -> None: ...
+
+    def departed(self) -> list[str]:
+        return []
+
+    def pulse(self) -> int:
+        """Always the same: workers ask when `Claimed.next_at` says."""
+        return 0
+
+    def rest(self) -> None: ...
+
+    def describe(self) -> dict[str, Any]:
+        return upkeep.describe(self.store, self.url)
+
+    def close(self) -> None:
+        self.store.requests.close()
+
+
+def parse(url: str) -> tuple[str, str, str | None]:
+    """Region, prefix and endpoint of a ledger's URL."""
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    prefix = parts.path.strip("/")
+    if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - {"endpoint"}:
+        raise ConfigMistake(f"the ledger {url!r} is not written as {FORM}")
+    return parts.netloc, prefix, query["endpoint"][0] if "endpoint" in query else None

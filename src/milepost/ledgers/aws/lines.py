@@ -1,0 +1,93 @@
+"""History lines as rows of the history table: hash `item` ("<route>/<key>"), range `version`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from milepost.ledgers.aws.keys import Image
+from milepost.ledgers.aws.names import b64, unb64
+from milepost.ledgers.aws.values import Values
+from milepost.ledgers.aws.writing import place_of
+from milepost.ports.ledger import Written
+
+LONGEST_ITEM = 2048
+"""Bytes that DynamoDB takes in a hash key."""
+
+Ref = tuple[str, str, int]
+"""(route, key, version): one line."""
+
+
+class Entry(Struct, frozen=True):
+    """A line to be written, with the payload that it offers, if it does."""
+
+    route: str
+    key: str
+    correlation_id: str
+    version: int
+    previous: bytes
+    body: bytes
+    payload: Any = UNSET
+
+    @property
+    def ref(self) -> Ref:
+        return self.route, self.key, self.version
+
+
+class Batch(Struct):
+    """Entries that are given their places together. `after` is the place behind which they were written."""
+
+    token: str
+    entries: Sequence[Entry]
+    after: int
+
+
+def line_key(route: str, key: str, version: int) -> Image:
+    return {"item": {"S": item_name(route, key)}, "version": {"N": str(version)}}
+
+
+def line_at(image: Image) -> tuple[str, int]:
+    """Which line an image is: item and version."""
+    return image["item"]["S"], int(image["version"]["N"])
+
+
+def item_name(route: str, key: str) -> str:
+    item = f"{route}/{key}"
+    data = item.encode()
+    if len(data) <= LONGEST_ITEM:
+        return item
+    return f"{data[: LONGEST_ITEM - 70].decode(errors='ignore')}#{sha256(data).hexdigest()}"
+
+
+def images_of(batch: Batch, values: Values) -> list[Image]:
+    """The rows of a batch's lines. What is large is kept apart, and apart from the item's own blobs too: a line may outlive its row."""
+    images = []
+    for nth, entry in enumerate(batch.entries):
+        place = f"history/{place_of(entry.route, entry.key)}"
+        image: Image = {
+            **line_key(*entry.ref),
+            "previous": {"S": b64(entry.previous)},
+            "body": values.encode_text(entry.body, place),
+            "correlationId": {"S": entry.correlation_id},
+            "batch": {"S": batch.token},
+            "nth": {"N": str(nth)},
+            "after": {"N": str(batch.after)},
+        }
+        if entry.payload is not UNSET:
+            image["payload"] = values.encode(entry.payload, place)
+        images.append(image)
+    return images
+
+
+def batch_of(image: Image) -> tuple[str, int, int]:
+    """The token of the batch that a line came with, its number in it, and the place behind which it was written."""
+    return image["batch"]["S"], int(image["nth"]["N"]), int(image["after"]["N"])
+
+
+def written_of(image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False) -> Written:
+    """The line in an image, with what it offered if that is asked for."""
+    offered = values.decode(image["payload"]) if payload and "payload" in image else None
+    return Written(seq, route, key, image["correlationId"]["S"], unb64(image["previous"]["S"]), values.text(image["body"]), offered)

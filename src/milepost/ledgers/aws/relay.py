@@ -1,0 +1,240 @@
+"""The relay: carries out what follows from each change of a row, as the stream tells it. Level-triggered: what counts is how
+the row stands, so a change may be told twice, late, or by somebody who knows nothing of Milepost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.change import Change
+from milepost.core.consequences import consequences
+from milepost.core.decide import NOTHING, decide
+from milepost.core.due import offered
+from milepost.core.errors import LedgerError
+from milepost.core.history import decode_line
+from milepost.core.item import Content, Item, Row
+from milepost.core.outcome import Done
+from milepost.core.plan import Plan
+from milepost.core.status import Status
+from milepost.ledgers.aws.adopting import adopt
+from milepost.ledgers.aws.applying import Ref, apply
+from milepost.ledgers.aws.confirming import confirmed, disputed
+from milepost.ledgers.aws.finishing import Ended
+from milepost.ledgers.aws.image import content_of, copied_of, is_ours, item_of, links_of, row_of
+from milepost.ledgers.aws.journal import Entry
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.offering import call_of, send
+from milepost.ledgers.aws.queues import Outgoing
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.stream import Record
+from milepost.ledgers.aws.values import plain
+from milepost.ports.ledger import Known
+
+STALE_MS = 60_000
+"""A record older than this may tell of what is long past: the row is read again before anything is offered."""
+LATER = (Status.WAITING, Status.RETRY_SCHEDULED)
+
+log = logging.getLogger(__name__)
+
+
+class _Seen(Struct):
+    """One item in a batch: what its records tell together, and its row as the last of them shows it."""
+
+    layout: Layout
+    plan: Plan
+    last: Record
+    entries: list[Entry]
+    pairs: list[tuple[Row, Row]]
+    gone: list[Row]
+
+
+class Relay:
+    """Takes batches of records, of one or several routes; those of routes that are not at hand here are left to others."""
+
+    def __init__(self, store: Store, plans: Mapping[str, Plan], jitter: Callable[[], float]) -> None:
+        self._store = store
+        self._plans = plans
+        self._jitter = jitter
+        self._again = True
+
+    def handle(self, records: Sequence[Record], now: int) -> list[Ended]:
+        """Copy lines out, tell stages, apply confirmations, take in what others put, seal what has ended, count.
+
+        Raises LedgerError when AWS is the trouble: then nothing of the batch counts as done, and all of it comes again. What
+        is wrong with one record sets that record aside with its images and the reason, and hinders no other.
+        """
+        seen = self._fold(records)
+        entries = [entry for one in seen.values() for entry in one.entries]
+        # After a start, and after a batch that failed, lines may come that have their place already.
+        again, self._again = self._again, True
+        places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
+        self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
+        self._store.counters.removed([row for one in seen.values() for row in one.gone])
+        ended = self._act(seen, places, now)
+        self._again = False
+        return ended
+
+    # What the records say -----------------------------------------------------------------------------------------------
+    def _fold(self, records: Sequence[Record]) -> dict[Ref, _Seen]:
+        seen: dict[Ref, _Seen] = {}
+        for record in records:
+            plan = self._plans.get(record.route)
+            if plan is None:
+                continue
+            try:
+                self._see(record, self._own(plan), seen)
+            except LedgerError:
+                raise
+            except Exception as error:
+                self._set_aside(record, f"it cannot be read: {type(error).__name__}: {error}")
+        return seen
+
+    def _own(self, plan: Plan) -> Plan:
+        """The route as the relay decides by it: what it brings to an external stage is offered in the same write."""
+        timing = self._store.settings
+        return Plan(plan.route, grace_ms=timing.grace_ms, external_grace_ms=0, offer_life_ms=timing.offer_life_ms, version=plan.version)
+
+    def _see(self, record: Record, plan: Plan, seen: dict[Ref, _Seen]) -> None:
+        store = self._store
+        layout = store.know(self._plans[plan.name])
+        key = layout.key_of(record.keys)
+        old = record.old if record.old is not None and is_ours(record.old) else None
+        new = record.new if record.new is not None and is_ours(record.new) else None
+        before = NOTHING if old is None else row_of(old, layout, store.values)
+        after = None if new is None else row_of(new, layout, store.values)
+        entries = _entries(store, layout, key, old, new or (old if record.new is None else None))
+        one = seen.setdefault((plan.name, key), _Seen(layout, plan, record, [], [], []))
+        one.last = record
+        known = {entry.version for entry in one.entries}
+        one.entries += [entry for entry in entries if entry.version not in known]
+        if after is not None:
+            # Only a renaming of its stage brings a row elsewhere without a line, and that is counted by whoever renames.
+            if before.version != after.version or before.stage == after.stage:
+                one.pairs.append((before, after))
+        elif record.new is None and old is not None:
+            one.gone.append(before)
+            if not before.terminal:
+                self._set_aside(record, f"somebody removed the row of an unfinished item ({before.status} at {before.stage!r})")
+
+    # What follows -------------------------------------------------------------------------------------------------------
+    def _act(self, seen: dict[Ref, _Seen], places: dict[tuple[str, str, int], int], now: int) -> list[Ended]:
+        changes: list[Change] = []
+        contents: dict[Ref, Content] = {}
+        copied: dict[Ref, int] = {}
+        calls: list[Outgoing] = []
+        ended: list[Ended] = []
+        seals: list[tuple[str, Known]] = []
+        images = self._newest(seen, now)
+        for ref, one in seen.items():
+            image = images.get(ref)
+            if image is None:
+                continue
+            try:
+                if not is_ours(image):
+                    adopt(self._store, one.layout, one.plan, ref[1], image, one.last.old, now)
+                    continue
+                item = item_of(image, one.layout, self._store.values)
+                row = item.row
+                if row.terminal:
+                    place = places.get((*ref, row.version))
+                    if place is not None:
+                        ended.append(Ended(*ref, row.version, place, row.status, row.entered_at))
+                        seals.append((row.route, _seal(row)))
+                    continue
+                change = self._next(one, item, image, now)
+            except LedgerError:
+                raise
+            except Exception as error:
+                self._set_aside(one.last, f"it cannot be decided: {type(error).__name__}: {error}")
+                continue
+            if change is not None:
+                changes.append(change)
+                contents[ref] = item.content
+                copied[ref] = row.version
+            else:
+                calls += self._calls(one, item, now)
+        if seals:
+            self._store.write_seals(seals, now)
+        if calls:
+            send(self._store, calls)
+        if changes:
+            versions = {plan.name: plan.version for plan in self._plans.values()}
+            # A conflict means that somebody was quicker; their change comes here too.
+            apply(self._store, changes, now, versions, contents, copied)
+        return ended
+
+    def _newest(self, seen: dict[Ref, _Seen], now: int) -> dict[Ref, Image | None]:
+        """The rows as the records show them; read again where a record is old."""
+        stale: dict[str, list[str]] = {}
+        for (route, key), one in seen.items():
+            if one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS:
+                stale.setdefault(route, []).append(key)
+        again = {(route, key): image for route, keys in stale.items() for key, image in self._store.images(route, keys).items()}
+        return {ref: again.get(ref) if ref[1] in stale.get(ref[0], ()) else one.last.new for ref, one in seen.items()}
+
+    def _next(self, one: _Seen, item: Item, image: Image, now: int) -> Change | None:
+        """The one write that the row, as it stands, calls for."""
+        row, plan = item.row, one.plan
+        stage = plan.by_name.get(row.stage)
+        if stage is None:
+            return None  # `routes apply` moves it
+        if row.stage in row.kept and row.status is not Status.PROCESSING:
+            return decide(confirmed(item), Done(), plan, now, self._jitter())
+        disputed_change = disputed(item, one.layout, one.last, self._store.values, plan, now)
+        if disputed_change is not None:
+            return disputed_change
+        if row.status is Status.PENDING:
+            return offered(row, stage, now)
+        return None
+
+    def _calls(self, one: _Seen, item: Item, now: int) -> list[Outgoing]:
+        """A look that is near enough is a message held back until then; a later one is for the resender."""
+        row = item.row
+        stage = one.plan.by_name.get(row.stage)
+        if stage is None or stage.external or row.look_at is None:
+            return []
+        wait_ms = row.look_at - now
+        if not one.pairs or wait_ms > self._store.settings.longest_delay_s * 1000 or row.status not in LATER:
+            return []
+        offers = consequences(Change(one.pairs[0][0], row), one.plan).offers
+        return [call_of(self._store, item, stage, wait_ms) for _ in offers]
+
+    def _set_aside(self, record: Record, reason: str) -> None:
+        """Keep what cannot be dealt with where people find it, with everything that is known of it."""
+        log.warning("a change of route %s is set aside: %s", record.route, reason)
+        images = {name: _shown(image) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
+        self._store.queues.set_aside("record", {"route": record.route, "name": record.name, "seq": record.seq, **images}, reason)
+
+
+def _entries(store: Store, layout: Layout, key: str, old: Image | None, new: Image | None) -> list[Entry]:
+    """The lines that this record brings: on the new row, not on the old one, and not copied before."""
+    if new is None:
+        return []
+    before = {link.version for link in links_of(old, store.values)} if old is not None and old is not new else set()
+    links = [link for link in links_of(new, store.values) if link.version > copied_of(new) and link.version not in before]
+    if not links:
+        return []
+    correlation_id = new["correlationId"]["S"]
+    entries = [Entry(layout.route, key, correlation_id, link.version, link.previous, link.body) for link in links]
+    if not any(b'"offered":' in entry.body for entry in entries):
+        return entries
+    content = content_of(new, layout, store.values)
+    return [_with_payload(entry, content) for entry in entries]
+
+
+def _with_payload(entry: Entry, content: Content) -> Entry:
+    """What the line offered goes with it: whoever is told must be able to do the work."""
+    line = decode_line(entry.body)
+    return entry if line.offered is None else replace(entry, payload=content.payloads.get(line.after_stage, content.input))
+
+
+def _seal(row: Row) -> Known:
+    return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head)
+
+
+def _shown(image: Image | None) -> Any:
+    return None if image is None else {name: plain(value) for name, value in image.items()}

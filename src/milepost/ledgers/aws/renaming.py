@@ -1,0 +1,83 @@
+"""Renaming a stage: every row that names it is written once, conditionally; then seals, counters, pauses and limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from milepost.core.status import Status
+from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.image import is_ours
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.names import due_shard
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.writing import Update
+from milepost.ports.documents import HOLD, LIMIT
+
+
+def rename_stage(store: Store, route: str, old: str, new: str) -> None:
+    layout = store.layout(route)
+    if layout is None:
+        return
+    for image in list(store.requests.scan(layout.table, ConsistentRead=True)):
+        while is_ours(image) and not _rename(store, layout, image, old, new):
+            image = store.images(route, [layout.key_of(image)]).get(layout.key_of(image), {})
+    for seal in list(store.requests.scan(store.names.seen, ConsistentRead=True)):
+        if seal["route"]["S"] == route and seal["queue"]["S"] == old:
+            store.requests.batch_write(store.names.seen, [{**seal, "queue": {"S": new}}])
+    store.counters.rename(route, old, new)
+    for kind in (HOLD, LIMIT):
+        for name, document in store.control.read(kind).items():
+            if (name + "/").startswith(f"{route}/{old}/"):
+                store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)
+                store.control.write(kind, name, None)
+
+
+def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> bool:
+    """One row; False: somebody else wrote it meanwhile."""
+    key = layout.key_of(image)
+    update = Update(layout, key)
+    touched = False
+    for prefix in (layout.prefix, "payload_"):
+        if prefix + old in image:
+            update.set(prefix + new, _pointing(image[prefix + old], old, new))
+            update.remove(prefix + old)
+            touched = True
+    for name, value in image.items():
+        if name.startswith("payload_") and name != "payload_" + old and value.get("M", {}).get("of") == {"S": old}:
+            update.set(name, _pointing(value, old, new))
+            touched = True
+    if old in image.get("through", {}).get("SS", ()):
+        update.set("through", {"SS": sorted({new if stage == old else stage for stage in image["through"]["SS"]})})
+        touched = True
+    if "kept" in image:
+        kept: dict[str, Any] = msgspec.json.decode(image["kept"]["S"])
+        if old in kept:
+            renamed = {new if stage == old else stage: told for stage, told in kept.items()}
+            update.set("kept", {"S": msgspec.json.encode(renamed).decode()})
+            touched = True
+    if image["queue"]["S"] == old:
+        update.set("queue", {"S": new})
+        if "dueShard" in image and image["dueShard"]["S"] == due_shard(old, key):
+            update.set("dueShard", {"S": due_shard(new, key)})
+            if image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value):
+                # The call for it went to the old stage: the resender is to make another.
+                update.set("dueAt", image["lastUpdatedAt"])
+                update.remove("lookAt")
+        touched = True
+    if not touched:
+        return True
+    update.equal("version", image["version"])
+    update.equal("queue", image["queue"])
+    update.equal("lease", image.get("lease"))
+    update.equal("status", image["status"])
+    try:
+        store.requests.call("dynamodb", "update_item", **update.params())
+    except ConditionFailed:
+        return False
+    return True
+
+
+def _pointing(value: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {"M": {"of": {"S": new}}} if value.get("M", {}).get("of") == {"S": old} else value

@@ -1,0 +1,178 @@
+"""What every verb of the AWS ledger stands on: requests, queues, control documents, and where each route's rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from milepost.core.errors import LedgerMissing
+from milepost.core.plan import Plan
+from milepost.core.status import Status
+from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.control import Control
+from milepost.ledgers.aws.counters import Counters
+from milepost.ledgers.aws.journal import Journal
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.names import Names, b64, iso, ms, unb64
+from milepost.ledgers.aws.queues import Queues
+from milepost.ledgers.aws.values import Values
+from milepost.ports.blobs import Blobs
+from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, read_as
+from milepost.ports.ledger import Document, Known
+
+LAYOUT = "layout"
+SEALED_FOR_MS = 3_600_000
+"""A row leaves at least so long after its seal was written: whoever looked for the seal before that has put its row by then."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What differs between a ledger at work and one whose time is not the world's (in tests)."""
+
+    fresh_ms: int = 5_000
+    """How long control documents may be believed without reading them again."""
+    longest_delay_s: int = 900
+    """How long a queue can hold a message back; what is later than that is brought by the resender."""
+    poll_ms: int = 1_000
+    patience_ms: int = 120_000
+    grace_ms: int = 600_000
+    offer_life_ms: int = 14 * 86_400_000
+
+
+class Store:
+    """One deployment: its tables, queues and control documents, and the routes that this process knows."""
+
+    def __init__(self, requests: Requests, names: Names, blobs: Blobs, settings: Settings) -> None:
+        self.requests = requests
+        self.names = names
+        self.settings = settings
+        self.values = Values(blobs)
+        self.queues = Queues(requests, names)
+        self.control = Control(requests, names)
+        self.counters = Counters(requests, names)
+        self.journal = Journal(requests, names, self.values)
+        self.plans: dict[str, Plan] = {}
+        self._layouts: dict[str, Layout] = {}
+        self._read: dict[str, tuple[int, dict[str, Document]]] = {}
+
+    # Routes -----------------------------------------------------------------------------------------------------------
+    def know(self, plan: Plan) -> Layout:
+        """This process has the route at hand: from now on its own rules hold for what is read."""
+        layout = self._layouts.get(plan.name)
+        if layout is None or self.plans.get(plan.name) is not plan:
+            layout = Layout.of(plan, self.names.rows(plan.name))
+            told = {"key": list(layout.key), "prefix": layout.prefix}
+            held = self.control.get(LAYOUT, plan.name)
+            if held is None or held.value != told:
+                self.control.write(LAYOUT, plan.name, told)
+            self.plans[plan.name] = plan
+            self._layouts[plan.name] = layout
+        return layout
+
+    def layout(self, route: str) -> Layout | None:
+        """Where a route's rows are; None: nobody has ever opened this ledger with that route."""
+        layout = self._layouts.get(route)
+        if layout is None:
+            held = self.control.get(LAYOUT, route)
+            if held is None:
+                return None
+            layout = Layout(route, self.names.rows(route), tuple(held.value["key"]), held.value["prefix"])
+            self._layouts[route] = layout
+        return layout
+
+    def routes(self) -> list[str]:
+        """Every route that the ledger has been opened with."""
+        return sorted(self.control.read(LAYOUT))
+
+    # Control documents, believed for a while --------------------------------------------------------------------------
+    def documents(self, kind: str, now: int) -> dict[str, Document]:
+        """Documents of a kind, at most `fresh_ms` old."""
+        at, found = self._read.get(kind, (None, {}))
+        if at is None or not 0 <= now - at < self.settings.fresh_ms:
+            found = self.control.read(kind)
+            self._read[kind] = (now, found)
+        return found
+
+    def outdated(self, route: str, version: int, now: int) -> bool:
+        held = self.documents(ROUTE, now).get(route)
+        return held is not None and held.value["version"] != version
+
+    def holds(self, now: int) -> set[str]:
+        return set(self.documents(HOLD, now))
+
+    def limit(self, name: str, now: int) -> Limit:
+        held = self.documents(LIMIT, now).get(name)
+        return Limit() if held is None else read_as(Limit, held.value)
+
+    # Rows and seals ---------------------------------------------------------------------------------------------------
+    def images(self, route: str, keys: Iterable[str]) -> dict[str, Image]:
+        """Rows by key, read consistently; what is not there is left out."""
+        layout = self.layout(route)
+        wanted = list(dict.fromkeys(keys))
+        if layout is None or not wanted:
+            return {}
+        try:
+            found = self.requests.batch_get(layout.table, [layout.key_image(key) for key in wanted])
+        except LedgerMissing:
+            return {}
+        return {layout.key_of(image): image for image in found}
+
+    def due(self, layout: Layout, shard: str, before: int, limit: int) -> list[str]:
+        """Keys in one partition of the index that were due before then, the oldest first."""
+        found = self.requests.query(
+            layout.table,
+            IndexName="due",
+            KeyConditionExpression="#shard = :shard AND #due <= :before",
+            ExpressionAttributeNames={"#shard": "dueShard", "#due": "dueAt"},
+            ExpressionAttributeValues={":shard": {"S": shard}, ":before": {"S": iso(before)}},
+            Limit=max(1, limit),
+        )
+        return [layout.key_of(image) for image in islice(found, max(0, limit))]
+
+    def seals(self, route: str, keys: Iterable[str]) -> dict[str, Known]:
+        """Seals by key."""
+        wanted = list(dict.fromkeys(keys))
+        if not wanted:
+            return {}
+        found = self.requests.batch_get(self.names.seen, [{"key": {"S": f"{route}/{key}"}} for key in wanted])
+        seals = [seal_of(image, route) for image in found]
+        return {seal.key: seal for seal in seals}
+
+    def seal_image(self, route: str, key: str) -> Image | None:
+        """One seal as it is stored, with the time at which it was written."""
+        found = self.requests.batch_get(self.names.seen, [{"key": {"S": f"{route}/{key}"}}])
+        return found[0] if found else None
+
+    def write_seals(self, seals: Sequence[tuple[str, Known]], now: int) -> None:
+        """Seal ended items, for good. Written again, a seal says the same or what is newer."""
+        self.requests.batch_write(self.names.seen, [_seal_image(route, seal, now) for route, seal in seals])
+
+
+def _seal_image(route: str, seal: Known, now: int) -> Image:
+    image: Image = {
+        "key": {"S": f"{route}/{seal.key}"},
+        "route": {"S": route},
+        "status": {"S": seal.status.value},
+        "queue": {"S": seal.stage},
+        "inputDigest": {"S": b64(seal.input_digest)},
+        "head": {"S": b64(seal.head)},
+        "endedAt": {"S": iso(seal.ended_at or now)},
+        "sealedAt": {"S": iso(now)},
+    }
+    if seal.list_id is not None:
+        image["listId"] = {"S": seal.list_id}
+    return image
+
+
+def seal_of(image: Image, route: str) -> Known:
+    return Known(
+        image["key"]["S"].removeprefix(f"{route}/"),
+        Status(image["status"]["S"]),
+        unb64(image["inputDigest"]["S"]),
+        image["queue"]["S"],
+        image["listId"]["S"] if "listId" in image else None,
+        True,
+        ms(image["endedAt"]["S"]),
+        unb64(image["head"]["S"]),
+    )

@@ -1,0 +1,165 @@
+"""What a ledger does for itself now and then: rare, so it may read whole tables; never without saying so where it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from milepost.core.errors import LedgerError, LedgerMissing
+from milepost.core.plan import Plan
+from milepost.core.status import TERMINAL, Status
+from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.image import copied_of, is_ours, row_of
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.names import SHARDS, iso
+from milepost.ledgers.aws.store import SEALED_FOR_MS, Store
+from milepost.ledgers.aws.writing import Update
+from milepost.ports.documents import HOLD, is_held, scope
+from milepost.ports.ledger import Pruned
+
+SAMPLE = 100
+
+
+def next_due(store: Store, plans: Iterable[Plan]) -> int | None:
+    """From both ends of each partition: what was offered is ready, though it is due for a resend only long after."""
+    holds = set(store.control.read(HOLD))
+    times: list[int] = []
+    for plan in plans:
+        layout = store.know(plan)
+        for stage in plan.stages:
+            if stage.external or plan.name in holds or scope(plan.name, stage.name) in holds:
+                continue
+            for shard in range(SHARDS):
+                keys = {key for forward in (True, False) for key in _some(store, layout, f"{stage.name}#{shard}", forward)}
+                for image in store.images(plan.name, keys).values():
+                    row = row_of(image, layout, store.values) if is_ours(image) else None
+                    if row is None or row.terminal or row.stage != stage.name or is_held(holds, row.route, row.stage, row.lane):
+                        continue
+                    ready = row.status in (Status.PENDING, Status.QUEUED)
+                    times.append(row.entered_at if ready else row.due_at or row.updated_at)
+    return min(times, default=None)
+
+
+def _some(store: Store, layout: Layout, shard: str, forward: bool) -> list[str]:
+    try:
+        page = store.requests.call(
+            "dynamodb",
+            "query",
+            TableName=layout.table,
+            IndexName="due",
+            KeyConditionExpression="#shard = :shard",
+            ExpressionAttributeNames={"#shard": "dueShard"},
+            ExpressionAttributeValues={":shard": {"S": shard}},
+            ScanIndexForward=forward,
+            Limit=SAMPLE,
+        )
+    except LedgerMissing:
+        return []
+    return [layout.key_of(image) for image in page["Items"]]
+
+
+def reclaim(store: Store, holders: Sequence[str], now: int) -> int:
+    """What these held is due at once: the resender writes the losses."""
+    found = 0
+    for route in store.routes() if holders else []:
+        layout = store.layout(route)
+        for image in _scan(store, layout.table if layout else None):
+            if layout is None or image.get("holder", {}).get("S") not in holders or "lease" not in image:
+                continue
+            update = Update(layout, layout.key_of(image))
+            update.set("dueAt", {"S": iso(now)})
+            update.remove("lookAt")
+            update.equal("lease", image["lease"])
+            found += _written(store, update)
+    return found
+
+
+def prune(store: Store, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
+    """Rows that ended, were sealed an hour before, and whose last line everybody has been told; then old seals."""
+    layout = store.layout(route)
+    if layout is None:
+        return Pruned(0, 0, False)
+    gone, more = 0, False
+    for image in _scan(store, layout.table):
+        if not is_ours(image) or Status(image["status"]["S"]) not in TERMINAL:
+            continue
+        row = row_of(image, layout, store.values)
+        if row.entered_at >= ended_before or copied_of(image) < row.version or not _told(store, route, row.key, up_to_seq):
+            continue
+        seal = store.seal_image(route, row.key)
+        if seal is None or seal["sealedAt"]["S"] > iso(ended_before - SEALED_FOR_MS):
+            continue
+        if gone == limit:
+            more = True
+            break
+        if _delete(store, layout, row.key, image):
+            store.journal.remove(route, row.key)
+            store.values.remove(image)
+            gone += 1
+    forgotten, more_seals = _forget(store, route, forget_before, limit)
+    return Pruned(gone, forgotten, more or more_seals)
+
+
+def _told(store: Store, route: str, key: str, up_to_seq: int) -> bool:
+    lines = store.journal.history(route, key)
+    return bool(lines) and lines[-1].seq <= up_to_seq
+
+
+def _delete(store: Store, layout: Layout, key: str, image: Image) -> bool:
+    try:
+        store.requests.call(
+            "dynamodb",
+            "delete_item",
+            TableName=layout.table,
+            Key=layout.key_image(key),
+            ConditionExpression="#version = :version AND #head = :head",
+            ExpressionAttributeNames={"#version": "version", "#head": "head"},
+            ExpressionAttributeValues={":version": image["version"], ":head": image["head"]},
+        )
+    except ConditionFailed:
+        return False
+    return True
+
+
+def _forget(store: Store, route: str, before: int | None, limit: int) -> tuple[int, bool]:
+    if before is None:
+        return 0, False
+    old = []
+    for image in _scan(store, store.names.seen):
+        if image["route"]["S"] == route and image["endedAt"]["S"] < iso(before):
+            old.append({"key": image["key"]})
+    store.requests.batch_write(store.names.seen, deletes=old[:limit])
+    return len(old[:limit]), len(old) > limit
+
+
+def _scan(store: Store, table: str | None) -> Iterable[Image]:
+    if table is None:
+        return
+    try:
+        yield from store.requests.scan(table, ConsistentRead=True)
+    except LedgerMissing:
+        return
+
+
+def _written(store: Store, update: Update) -> bool:
+    try:
+        store.requests.call("dynamodb", "update_item", **update.params())
+    except ConditionFailed:
+        return False
+    return True
+
+
+def describe(store: Store, url: str) -> dict[str, Any]:
+    """Facts for `milepost doctor`; what cannot be read is a problem, not an error."""
+    facts: dict[str, Any] = {"url": url, "problems": []}
+    try:
+        routes = store.routes()
+        facts["routes"] = routes
+        facts["lines"] = store.journal.last_seq()
+        visible, in_flight, _ = store.queues.depth(store.queues.quarantine())
+        facts["set aside"] = visible + in_flight
+        if visible + in_flight:
+            facts["problems"].append(f"{visible + in_flight:,} messages, rows or records are set aside in {store.names.quarantine}")
+    except LedgerError as error:
+        facts["problems"].append(str(error))
+    return facts

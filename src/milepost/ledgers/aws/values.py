@@ -1,0 +1,86 @@
+"""JSON values as attributes: text that people can read, and a reference to a blob where it would make the row heavy."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from milepost.core.errors import LedgerDamaged
+from milepost.ports.blobs import Blobs
+
+LARGEST = 4096
+"""DynamoDB charges the whole row on every write, so what is larger than this is kept apart."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.decode
+
+
+class Values:
+    """Writes and reads the values of one ledger; the large ones by reference and digest."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def encode(self, value: Any, place: str) -> dict[str, Any]:
+        """The attribute for a value. `place` names the item: a blob's name begins with it, so that it can go with its row."""
+        return self.encode_text(_encode(value), place)
+
+    def encode_text(self, data: bytes, place: str) -> dict[str, Any]:
+        if len(data) <= LARGEST:
+            return {"S": data.decode()}
+        digest = sha256(data).hexdigest()
+        name = f"{place}/{digest[:32]}"
+        self._blobs.write(name, [data])
+        return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}}}
+
+    def decode(self, attribute: dict[str, Any]) -> Any:
+        """The value of an attribute. Text is read as JSON where it is that; others may have written any type."""
+        if "S" in attribute:
+            return _json_or_text(attribute["S"])
+        if "blob" in attribute.get("M", {}):
+            return _decode(self.text(attribute))
+        return plain(attribute)
+
+    def text(self, attribute: dict[str, Any]) -> bytes:
+        """The bytes of an attribute that `encode_text` made."""
+        if "S" in attribute:
+            return bytes(attribute["S"].encode())
+        reference = attribute["M"]
+        name = reference["blob"]["S"]
+        data = b"".join(self._blobs.read(name))
+        if sha256(data).hexdigest() != reference["sha256"]["S"]:
+            raise LedgerDamaged(f"the blob {name!r} is not what its row says it is: its digest differs; restore it from a copy")
+        return data
+
+    def remove(self, image: dict[str, dict[str, Any]]) -> None:
+        """Let go of the blobs that a row has; the row itself is gone already."""
+        for attribute in (*image.values(), *image.get("trail", {}).get("L", ())):
+            if "blob" in attribute.get("M", {}):
+                self._blobs.remove(attribute["M"]["blob"]["S"])
+
+
+def plain(attribute: dict[str, Any]) -> Any:
+    """A typed value as plain JSON values, nested ones with it."""
+    ((kind, value),) = attribute.items()
+    if kind == "N":
+        return _decode(value.encode())
+    if kind == "M":
+        return {name: plain(inner) for name, inner in value.items()}
+    if kind == "L":
+        return [plain(inner) for inner in value]
+    if kind == "NULL":
+        return None
+    if kind == "NS":
+        return sorted(_decode(number.encode()) for number in value)
+    if kind in ("SS", "S", "BOOL"):
+        return sorted(value) if kind == "SS" else value
+    return repr(value)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return _decode(text.encode())
+    except msgspec.DecodeError:
+        return text

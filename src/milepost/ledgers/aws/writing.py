@@ -1,0 +1,247 @@
+"""A change as one conditional write: what is set and removed, under which condition, and how a lost answer is recognised."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from milepost.core.change import Change
+from milepost.core.history import attempt_to_public
+from milepost.core.item import Row
+from milepost.core.status import NOTES, Status
+from milepost.ledgers.aws.image import Handle, attributes, copied_of, links_of, trail_entry
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.names import iso
+from milepost.ledgers.aws.values import Values
+
+RETRIES_SHOWN = 20
+RETRY_ENTRY = 1024
+_encode = msgspec.json.Encoder().encode
+_NO_HANDLE = Handle()
+
+
+class Update:
+    """One UpdateItem in the making; names and values are numbered, so that no attribute's name can be a reserved word."""
+
+    def __init__(self, layout: Layout, key: str) -> None:
+        self.layout = layout
+        self.key = key
+        self._names: dict[str, str] = {}
+        self._values: dict[str, Any] = {}
+        self._parts: dict[str, list[str]] = {"SET": [], "REMOVE": [], "ADD": [], "DELETE": []}
+        self._conditions: list[str] = []
+
+    def name(self, attribute: str) -> str:
+        return self._names.setdefault(attribute, f"#n{len(self._names)}")
+
+    def value(self, value: dict[str, Any]) -> str:
+        placeholder = f":v{len(self._values)}"
+        self._values[placeholder] = value
+        return placeholder
+
+    def set(self, attribute: str, value: dict[str, Any]) -> None:
+        self._parts["SET"].append(f"{self.name(attribute)} = {self.value(value)}")
+
+    def append(self, attribute: str, entries: list[dict[str, Any]]) -> None:
+        name = self.name(attribute)
+        self._parts["SET"].append(f"{name} = list_append(if_not_exists({name}, {self.value({'L': []})}), {self.value({'L': entries})})")
+
+    def remove(self, attribute: str) -> None:
+        self._parts["REMOVE"].append(self.name(attribute))
+
+    def add(self, attribute: str, value: dict[str, Any]) -> None:
+        self._parts["ADD"].append(f"{self.name(attribute)} {self.value(value)}")
+
+    def delete(self, attribute: str, value: dict[str, Any]) -> None:
+        self._parts["DELETE"].append(f"{self.name(attribute)} {self.value(value)}")
+
+    def replace(self, before: Image, after: Image) -> None:
+        """Set what differs, remove what is gone."""
+        for attribute, value in after.items():
+            if before.get(attribute) != value:
+                self.set(attribute, value)
+        for attribute in before.keys() - after.keys():
+            self.remove(attribute)
+
+    def equal(self, attribute: str, value: dict[str, Any] | None) -> None:
+        """The row must have this value there, or, with None, have no such attribute."""
+        if value is None:
+            self._conditions.append(f"attribute_not_exists({self.name(attribute)})")
+        else:
+            self._conditions.append(f"{self.name(attribute)} = {self.value(value)}")
+
+    def only_if(self, condition: str) -> None:
+        self._conditions.append(condition)
+
+    def params(self) -> dict[str, Any]:
+        """The request's parameters. Without a condition it would make a ghost of a row that is gone, so there always is one."""
+        expression = " ".join(f"{verb} {', '.join(parts)}" for verb, parts in self._parts.items() if parts)
+        params: dict[str, Any] = {
+            "TableName": self.layout.table,
+            "Key": self.layout.key_image(self.key),
+            "UpdateExpression": expression,
+            "ConditionExpression": " AND ".join(self._conditions) or f"attribute_exists({self.name(self.layout.key[0])})",
+            "ExpressionAttributeNames": {placeholder: name for name, placeholder in self._names.items()},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        if self._values:
+            params["ExpressionAttributeValues"] = self._values
+        return params
+
+
+def place_of(route: str, key: str) -> str:
+    """Where an item's blobs are: a name that any store takes."""
+    return f"{route}/{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def put_of(change: Change, content: Any, layout: Layout, values: Values, token: str) -> Image:
+    """The row of a new item. An external first stage's payload is kept apart from the input, which its confirmer may rewrite."""
+    row = change.after
+    place = place_of(row.route, row.key)
+    told = values.encode(content, place)
+    image = {
+        **layout.key_image(row.key),
+        **attributes(row),
+        "input": told,
+        "createToken": {"S": token},
+        "trail": {"L": [trail_entry(change.before.head, change.body, values, place)]},
+    }
+    stage = layout.stages.get(row.stage)
+    if stage is not None and stage.external:
+        image[f"payload_{row.stage}"] = told
+    if row.status is Status.QUEUED:
+        image["firstQueued"] = image["lastQueued"] = {"S": iso(row.updated_at)}
+    return image
+
+
+def update_of(change: Change, layout: Layout, values: Values, copied: int | None = None) -> Update:
+    """The one write of a change, under its precondition (see `core.change.holds`). `copied`: up to which version all lines are
+    known to be in the history table; they leave the row with this write. Only the relay knows that."""
+    before, after = change.before, change.after
+    update = Update(layout, before.key)
+    handle = before.handle if isinstance(before.handle, Handle) else _NO_HANDLE
+    place = place_of(before.route, before.key)
+    stored = attributes(before)
+    wanted = attributes(after)
+    for name in ("dueShard", "dueAt"):
+        # Set in any case: the row may stand elsewhere in the index just now (held, or late in being told).
+        stored.pop(name, None)
+    if after.terminal:
+        # Until its last line is known to be copied out it stays where it is in the index, whatever was due there.
+        wanted.pop("dueShard", None)
+        wanted.pop("dueAt", None)
+    update.replace(stored, wanted)
+    if before.terminal and not after.terminal:
+        update.remove("ttl")
+    if before.lease is not None and after.lease is None:
+        update.set("lastLease", {"S": before.lease})
+    _keep(update, change, layout, values, place)
+    _put(update, change, layout, values, place)
+    _queued(update, change)
+    if change.line is not None:
+        entry = trail_entry(before.head, change.body, values, place)
+        if copied is None:
+            update.append("trail", [entry])
+        else:
+            update.set("trail", {"L": [entry]})
+        if change.line.attempt is not None:
+            told = _encode(attempt_to_public(change.line.attempt, change.line.at, after.correlation_id))[:RETRY_ENTRY]
+            update.set("retryHistory", {"L": [*handle.retries, {"S": told.decode(errors="ignore")}][-RETRIES_SHOWN:]})
+    elif copied is not None:
+        update.remove("trail")
+    if copied is not None:
+        update.set("copied", {"N": str(copied)})
+    require(update, before, handle, layout)
+    return update
+
+
+def require(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
+    """The row is still the one that was read, and nobody has confirmed its stage since."""
+    update.equal("version", {"N": str(before.version)})
+    update.equal("head", attributes(before)["head"])
+    update.equal("status", {"S": before.status.value})
+    update.equal("queue", {"S": before.stage})
+    update.equal("lease", None if before.lease is None else {"S": before.lease})
+    update.equal(layout.prefix + before.stage, handle.confirmation)
+
+
+def _keep(update: Update, change: Change, layout: Layout, values: Values, place: str) -> None:
+    """Outside outcomes that wait: a plain confirmation is the stage's own attribute, as an outsider would set it."""
+    before, after = change.before.kept, change.after.kept
+    if before == after:
+        return
+    results = {put.stage for put in change.puts if put.kind == "result"}
+    for stage, told in after.items():
+        if before.get(stage) != told and _is_plain(told):
+            update.set(layout.prefix + stage, values.encode(told.get("output"), place))
+    for stage in before.keys() - after.keys():
+        if _is_plain(before[stage]) and stage not in results:
+            update.remove(layout.prefix + stage)
+    others = [{stage: told for stage, told in kept.items() if not _is_plain(told)} for kept in (before, after)]
+    if others[1]:
+        update.set("kept", {"S": _encode(others[1]).decode()})
+    elif others[0]:
+        update.remove("kept")
+
+
+def _is_plain(told: Any) -> bool:
+    return isinstance(told, dict) and told.get("type") == "done" and told.keys() <= {"type", "output"} and told.get("output") is not None
+
+
+def _put(update: Update, change: Change, layout: Layout, values: Values, place: str) -> None:
+    """Results and payloads. A payload that is the result before it is only referred to."""
+    results = {put.stage: put.value for put in change.puts if put.kind == "result"}
+    for stage, value in results.items():
+        name = layout.prefix + stage
+        kept = change.before.kept.get(stage)
+        if value is None:
+            update.remove(name)
+            update.delete("through", {"SS": [stage]})
+            continue
+        if not (kept is not None and _is_plain(kept) and kept["output"] == value):
+            update.set(name, values.encode(value, place))
+        update.add("through", {"SS": [stage]})
+    for put in change.puts:
+        if put.kind == "payload":
+            of = next((stage for stage, value in results.items() if value is put.value), None)
+            told = values.encode(put.value, place) if of is None else {"M": {"of": {"S": of}}}
+            update.set(f"payload_{put.stage}", told)
+
+
+def _queued(update: Update, change: Change) -> None:
+    before, after = change.before, change.after
+    if offers(change):
+        update.set("lastQueued", {"S": iso(after.updated_at)})
+        if before.stage != after.stage or before.status is Status.PENDING or before.terminal:
+            update.set("firstQueued", {"S": iso(after.updated_at)})
+    elif before.stage != after.stage and not after.terminal:
+        update.remove("firstQueued")
+        update.remove("lastQueued")
+
+
+def offers(change: Change) -> bool:
+    """Does this write say that the stage has been told? Then it must be told first."""
+    if change.after.status is not Status.QUEUED:
+        return False
+    return change.line is None or change.line.reason not in NOTES
+
+
+def was_ours(change: Change, image: Image, values: Values) -> bool | None:
+    """Our condition failed: is the row as it is because this very write was carried out before, and its answer lost?
+    None: it has moved on since, and only the history can tell."""
+    after = change.after
+    if change.line is None:
+        if after.lease is not None and change.before.lease != after.lease:
+            return image.get("lease") == {"S": after.lease}
+        return (
+            change.before.lease is not None
+            and image.get("lastLease") == {"S": change.before.lease}
+            and image.get("version") == {"N": str(after.version)}
+            and image.get("status") == {"S": after.status.value}
+        )
+    for link in links_of(image, values):
+        if link.version == change.line.version:
+            return link.body == change.body and link.previous == change.before.head
+    return None if copied_of(image) >= change.line.version else False

@@ -1,0 +1,195 @@
+"""An SNS topic as a subscriber: each event is one message, with attributes by which subscriptions can filter."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.errors import MilepostError, Refused, UsageError
+from milepost.core.events import Envelope, Event
+
+ENTRIES = 10
+LARGEST = 262_144
+"""What a topic takes in one request unless its MaximumMessageSize was raised: bodies and attributes together, in bytes."""
+
+_ARN = re.compile(r"arn:aws[a-z-]*:sns:(?P<region>[a-z0-9-]+):\d{12}:(?P<name>[A-Za-z0-9_-]{1,256}(\.fifo)?)")
+_GROUP = re.compile(r"[!-~]{1,128}")
+# Faults that AWS may call the sender's, though another event would meet them just as well: they pass when the topic's key,
+# policy or limits are put right, so nothing is refused for good because of them.
+_OF_THE_TOPIC = re.compile(r"KMS|Throttl|Limit|Authorization|AccessDenied|NotFound|Security|Disabled")
+_CURE = "'milepost subscribers release'"
+
+
+class _Message(Struct, frozen=True):
+    """One entry of a request: for which of the events told it is, and what it counts against the limit."""
+
+    place: int
+    entry: dict[str, Any]
+    size: int
+
+
+class Topic:
+    """Publishes events on the topic with this ARN. The cursor's name is the topic's own, unless `name` is given.
+
+    The body is the envelope as compact JSON; route, stage, status and kind are message attributes, also where the route has a
+    form of its own. The same event always gives the same bytes. On a FIFO topic an item is a group, and a repeat within five
+    minutes is dropped by SNS.
+
+    Without a `client`, one is made that tries each request once: the relay tries again, with growing pauses and in the items'
+    order, and its lease must not run out while a request is being repeated down here.
+    """
+
+    batch = ENTRIES
+
+    def __init__(
+        self,
+        arn: str,
+        *,
+        name: str | None = None,
+        client: Any = None,
+        endpoint: str | None = None,
+        largest: int = LARGEST,
+    ) -> None:
+        region, own_name = _parts(arn)
+        self.arn = arn
+        self.name = name or own_name
+        self._fifo = arn.endswith(".fifo")
+        self._largest = largest
+        self._client = client if client is not None else _client(region, endpoint)
+
+    def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
+        """One answer for each. Raises if a request fails as a whole and nothing has been taken before it."""
+        answers: list[Exception | None] = [None] * len(envelopes)
+        messages = []
+        for place, envelope in enumerate(envelopes):
+            try:
+                messages.append(self._message(place, envelope))
+            except Refused as refused:
+                answers[place] = refused
+        requests = list(self._requests(messages))
+        for number, request in enumerate(requests):
+            try:
+                failed = self._publish(request)
+            except Exception as error:
+                if number == 0:
+                    raise
+                # What went before is taken, and need not be told again; what comes after would most likely fare the same.
+                for message in chain.from_iterable(requests[number:]):
+                    answers[message.place] = error
+                break
+            for place, trouble in failed.items():
+                answers[place] = trouble
+        return answers
+
+    def _message(self, place: int, envelope: Envelope) -> _Message:
+        event = envelope.event
+        body = _body(envelope)
+        attributes = {name: value for name, value in _attributes(event).items() if value}
+        entry: dict[str, Any] = {
+            "Id": str(place),
+            "Message": body,
+            "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()},
+        }
+        if self._fifo:
+            entry["MessageGroupId"] = _group(event)
+            entry["MessageDeduplicationId"] = hashlib.sha256(event.id.encode()).hexdigest()
+        size = len(body.encode()) + sum(len(name) + len("String") + len(value.encode()) for name, value in attributes.items())
+        if size > self._largest:
+            raise Refused(self._too_large(size))
+        return _Message(place, entry, size)
+
+    def _requests(self, messages: Iterable[_Message]) -> Iterator[list[_Message]]:
+        """In order, as many at once as one request may hold."""
+        request: list[_Message] = []
+        size = 0
+        for message in messages:
+            if request and (len(request) == ENTRIES or size + message.size > self._largest):
+                yield request
+                request, size = [], 0
+            request.append(message)
+            size += message.size
+        if request:
+            yield request
+
+    def _publish(self, request: Sequence[_Message]) -> dict[int, Exception]:
+        """What was not taken of one request, and why. An entry that the answer does not name was not taken either."""
+        try:
+            answer = self._client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=[message.entry for message in request])
+        except Exception as error:
+            # The one fault of a whole request that is surely this event's, if it is alone: the topic counts otherwise than we do.
+            if len(request) == 1 and _code(error).startswith("BatchRequestTooLong"):
+                return {request[0].place: Refused(self._too_large(request[0].size))}
+            raise
+        taken = {entry["Id"] for entry in answer.get("Successful", ())}
+        reasons = {entry["Id"]: entry for entry in answer.get("Failed", ())}
+        return {
+            message.place: self._why(reasons.get(message.entry["Id"])) for message in request if message.entry["Id"] not in taken
+        }  # fmt: skip
+
+    def _why(self, failed: dict[str, Any] | None) -> Exception:
+        if failed is None:
+            return MilepostError(f"the topic {self.name} has not said whether it took this event")
+        said = f"{failed['Code']}: {failed.get('Message') or 'no reason given'}"
+        if failed["SenderFault"] and not _OF_THE_TOPIC.search(failed["Code"]):
+            return Refused(f"the topic {self.name} will not take this event ({said}); when that is put right, {_CURE}")
+        return MilepostError(f"the topic {self.name} has not taken this event ({said})")
+
+    def _too_large(self, size: int) -> str:
+        return (
+            f"this event is {size:,} bytes, and the topic {self.name} takes {self._largest:,} at most; let the route's form leave out what is "
+            f"large, or say where it is, or raise the topic's MaximumMessageSize and write Topic(…, largest=…); then {_CURE}"
+        )
+
+
+def _body(envelope: Envelope) -> str:
+    """Keys sorted, so that the same content is the same bytes wherever it was read from."""
+    try:
+        content = msgspec.to_builtins(envelope, str_keys=True)
+        text = msgspec.json.encode(content, order="deterministic").decode()
+    except Exception as error:
+        raise Refused(f"this event is no JSON ({error}); mend the form of route {envelope.event.route!r}, then {_CURE}") from error
+    # The only two characters that JSON leaves as they are and AWS's messages may not hold; they can only stand within texts.
+    return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+
+
+def _attributes(event: Event) -> dict[str, str]:
+    return {"route": event.route, "stage": event.stage, "status": event.status.value, "kind": event.kind}
+
+
+def _group(event: Event) -> str:
+    """The item; by its digest where SNS would not take its name for a group (which has no '/', so they never meet)."""
+    item = f"{event.route}/{event.key}"
+    return item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
+
+
+def _code(error: Exception) -> str:
+    """AWS's word for it; empty if it has not come to an answer."""
+    response = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def _parts(arn: str) -> tuple[str, str]:
+    found = _ARN.fullmatch(arn)
+    if found is not None:
+        return found["region"], found["name"]
+    topic = arn.rpartition(":")[0]
+    if _ARN.fullmatch(topic):
+        raise UsageError(f"{arn!r} is a subscription's ARN; the topic's is {topic}")
+    raise UsageError(f"{arn!r} is no ARN of an SNS topic; one looks like arn:aws:sns:eu-west-2:123456789012:prod-events")
+
+
+def _client(region: str, endpoint: str | None) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise UsageError("a topic needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+    # Once, and at most 13 s: less than the relay's lease has left at the beginning of a call.
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=3, read_timeout=10)
+    return boto3.client("sns", region_name=region, endpoint_url=endpoint, config=config)

@@ -1,0 +1,78 @@
+"""Fixtures of the tests on AWS: stand-ins, one of each per test process, and an empty account for every test."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import standins
+
+
+@pytest.fixture(scope="session")
+def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[standins.Server]:
+    server = standins.ministack(tmp_path_factory.mktemp("ministack"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def dynoxide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[standins.Server]:
+    """In memory and shared by all tests: use the names that `prefix` gives."""
+    server = standins.dynoxide(tmp_path_factory.mktemp("dynoxide"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def dynoxide_on_file(tmp_path: Path) -> Iterator[standins.Server]:
+    """This test's own, which it may kill and restart; what was written is there again afterwards."""
+    server = standins.dynoxide(tmp_path, tmp_path / "dynoxide.sqlite")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def account(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The access key id that boto3 finds everywhere in this test; nothing else of AWS is left in the environment."""
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    fresh = standins.new_account()
+    for name, value in standins.environment(fresh).items():
+        monkeypatch.setenv(name, value)
+    # boto3 keeps one session, with the credentials that it found first.
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    return fresh
+
+
+@pytest.fixture
+def endpoint(ministack: standins.Server) -> str:
+    return ministack.url
+
+
+@pytest.fixture
+def prefix() -> str:
+    """For names that no other test uses."""
+    return f"t{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def client(endpoint: str) -> Iterator[Callable[[str], Any]]:
+    """client("dynamodb"): a boto3 client of this test's account on ministack."""
+    made = []
+
+    def make(service: str) -> Any:
+        made.append(boto3.session.Session().client(service, endpoint_url=endpoint))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

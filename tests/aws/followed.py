@@ -1,0 +1,129 @@
+"""A ledger on a stand-in whose stream is read at once after every write, and whose time is the test's: for the contract suite,
+which asks for everything to have followed when it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import RLock
+from typing import Any
+
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.plan import Plan
+from milepost.engine.context import Context
+from milepost.engine.resend import Resender
+from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.finishing import finish
+from milepost.ledgers.aws.holding import resume
+from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.store import Settings
+from milepost.ledgers.aws.stream import Stream
+from milepost.ports.ledger import Ask, Claimed
+from milepost.testing.clock import SeededChance
+
+PROMPT = Settings(fresh_ms=0, longest_delay_s=0, patience_ms=0)
+"""No document is believed without reading it, no message is held back (the world's time does not pass here), and the resender
+waits for nobody."""
+
+
+class Follower:
+    """Reads the streams of all routes that were used, and sends again what is due; one for all handles on a ledger."""
+
+    def __init__(self, ledger: AwsLedger) -> None:
+        self.ledger = ledger
+        self.plans: dict[str, Plan] = {}
+        self.lock = RLock()
+        self.now = 0
+        self._relay = Relay(ledger.store, self.plans, lambda: 0.0)
+        self._streams: dict[str, Stream] = {}
+
+    def know(self, plan: Plan) -> None:
+        with self.lock:
+            self.plans[plan.name] = plan
+
+    def follow(self, now: int | None = None) -> None:
+        with self.lock:
+            now = self.now = self.now if now is None else now
+            for _ in range(50):
+                if not sum([self._poll(route, now) for route in list(self.plans)]):
+                    return
+            raise AssertionError("the stream never comes to rest")
+
+    def resend(self, now: int) -> None:
+        with self.lock:
+            context = Context(self.ledger, self.plans, Moment(now), SeededChance(), MemoryBlobs())
+            Resender(context).run_once()
+            resume(self.ledger.store, now)
+            self.follow(now)
+
+    def _poll(self, route: str, now: int) -> int:
+        store = self.ledger.store
+        if route not in self._streams:
+            self._streams[route] = Stream(store.requests, store.control, route, store.names.rows(route), "follower")
+
+        def handle(records: list[Any]) -> None:
+            finish(store, self._relay.handle(records, now), store.journal.last_seq(), now)
+
+        return self._streams[route].poll(handle, now)
+
+
+class Moment:
+    def __init__(self, now: int) -> None:
+        self._now = now
+
+    def now(self) -> int:
+        return self._now
+
+
+class Followed:
+    """Like the ledger, but everything follows before the next word is said."""
+
+    def __init__(self, ledger: AwsLedger, follower: Follower | None = None) -> None:
+        self.ledger = ledger
+        self.follower = follower or Follower(ledger)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ledger, name)
+
+    def add(self, plan: Plan, newcomers: Sequence[Any], now: int) -> Any:
+        self.follower.know(plan)
+        answer = self.ledger.add(plan, newcomers, now)
+        self.follower.follow(now)
+        return answer
+
+    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
+        for ask in asks:
+            self.ledger.prepare(ask.plan)
+            self.follower.know(ask.plan)
+        self.follower.resend(now)
+        answer = self.ledger.claim(asks, now, jitter)
+        self.follower.follow(now)
+        return answer
+
+    def apply(self, changes: Sequence[Any], now: int, versions: Any = None) -> Any:
+        answer = self.ledger.apply(changes, now, versions)
+        self.follower.follow(now)
+        return answer
+
+    def extend(self, rows: Sequence[Any], until: int, now: int) -> Any:
+        answer = self.ledger.extend(rows, until, now)
+        self.follower.follow(now)
+        return answer
+
+    def rename_stage(self, route: str, old: str, new: str) -> None:
+        self.ledger.rename_stage(route, old, new)
+        self.follower.follow()
+
+    def reclaim(self, holders: Sequence[str], now: int) -> int:
+        answer = self.ledger.reclaim(holders, now)
+        self.follower.follow(now)
+        return answer
+
+    def prune(self, *args: Any) -> Any:
+        answer = self.ledger.prune(*args)
+        self.follower.follow()
+        return answer
+
+
+def open_followed(endpoint: str, prefix: str, region: str) -> Followed:
+    return Followed(AwsLedger(Requests(region, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True))

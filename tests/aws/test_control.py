@@ -1,0 +1,179 @@
+"""Control documents on DynamoDB: versions, conditions, and answers that were lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from table_scene import Died, Process, Scene, scene_at, writes
+
+from milepost.ledgers.aws.control import Control
+from milepost.ports.ledger import Document
+
+
+@pytest.fixture
+def scene(endpoint: str) -> Iterator[Scene]:
+    with scene_at(endpoint) as made:
+        yield made
+
+
+@pytest.fixture
+def process(scene: Scene) -> Process:
+    return scene.process()
+
+
+@pytest.fixture
+def control(scene: Scene, process: Process) -> Control:
+    return Control(process, scene.names)
+
+
+def test_versions_start_at_one_and_rise_by_one(control: Control) -> None:
+    assert control.read("hold") == {}
+    assert control.get("hold", "parcels") is None
+    for version in (1, 2, 3):
+        assert control.write("hold", "parcels", {"n": version})
+        assert control.read("hold") == {"parcels": Document({"n": version}, version)}
+        assert control.get("hold", "parcels") == Document({"n": version}, version)
+
+
+def test_kinds_and_names_are_kept_apart(control: Control) -> None:
+    for kind, name, value in (("hold", "a", 1), ("hold", "b", 2), ("limit", "a", 3)):
+        assert control.write(kind, name, value, expect=0)
+    assert {name: document.value for name, document in control.read("hold").items()} == {"a": 1, "b": 2}
+    assert {name: document.value for name, document in control.read("limit").items()} == {"a": 3}
+
+
+def test_a_write_that_expects_another_version_is_refused(control: Control) -> None:
+    assert not control.write("cursor", "log", {"seq": 1}, expect=1)
+    assert control.write("cursor", "log", {"seq": 1}, expect=0)
+    assert not control.write("cursor", "log", {"seq": 2}, expect=0)
+    assert control.write("cursor", "log", {"seq": 2}, expect=1)
+    assert not control.write("cursor", "log", {"seq": 3}, expect=1)
+    assert control.read("cursor")["log"] == Document({"seq": 2}, 2)
+
+
+def test_none_removes_and_is_conditional_too(scene: Scene, control: Control) -> None:
+    control.write("hold", "a", 1)
+    assert not control.write("hold", "a", None, expect=7)
+    assert not control.write("hold", "a", None, expect=0)
+    assert control.write("hold", "a", None, expect=1)
+    assert control.read("hold") == {}
+    assert scene.rows(scene.names.control) == []
+    assert control.write("hold", "a", None)
+    assert control.write("hold", "a", None, expect=0)
+    assert not control.write("hold", "a", None, expect=1)
+    assert control.write("hold", "a", 2, expect=0)
+    assert control.get("hold", "a") == Document(2, 1)
+    assert control.write("hold", "a", None)
+    assert scene.rows(scene.names.control) == []
+
+
+@pytest.mark.parametrize("value", [False, 0, "", [], {"ä": ["☃", None, 1.5, 10**18]}])
+def test_any_value_comes_back_as_a_copy(control: Control, value: Any) -> None:
+    assert control.write("act", "a", value)
+    first = control.read("act")["a"].value
+    assert first == value
+    if isinstance(first, list):
+        first.append("mine")
+    assert control.read("act")["a"].value == value
+
+
+def test_more_documents_than_fit_on_a_page_are_all_read(control: Control) -> None:
+    for n in range(12):
+        control.write("list", f"l{n:02d}", "x" * 100_000)
+    assert sorted(control.read("list")) == [f"l{n:02d}" for n in range(12)]
+
+
+def test_a_name_longer_than_a_key_may_be_is_kept_whole(control: Control) -> None:
+    names = ["p/" + "ü" * 600 + end for end in "ab"]
+    for number, name in enumerate(names):
+        assert control.write("parked", name, number, expect=0)
+    assert {name: document.value for name, document in control.read("parked").items()} == {names[0]: 0, names[1]: 1}
+    assert control.get("parked", names[1]) == Document(1, 1)
+    assert control.write("parked", names[0], None, expect=1)
+    assert list(control.read("parked")) == [names[1]]
+
+
+@pytest.mark.parametrize("fault", ["timeout_after", "twice", "timeout_before", "throttle", "conflict"])
+@pytest.mark.parametrize("expect", [None, 1])
+def test_a_write_counts_once_whatever_happens_to_its_answer(control: Control, process: Process, expect: int | None, fault: str) -> None:
+    control.write("cursor", "log", "old")
+    process.faults.clear()
+    process.faults.plan("UpdateItem", fault)
+    assert control.write("cursor", "log", "new", expect=expect)
+    assert len(process.faults.fired) == 1
+    assert control.get("cursor", "log") == Document("new", 2)
+
+
+@pytest.mark.parametrize("fault", ["timeout_after", "twice"])
+def test_a_first_write_is_recognised_too(control: Control, process: Process, fault: str) -> None:
+    process.faults.plan("UpdateItem", fault)
+    assert control.write("cursor", "log", "new", expect=0)
+    assert control.get("cursor", "log") == Document("new", 1)
+
+
+@pytest.mark.parametrize("operation", ["UpdateItem", "DeleteItem"])
+@pytest.mark.parametrize("fault", ["timeout_after", "twice"])
+def test_a_removal_whose_answer_was_lost_is_recognised(
+    control: Control, process: Process, scene: Scene, operation: str, fault: str
+) -> None:
+    control.write("hold", "a", 1)
+    process.faults.clear()
+    process.faults.plan(operation, fault)
+    assert control.write("hold", "a", None, expect=1)
+    assert len(process.faults.fired) == 1
+    assert scene.rows(scene.names.control) == []
+
+
+def test_a_removal_that_died_half_way_has_removed(control: Control, process: Process) -> None:
+    control.write("hold", "a", 1)
+    process.die_at("delete_item")
+    with pytest.raises(Died):
+        control.write("hold", "a", None, expect=1)
+    assert control.read("hold") == {}
+    assert control.get("hold", "a") is None
+    assert not control.write("hold", "a", 2, expect=1)
+    assert control.write("hold", "a", None, expect=0)
+    assert control.write("hold", "a", 2, expect=0)
+    assert control.read("hold") == {"a": Document(2, 1)}
+
+
+def test_a_removal_never_takes_what_was_written_anew(scene: Scene, control: Control, process: Process) -> None:
+    other = Control(scene.process(), scene.names)
+    control.write("hold", "a", 1)
+    process.at("delete_item", lambda: other.write("hold", "a", 2, expect=0))
+    assert control.write("hold", "a", None, expect=1)
+    assert control.get("hold", "a") == Document(2, 1)
+
+
+def test_of_many_writers_one_wins(scene: Scene) -> None:
+    start, won = Barrier(8), []
+
+    def race(number: int) -> None:
+        control = Control(scene.process(), scene.names)
+        start.wait()
+        if control.write("cursor", "log", number, expect=0):
+            won.append(number)
+
+    threads = [Thread(target=race, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert Control(scene.process(), scene.names).get("cursor", "log") == Document(won[0], 1)
+
+
+def test_what_it_costs(control: Control, process: Process) -> None:
+    process.measure = True
+    control.write("hold", "a", {"by": "ops"})
+    assert writes(process) == 1
+    control.write("hold", "a", {"by": "desk"}, expect=1)
+    assert writes(process) == 2
+    control.write("hold", "a", None, expect=2)
+    assert writes(process) == 4
+    process.counts.clear()
+    control.read("hold")
+    assert sum(process.counts.values()) == 1

@@ -1,0 +1,80 @@
+"""Alarms that reach somebody, and the dashboard."""
+
+from __future__ import annotations
+
+import pytest
+from tests.infra.templates import TOPIC, Template
+
+DAY = 86_400
+
+
+def test_every_alarm_tells_when_it_begins_and_ends(template: Template, templates: dict[str, Template]) -> None:
+    topic = TOPIC if template is templates["topic"] else template.id_of("SNS::Topic", "TopicName", "test-alarms")
+    for alarm in template.of("CloudWatch::Alarm").values():
+        assert alarm["AlarmActions"] == alarm["OKActions"] == [topic]
+        assert alarm.get("ActionsEnabled", True)
+        assert alarm["AlarmDescription"]
+
+
+def test_which_alarms_there_are(both: Template) -> None:
+    functions = ("deposits.metadata", "deposits.content", "relay", "resender", "lists")
+    tables = ("rows-assets", "rows-assets-due", "rows-deposits", "rows-deposits-due", "history", "seen", "control")
+    expected = {"quarantine", "resender-silent", "stream-behind"}
+    expected |= {f"{function}-{what}" for function in functions for what in ("errors", "throttles")}
+    expected |= {f"{table}-{what}-throttles" for table in tables for what in ("read", "write")}
+    stages = ("assets.CC", "assets.Scout", "deposits.metadata", "deposits.content", "deposits.submit", "deposits.theirs")
+    expected |= {f"{stage}-oldest-item" for stage in stages}
+    expected |= {f"{stage}-oldest-message" for stage in ("deposits.metadata", "deposits.content")}
+    assert set(both.named("CloudWatch::Alarm", "AlarmName")) == {f"test-{name}" for name in expected}
+
+
+def metric(alarm: dict) -> tuple[str, str, dict[str, str]]:
+    return alarm["Namespace"], alarm["MetricName"], {one["Name"]: one["Value"] for one in alarm["Dimensions"]}
+
+
+@pytest.mark.parametrize(
+    ("stage", "late"),
+    [("assets.CC", 14 * DAY), ("assets.Scout", 30 * DAY), ("deposits.metadata", 2 * DAY), ("deposits.content", DAY)],
+)
+def test_an_item_that_is_old(both: Template, stage: str, late: int) -> None:
+    alarm = both.named("CloudWatch::Alarm", "AlarmName")[f"test-{stage}-oldest-item"]
+    route, name = stage.split(".")
+    assert metric(alarm) == ("Milepost", "OldestAge", {"Prefix": "test", "Route": route, "Stage": name})
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (late, "GreaterThanOrEqualToThreshold")
+
+
+def test_one_message_in_quarantine_is_enough(both: Template) -> None:
+    alarm = both.named("CloudWatch::Alarm", "AlarmName")["test-quarantine"]
+    queue = both.id_of("SQS::Queue", "QueueName", "test-quarantine")
+    assert metric(alarm) == ("AWS/SQS", "ApproximateNumberOfMessagesVisible", {"QueueName": queue})
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "GreaterThanOrEqualToThreshold")
+
+
+def test_a_silent_resender_is_told(both: Template) -> None:
+    alarm = both.named("CloudWatch::Alarm", "AlarmName")["test-resender-silent"]
+    assert metric(alarm) == ("Milepost", "ResenderRun", {"Prefix": "test"})
+    assert alarm["TreatMissingData"] == "breaching"
+    assert (alarm["Threshold"], alarm["ComparisonOperator"], alarm["Statistic"]) == (1, "LessThanThreshold", "Sum")
+
+
+def test_a_stream_that_waits_is_told(both: Template) -> None:
+    alarm = both.named("CloudWatch::Alarm", "AlarmName")["test-stream-behind"]
+    relay = both.id_of("Lambda::Function", "FunctionName", "test-relay")
+    assert metric(alarm) == ("AWS/Lambda", "IteratorAge", {"FunctionName": relay})
+
+
+def test_a_hot_index_is_told_apart_from_its_table(both: Template) -> None:
+    alarm = both.named("CloudWatch::Alarm", "AlarmName")["test-rows-assets-due-write-throttles"]
+    table = both.id_of("DynamoDB::Table", "TableName", "test-assets")
+    assert metric(alarm) == ("AWS/DynamoDB", "WriteThrottleEvents", {"TableName": table, "GlobalSecondaryIndexName": "due"})
+
+
+def test_the_dashboard_shows_every_stage(both: Template) -> None:
+    (dashboard,) = both.of("CloudWatch::Dashboard").values()
+    body = dashboard["DashboardBody"]
+    for route, stage in (("assets", "CC"), ("assets", "Scout"), ("deposits", "metadata"), ("deposits", "content"), ("deposits", "theirs")):
+        dimensions = f'"Prefix","test","Route","{route}","Stage","{stage}"'
+        assert f'"Milepost","Items",{dimensions}' in body
+        assert f'"Milepost","OldestAge",{dimensions}' in body
+    assert "IteratorAge" in body
+    assert "ApproximateNumberOfMessagesVisible" in body

@@ -1,0 +1,190 @@
+"""Functions, what calls them, and what they may do."""
+
+from __future__ import annotations
+
+import json
+
+from tests.infra.templates import Template, listed, statements
+
+
+def test_a_worker_for_each_stage_with_a_handler(both: Template, assets: Template) -> None:
+    shared = {"test-relay", "test-resender", "test-lists"}
+    assert set(assets.named("Lambda::Function", "FunctionName")) == shared
+    assert set(both.named("Lambda::Function", "FunctionName")) == shared | {"test-deposits-metadata", "test-deposits-content"}
+
+
+def test_every_function(template: Template) -> None:
+    groups = template.of("Logs::LogGroup")
+    for name, function in template.named("Lambda::Function", "FunctionName").items():
+        assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
+        group = groups[function["LoggingConfig"]["LogGroup"]]
+        assert group == {"LogGroupName": f"/aws/lambda/{name}", "RetentionInDays": 90}
+        variables = function["Environment"]["Variables"]
+        assert variables["MILEPOST_LEDGER"] == "dynamodb://AWS::Region/test"
+        assert variables["MILEPOST_TOPIC"] == template.id_of("SNS::Topic", "TopicName", "test-events")
+        assert variables["MILEPOST_BLOBS"] == "s3://test-milepost-AWS::AccountId-AWS::Region/blobs"
+        # It would become a dimension of every metric, which no alarm would then find.
+        assert "POWERTOOLS_SERVICE_NAME" not in variables
+
+
+def test_which_handler_and_which_stage(both: Template) -> None:
+    functions = both.named("Lambda::Function", "FunctionName")
+    assert {name: one["Handler"] for name, one in functions.items()} == {
+        "test-relay": "milepost.lambdas.relay.handler",
+        "test-resender": "milepost.lambdas.resender.handler",
+        "test-lists": "milepost.lambdas.lists.handler",
+        "test-deposits-metadata": "milepost.lambdas.worker.handler",
+        "test-deposits-content": "milepost.lambdas.worker.handler",
+    }
+    worker = functions["test-deposits-metadata"]["Environment"]["Variables"]
+    assert worker["MILEPOST_STAGE"] == "deposits/metadata"
+    assert worker["MILEPOST_ROUTES"] == "routes/assets.py,routes/deposits.py"
+    assert "MILEPOST_STAGE" not in functions["test-relay"]["Environment"]["Variables"]
+
+
+def test_a_queue_calls_its_worker(both: Template) -> None:
+    functions, queues = both.of("Lambda::Function"), both.of("SQS::Queue")
+    called = {
+        queues[mapping["EventSourceArn"]]["QueueName"]: (functions[mapping["FunctionName"]]["FunctionName"], mapping)
+        for mapping in both.of("Lambda::EventSourceMapping").values()
+        if mapping["EventSourceArn"] in queues
+    }
+    assert {queue: function for queue, (function, _) in called.items()} == {
+        "test-deposits-metadata": "test-deposits-metadata",
+        "test-deposits-content": "test-deposits-content",
+    }
+    metadata, content = called["test-deposits-metadata"][1], called["test-deposits-content"][1]
+    assert metadata["FunctionResponseTypes"] == content["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert (metadata["BatchSize"], metadata["ScalingConfig"]) == (10, {"MaximumConcurrency": 4})
+    assert (content["BatchSize"], content["MaximumBatchingWindowInSeconds"]) == (50, 5)
+
+
+def test_a_message_stays_hidden_for_more_than_six_runs(templates: dict[str, Template]) -> None:
+    checked = []
+    for template in templates.values():
+        functions, queues = template.of("Lambda::Function"), template.of("SQS::Queue")
+        for mapping in template.of("Lambda::EventSourceMapping").values():
+            if queue := queues.get(mapping["EventSourceArn"]):
+                run = functions[mapping["FunctionName"]]["Timeout"] + mapping.get("MaximumBatchingWindowInSeconds", 0) / 6
+                assert queue["VisibilityTimeout"] > 6 * run
+                checked.append(queue["QueueName"])
+    assert sorted(checked) == ["test-assets-check", "test-deposits-content", "test-deposits-metadata"]
+
+
+def test_a_stream_calls_the_relay(both: Template) -> None:
+    relay = both.id_of("Lambda::Function", "FunctionName", "test-relay")
+    tables = {f"{both.id_of('DynamoDB::Table', 'TableName', name)}.StreamArn" for name in ("test-assets", "test-deposits")}
+    mappings = [one for one in both.of("Lambda::EventSourceMapping").values() if one["FunctionName"] == relay]
+    assert {one["EventSourceArn"] for one in mappings} == tables
+    for mapping in mappings:
+        del mapping["EventSourceArn"], mapping["FunctionName"]
+        assert mapping == {
+            "BatchSize": 100,
+            "BisectBatchOnFunctionError": True,
+            "DestinationConfig": {"OnFailure": {"Destination": both.id_of("SQS::Queue", "QueueName", "test-quarantine")}},
+            "FunctionResponseTypes": ["ReportBatchItemFailures"],
+            "MaximumRecordAgeInSeconds": 23 * 3600,
+            "MaximumRetryAttempts": 1000,
+            "ParallelizationFactor": 4,
+            "StartingPosition": "TRIM_HORIZON",
+        }
+
+
+def test_every_schedule_may_call_what_it_calls(template: Template) -> None:
+    resender = template.id_of("Lambda::Function", "FunctionName", "test-resender")
+    schedules = template.named("Scheduler::Schedule", "Name")
+    roles = template.of("IAM::Role")
+    for schedule in schedules.values():
+        assert schedule["Target"]["Arn"] == resender
+        role = roles[schedule["Target"]["RoleArn"]]
+        (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
+        assert trusted["Principal"] == {"Service": "scheduler.amazonaws.com"}
+        (call,) = statements(role).values()
+        assert (call["Action"], call["Resource"]) == (["lambda:InvokeFunction"], [resender])
+    assert len({schedule["Target"]["RoleArn"] for schedule in schedules.values()}) == 2
+    assert schedules["test-resend"]["ScheduleExpression"] == "rate(1 minute)"
+    assert schedules["test-repair"]["ScheduleExpression"].startswith("cron(")
+    assert json.loads(schedules["test-repair"]["Target"]["Input"]) == {"repair": True}
+    assert json.loads(schedules["test-resend"]["Target"]["Input"]) == {}
+
+
+def test_no_role_may_do_everything(template: Template) -> None:
+    everywhere = []
+    for role in template.of("IAM::Role").values():
+        assert not role.get("ManagedPolicyArns")
+        for statement in statements(role).values():
+            assert not [action for action in statement["Action"] if "*" in action]
+            if "*" in statement["Resource"]:
+                everywhere += statement["Action"]
+    # AWS knows no narrower resource for this one.
+    assert everywhere == ["dynamodb:ListStreams"]
+    assert not template.of("IAM::Policy")
+
+
+def test_a_worker_reaches_its_own_route_and_queue_alone(both: Template) -> None:
+    may = both.statements("test-deposits-metadata")
+    assert may["Rows"]["Resource"] == [both.id_of("DynamoDB::Table", "TableName", "test-deposits")]
+    assert set(may["Rows"]["Action"]) == {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:UpdateItem"}
+    assert may["OwnQueue"]["Resource"] == [both.id_of("SQS::Queue", "QueueName", "test-deposits-metadata")]
+    assert "Events" not in may
+    assert "Offers" not in may
+
+
+def test_relay_and_resender_offer_every_stage(both: Template) -> None:
+    made = {both.id_of("SQS::Queue", "QueueName", name) for name in both.named("SQS::Queue", "QueueName") if name != "test-quarantine"}
+    theirs = "arn:AWS::Partition:sqs:eu-west-2:123456789012:their-queue"
+    for function in ("test-relay", "test-resender"):
+        may = both.statements(function)
+        assert set(may["Offers"]["Resource"]) == made | {theirs}
+        assert may["Events"]["Resource"] == [both.id_of("SNS::Topic", "TopicName", "test-events")]
+    assert "Streams" in both.statements("test-relay")
+    assert "Streams" not in both.statements("test-resender")
+
+
+def test_the_resender_finds_by_the_index(both: Template) -> None:
+    may = both.statements("test-resender")
+    tables = [both.id_of("DynamoDB::Table", "TableName", name) for name in ("test-assets", "test-deposits")]
+    assert may["Due"]["Action"] == ["dynamodb:Query"]
+    assert may["Due"]["Resource"] == [f"{table}/index/due" for table in tables]
+    assert "dynamodb:Scan" in may["Rows"]["Action"]
+
+
+def test_a_list_that_fails_is_set_aside(template: Template) -> None:
+    (config,) = template.of("Lambda::EventInvokeConfig").values()
+    quarantine = template.id_of("SQS::Queue", "QueueName", "test-quarantine")
+    assert config["FunctionName"] == template.id_of("Lambda::Function", "FunctionName", "test-lists")
+    assert config["DestinationConfig"]["OnFailure"]["Destination"] == quarantine
+    assert template.statements("test-lists")["Quarantine"]["Resource"] == [quarantine]
+
+
+def test_a_confirmer_may_write_its_confirmation_and_nothing_else(both: Template) -> None:
+    policies = both.named("IAM::ManagedPolicy", "ManagedPolicyName")
+    assert set(policies) == {
+        "test-assets-CC-confirmer",
+        "test-assets-Scout-confirmer",
+        "test-deposits-submit-confirmer",
+        "test-deposits-theirs-confirmer",
+    }
+    by_id = {one["Sid"]: one for one in policies["test-assets-CC-confirmer"]["PolicyDocument"]["Statement"]}
+    assert by_id["Confirm"] == {
+        "Sid": "Confirm",
+        "Effect": "Allow",
+        "Action": "dynamodb:UpdateItem",
+        "Resource": both.id_of("DynamoDB::Table", "TableName", "test-assets"),
+        "Condition": {
+            "ForAllValues:StringEquals": {"dynamodb:Attributes": ["assetId", "batchId", "ingested_CC", "input"]},
+            "Null": {"dynamodb:Attributes": "false"},
+            "StringEqualsIfExists": {"dynamodb:ReturnValues": ["NONE", "UPDATED_OLD", "UPDATED_NEW"]},
+        },
+    }
+    assert by_id["TakeOffers"]["Resource"] == both.id_of("SQS::Queue", "QueueName", "test-assets-CC")
+    assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= set(by_id["TakeOffers"]["Action"])
+    assert "attribute_exists(assetId)" in policies["test-assets-CC-confirmer"]["Description"]
+
+
+def test_a_confirmer_of_todays_names_and_one_with_a_queue(both: Template) -> None:
+    policies = both.named("IAM::ManagedPolicy", "ManagedPolicyName")
+    (submit,) = (one for one in policies["test-deposits-submit-confirmer"]["PolicyDocument"]["Statement"] if one["Sid"] == "Confirm")
+    assert submit["Condition"]["ForAllValues:StringEquals"] == {"dynamodb:Attributes": ["doi", "result_submit", "input"]}
+    theirs = policies["test-deposits-theirs-confirmer"]["PolicyDocument"]["Statement"]
+    assert [one["Action"] for one in listed(theirs)] == ["dynamodb:UpdateItem"]

@@ -1,0 +1,108 @@
+"""What is refused before anything is made, and the numbers that follow from a stage. Runs without the CDK."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from infra.app import main, routes_in_code
+from infra.bundle import copy_routes, route_files
+from infra.settings import at_once, run_seconds, visibility_seconds
+from tests.infra.templates import ASSETS, EMAIL, TOPIC
+
+import milepost as mp
+from milepost.core.errors import ConfigMistake
+from milepost.core.route import Route, Stage
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    (tmp_path / "growing.py").write_text(ASSETS)
+    (tmp_path / "code").mkdir()
+    return ["--routes", str(tmp_path / "growing.py"), "--prefix", "test", "--code", str(tmp_path / "code"), "--out", str(tmp_path / "out")]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], "alarms would reach nobody"),
+        (["--alarm-email", "ops"], "--alarm-email is 'ops'"),
+        (["--alarm-topic", "ops"], "--alarm-topic is 'ops'"),
+        (["--alarm-email", EMAIL, "--alarm-topic", TOPIC], "not both"),
+        (["--alarm-email", EMAIL, "--prefix", "Test"], "the prefix is 'Test'"),
+        (["--alarm-email", EMAIL, "--prefix", "a-prefix-that-is-too-long"], "2 to 20 small letters"),
+        (["--alarm-email", EMAIL, "--code", "no/such/folder"], "there is no folder no/such/folder"),
+        (["--alarm-email", EMAIL, "--routes", "no_such.py"], "there is no route file no_such.py"),
+    ],
+)
+def test_refused(arguments: list[str], tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, *more]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("routes", "said"),
+    [
+        ("one = mp.Route('one')", "has no stages"),
+        (
+            "one = mp.Route('one')\n@one.stage('a', timeout='15m')\ndef a(item): ...",
+            "its timeout is 900 s, and a function is ended after 900 s",
+        ),
+        ("one = mp.Route('one')\none.external('a', queue='theirs')", "a queue's address is https://sqs."),
+        ("one = mp.Route('a-b')\none.external('c')\ntwo = mp.Route('a')\ntwo.external('b-c')", "would both use the queue 'test-a-b-c'"),
+    ],
+)
+def test_routes_that_cannot_be_deployed(
+    arguments: list[str], tmp_path: Path, routes: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "growing.py").write_text(f"import milepost as mp\n{routes}\n")
+    assert main([*arguments, "--alarm-email", EMAIL]) == 2
+    assert said in capsys.readouterr().err
+
+
+def stage(**options: object) -> Stage:
+    route = Route("route")
+    route.stage("stage", **options)(lambda item: mp.Done())
+    return route.stages[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({}, 300),
+        ({"timeout": "20s"}, 50),
+        # Ten messages, four at a time: three turns.
+        ({"timeout": "20s", "concurrency": 4}, 90),
+        ({"timeout": "20s", "concurrency": 1, "batch": 100}, 50),
+        ({"timeout": "10m", "concurrency": 1}, 900),
+    ],
+)
+def test_how_long_a_worker_may_run(options: dict[str, object], seconds: int) -> None:
+    assert run_seconds(stage(**options)) == seconds
+    assert visibility_seconds(stage(**options)) > 6 * seconds
+
+
+def test_how_many_workers_at_once() -> None:
+    assert [at_once(stage(concurrency=n)) for n in (1, 2, 16, 5000)] == [2, 2, 16, 1000]
+
+
+def test_where_the_functions_find_their_routes() -> None:
+    assert (
+        routes_in_code(["examples/archive.py", "a/b.py:one", "package.module:two"])
+        == "routes/archive.py,routes/b.py:one,package.module:two"
+    )
+
+
+def test_route_files_are_laid_beside_what_they_import(tmp_path: Path) -> None:
+    for place in ("one/a.py", "two/a.py", "one/helpers/__init__.py", "one/words.txt"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(place)
+    files = route_files([str(tmp_path / "one/a.py:name"), "package.module"])
+    copy_routes(files, [tmp_path / "one/helpers", tmp_path / "one/words.txt"], tmp_path / "out")
+    found = {str(path.relative_to(tmp_path / "out")): path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert found == {"a.py": "one/a.py", "helpers/__init__.py": "one/helpers/__init__.py", "words.txt": "one/words.txt"}
+    with pytest.raises(ConfigMistake, match=r"two route files are called a\.py"):
+        route_files([str(tmp_path / "one/a.py"), str(tmp_path / "two/a.py")])
+    with pytest.raises(ConfigMistake, match="there is no"):
+        copy_routes([], [tmp_path / "gone"], tmp_path / "out")
