@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -11,13 +12,14 @@ from typing import Any
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
+from milepost.blobs.nowhere import NoBlobs
 from milepost.core.errors import ConfigMistake
 from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.engine.context import Context
 from milepost.engine.heartbeat import Heartbeat
 from milepost.engine.idle import all_told, nothing_due
-from milepost.engine.relay import Relay
+from milepost.engine.relay import Relay, floor
 from milepost.engine.resend import Resender
 from milepost.engine.routes import register
 from milepost.engine.worker import Worker
@@ -44,9 +46,29 @@ def open_ledger(url: str) -> tuple[Ledger, Blobs]:
         from milepost.ledgers.memory import MemoryLedger
 
         return MemoryLedger(), MemoryBlobs()
+    if scheme == "dynamodb":
+        from milepost.ledgers.aws.ledger import AwsLedger, parse
+
+        address = parse(url)
+        place = address.blobs or os.environ.get("MILEPOST_BLOBS") or (f"{address.prefix}-blobs" if address.endpoint else None)
+        blobs = open_blobs(place, address.region, address.endpoint)
+        return AwsLedger.open(address, blobs), blobs
     raise ConfigMistake(
-        f"the ledger {url!r} is none that Milepost knows; write sqlite:///FILE (relative) or sqlite:////FOLDER/FILE (absolute)"
+        f"the ledger {url!r} is none that Milepost knows; write sqlite:///FILE (relative), sqlite:////FOLDER/FILE (absolute)"
+        " or dynamodb://REGION/PREFIX"
     )
+
+
+def open_blobs(place: str | None, region: str, endpoint: str | None) -> Blobs:
+    """Where large values of a ledger on AWS are kept: s3://BUCKET/PREFIX, or a folder that all its processes share."""
+    if place is None:
+        return NoBlobs("set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach")
+    if place.startswith("s3://"):
+        from milepost.blobs.s3 import S3Blobs
+
+        bucket, _, prefix = place.removeprefix("s3://").partition("/")
+        return S3Blobs(bucket, prefix, region=region, endpoint=endpoint)
+    return FolderBlobs(place)
 
 
 def open_context(
@@ -111,15 +133,20 @@ class Station:
             services.append(self.worker)
         if "resender" in wanted:
             services.append(Resender(ctx))
+        beside = ctx.ledger.services(ctx.plans, ctx.clock, ctx.chance, self.holder, lambda: floor(ctx))
+        services += [service for role, service in beside if role in wanted]
         self.roles = [Role(service, ctx.clock) for service in services]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
+        # Asking whether anything is due is a read of one row here, and of many partitions there. (No multiple of the worker's own
+        # pace: the watch would always find it at work.)
+        self._idle_every = 0.53 if ctx.ledger.timing.offer_life_ms else 0.05
 
     def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
         """Work until `stop()`, or, with `until_idle_s`, until nothing is in hand or to be told and nothing falls due within it."""
         self.heartbeat.start()
         services: list[Service] = [self.heartbeat, *self.roles]
         if until_idle_s is not None:
-            services.append(Every("idle-watch", 0.05, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
+            services.append(Every("idle-watch", self._idle_every, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
         if on_tick is not None:
             services.append(Every("tick", tick_s, on_tick))
         try:
@@ -131,6 +158,8 @@ class Station:
                     self.worker.abandon()
                 self.heartbeat.stop()
             raise
+        for role in self.roles:
+            role.stop()
         self.heartbeat.stop()
 
     def stop(self) -> None:
@@ -151,13 +180,15 @@ class Station:
 
     def idle(self, within_ms: int) -> bool:
         """Is nothing in hand or to be told, and does nothing fall due soon? Paused and external items do not count."""
+        if not all(role.quiet for role in self.roles):
+            return False
         horizon = self.ctx.clock.now() + within_ms
         worker = self.worker
         if worker is not None:
-            turns = worker.turns
-            if turns % 2 or worker.in_hand or not nothing_due(self.ctx, horizon, worker.outdated):
+            taken = worker.taken
+            if worker.in_hand or not nothing_due(self.ctx, horizon, worker.outdated):
                 return False
-            if worker.turns != turns:
+            if worker.turns % 2 or worker.taken != taken or worker.in_hand:
                 # What was not due any more when we looked may just have been claimed.
                 return False
         return all_told(self.ctx, self._told, horizon)
@@ -184,6 +215,17 @@ class Role:
         delay = self._service.turn()
         self.last_good_run = self._clock.now()
         return delay
+
+    @property
+    def quiet(self) -> bool:
+        """Has it found nothing to do for a while? One that does not say is taken to be."""
+        return bool(getattr(self._service, "quiet", True))
+
+    def stop(self) -> None:
+        """Its last word, where it has one."""
+        stop = getattr(self._service, "stop", None)
+        if stop is not None:
+            stop()
 
 
 class Every:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ class Plan:
         self.route = route
         self.name = route.name
         self.version = version
-        self.stages = tuple(
+        self._arrange(
             replace(
                 stage,
                 grace_ms=external_grace_ms if stage.external and external_grace_ms is not None else grace_ms,
@@ -34,18 +34,29 @@ class Plan:
             )
             for stage in route.stages
         )
-        self.by_name = {stage.name: stage for stage in self.stages}
         self.position = {stage.name: index for index, stage in enumerate(self.stages)}
+        self.shape = tuple((stage.name, "external" if stage.external else "handler") for stage in self.stages)
+        self.digest = shape_digest(self.shape)
+
+    def _arrange(self, stages: Iterable[Stage]) -> None:
+        self.stages = tuple(stages)
+        self.by_name = {stage.name: stage for stage in self.stages}
         self.first = self.stages[0]
         self.following: dict[str, Stage | None] = {
             stage.name: self.stages[index + 1] if index + 1 < len(self.stages) else None for index, stage in enumerate(self.stages)
         }
-        self.shape = tuple((stage.name, "external" if stage.external else "handler") for stage in self.stages)
-        self.digest = shape_digest(self.shape)
 
     def at_version(self, version: int) -> Plan:
         """The same plan, holding the version number that the ledger gave it."""
         self.version = version
+        return self
+
+    def with_offer_lives(self, lives: Mapping[str, int]) -> Plan:
+        """The same plan, with the time for which each stage's queue keeps an offer, in ms, where the ledger has found out. A stage
+        that says by itself when it is to be offered again keeps to that."""
+        self._arrange(
+            replace(stage, offer_life_ms=stage.resend_after_ms or lives.get(stage.name, stage.offer_life_ms)) for stage in self.stages
+        )
         return self
 
 

@@ -40,10 +40,10 @@ class _Lost(Exception):
 
 
 class _Outage(Exception):
-    """The subscriber takes nothing."""
+    """The subscriber takes nothing. `seq` is the place of the first line that has not been told whole."""
 
-    def __init__(self, first: Entry, error: Exception) -> None:
-        self.first = first
+    def __init__(self, seq: int, error: Exception) -> None:
+        self.seq = seq
         self.error = error
 
 
@@ -115,21 +115,22 @@ class Relay:
 
     # New events ---------------------------------------------------------------------------------------------------------
     def _tell_new(self, lines: Sequence[Written], waiting: set[Ref], summary: Summary) -> None:
-        """Tell a page of lines in their order, but for the items in `waiting`. An event that fails adds its item to them;
-        the item is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
+        """Tell a page of lines, each item's in their order, but for the items in `waiting`. An event that fails adds its item to
+        them; the item is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
         queue = [entry for written in lines for entry in parking.entries_of(written)]
         failing: list[tuple[Entry, Exception]] = []
-        at = alone_until = 0
-        while at < len(queue):
-            start = at
-            chunk, at = self._chunk(queue, at, waiting, 1 if at < alone_until else max(1, self._subscriber.batch))
+        alone = 0
+        while queue:
+            chunk = self._chunk(queue, waiting, 1 if alone else max(1, self._subscriber.batch))
+            alone = max(0, alone - 1)
             if not chunk:
                 continue
             self._hold()
             errors = self._ask(chunk)
             if errors is None:
                 # The call as a whole has failed. Whose fault it is shows when each is told by itself.
-                alone_until, at = at, start
+                alone = len(chunk)
+                queue[:0] = chunk
                 continue
             for entry, error in zip(chunk, errors, strict=True):
                 if error is None:
@@ -140,20 +141,29 @@ class Relay:
                 if error is None or isinstance(error, Refused):
                     self._park(failing)
             if len(failing) >= OUTAGE:
-                raise _Outage(*failing[0])
+                untold = [entry for entry, _ in failing] + queue
+                raise _Outage(min(entry.seq for entry in untold), failing[0][1])
         self._park(failing)
 
-    def _chunk(self, queue: Sequence[Entry], at: int, waiting: set[Ref], size: int) -> tuple[list[Entry], int]:
-        """The next events to be told at once: no two of one item. And where to go on."""
+    def _chunk(self, queue: list[Entry], waiting: set[Ref], size: int) -> list[Entry]:
+        """Take the next events to be told at once off the queue: no two of one item. The second event of a line stays for the
+        next call, so that many such lines are told in two full calls, and not in one for each."""
         chunk: list[Entry] = []
-        within: set[Ref] = set()
-        while at < len(queue) and len(chunk) < size and queue[at].ref not in within:
+        stay: list[Entry] = []
+        within: dict[Ref, int] = {}
+        at = 0
+        while at < len(queue) and len(chunk) < size:
             entry = queue[at]
+            if within.get(entry.ref, entry.seq) != entry.seq:
+                break
             at += 1
-            if entry.ref not in waiting:
+            if entry.ref in within:
+                stay.append(entry)
+            elif entry.ref not in waiting:
                 chunk.append(entry)
-                within.add(entry.ref)
-        return chunk, at
+                within[entry.ref] = entry.seq
+        queue[:at] = stay
+        return chunk
 
     def _ask(self, chunk: Sequence[Entry]) -> Sequence[Exception | None] | None:
         """Tell these: for each, why it was not taken, if it was not. None: several were told and it is not known which."""
@@ -229,11 +239,11 @@ class Relay:
             self._save(lease=self._lease, until=now + LEASE_MS)
 
     def _back_off(self, outage: _Outage) -> None:
-        """Nothing is passed over: the cursor stays before the first event that failed."""
+        """Nothing is passed over: the cursor stays before the first line of which something is untold."""
         cursor, now = self._cursor, self._ctx.clock.now()
         delay = parking.RETRY.delay(cursor.failures, self._ctx.chance.jitter()).ms
         self._next = min(STAND_BY, delay / 1000)
-        seq = max(cursor.seq, outage.first.seq - 1)
+        seq = max(cursor.seq, outage.seq - 1)
         error = parking.error_text(outage.error)
         try:
             self._save(seq=seq, until=0, failures=cursor.failures + 1, retry_at=now + delay, error=error)

@@ -35,6 +35,7 @@ class Worker:
         self.holder = holder
         self.lease_ms = lease_ms
         self.finished = 0
+        self.taken = 0
         self.turns = 0
         """Odd while a turn is under way: between a claim in the ledger and its items in hand nothing here tells of them."""
         self.outdated: set[str] = set()
@@ -200,6 +201,7 @@ class Worker:
             if answer.fragile and desk not in self._fragile:
                 self._fragile.append(desk)
             if answer.items:
+                self.taken += len(answer.items)
                 desk.take_in_hand(answer.items)
                 desk.crew.put(desk.jobs(answer.items))
 

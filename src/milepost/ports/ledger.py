@@ -6,7 +6,7 @@ storage underneath shows (no SQL, no client types). The contract suite in `milep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from milepost.core.history import Line, decode_line
 from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
+from milepost.ports.runner import Chance, Clock, Service
 
 
 class Timing(Struct, frozen=True):
@@ -241,6 +242,12 @@ class Ledger(Protocol):
 
     def rest(self) -> None:
         """There is nothing to do just now: time for upkeep of its own."""
+
+    def services(
+        self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str, told: Callable[[], int]
+    ) -> list[tuple[str, Service]]:
+        """What must run beside the engine for this ledger, each with the role that it belongs to. `told` says up to which place
+        in the feed everybody has been told everything."""
 
     def describe(self) -> dict[str, Any]:
         """Facts for `milepost doctor`: where it lives, how large it is, what it thinks of itself."""

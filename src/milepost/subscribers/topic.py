@@ -18,6 +18,8 @@ ENTRIES = 10
 LARGEST = 262_144
 """What a topic takes in one request unless its MaximumMessageSize was raised: bodies and attributes together, in bytes."""
 
+OFFERED = "offered"
+
 _ARN = re.compile(r"arn:aws[a-z-]*:sns:(?P<region>[a-z0-9-]+):\d{12}:(?P<name>[A-Za-z0-9_-]{1,256}(\.fifo)?)")
 _GROUP = re.compile(r"[!-~]{1,128}")
 # Faults that AWS may call the sender's, though another event would meet them just as well: they pass when the topic's key,
@@ -41,6 +43,8 @@ class Topic:
     form of its own. The same event always gives the same bytes. On a FIFO topic an item is a group, and a repeat within five
     minutes is dropped by SNS.
 
+    With `offers=False` offers to external stages are not published: for ledgers where each of these is told by its own queue.
+
     Without a `client`, one is made that tries each request once: the relay tries again, with growing pauses and in the items'
     order, and its lease must not run out while a request is being repeated down here.
     """
@@ -55,12 +59,14 @@ class Topic:
         client: Any = None,
         endpoint: str | None = None,
         largest: int = LARGEST,
+        offers: bool = True,
     ) -> None:
         region, own_name = _parts(arn)
         self.arn = arn
         self.name = name or own_name
         self._fifo = arn.endswith(".fifo")
         self._largest = largest
+        self._offers = offers
         self._client = client if client is not None else _client(region, endpoint)
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
@@ -68,6 +74,8 @@ class Topic:
         answers: list[Exception | None] = [None] * len(envelopes)
         messages = []
         for place, envelope in enumerate(envelopes):
+            if envelope.event.kind == OFFERED and not self._offers:
+                continue
             try:
                 messages.append(self._message(place, envelope))
             except Refused as refused:

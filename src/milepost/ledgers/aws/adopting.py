@@ -12,12 +12,12 @@ from milepost.core.decide import accept
 from milepost.core.item import Item, digest_of
 from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status
+from milepost.ledgers.aws.aside import set_aside
 from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.image import attributes, content_of, is_ours, row_of, trail_entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.offering import call_of, send
 from milepost.ledgers.aws.store import Store
-from milepost.ledgers.aws.values import plain
 from milepost.ledgers.aws.writing import Update, place_of, put_of
 
 OUTSIDE = "outside"
@@ -29,18 +29,17 @@ def adopt(store: Store, layout: Layout, plan: Plan, key: str, image: Image, old:
         return _restore(store, layout, key, image, old, now)
     wrong = _wrong(layout, image)
     if wrong is not None and by == OUTSIDE:
-        return _set_aside(store, layout, image, wrong)
+        return _set_aside(store, layout, image, wrong, now)
     content = store.values.decode(image["input"]) if "input" in image else None
     seal = store.seals(layout.route, [key]).get(key)
     if seal is not None:
         if seal.input_digest != digest_of(content):
-            return _set_aside(
-                store, layout, image, f"it ended before ({seal.status}) with other content; a finished item is not done again"
-            )
+            wrong = f"it ended before ({seal.status}) with other content; a finished item is not done again"
+            return _set_aside(store, layout, image, wrong, now)
         return _remove(store, layout, key, image)
     written = store.journal.history(layout.route, key)
     if written:
-        return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: somebody removed it")
+        return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: somebody removed it", now)
     return _take_in(store, layout, plan, key, image, content, now, by)
 
 
@@ -121,7 +120,6 @@ def _write(store: Store, update: Update) -> bool:
     return True
 
 
-def _set_aside(store: Store, layout: Layout, image: Image, reason: str) -> str:
-    row = {name: plain(value) for name, value in image.items()}
-    store.queues.set_aside("row", {"route": layout.route, "table": layout.table, "row": row}, reason)
+def _set_aside(store: Store, layout: Layout, image: Image, reason: str, now: int) -> str:
+    set_aside(store, layout, image, reason, now)
     return "set aside"

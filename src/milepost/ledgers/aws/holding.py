@@ -21,15 +21,21 @@ PACE = 1000
 
 
 def hold(store: Store, layout: Layout, row: Row) -> None:
-    """Put a row apart until its lane is resumed. It is on record first that there may be such rows."""
-    name = scope(row.route, row.stage, row.lane)
-    if store.control.get(HOLDING, name) is None:
-        store.control.write(HOLDING, name, {"route": row.route, "stage": row.stage, "lane": row.lane})
+    """Put a row apart until its lane is resumed."""
+    record_hold(store, row)
     update = Update(layout, row.key)
-    update.set("dueShard", {"S": _partition(row.stage, row.lane, row.key)})
+    update.set("dueShard", {"S": partition(row)})
     update.equal("version", {"N": str(row.version)})
     update.equal("lease", None)
     _write(store, update)
+
+
+def record_hold(store: Store, row: Row) -> bool:
+    """Put it on record that there may be rows apart in this one's lane, or nobody would look there; False: it was."""
+    name = scope(row.route, row.stage, row.lane)
+    if store.control.get(HOLDING, name) is not None:
+        return False
+    return store.control.write(HOLDING, name, {"route": row.route, "stage": row.stage, "lane": row.lane}, 0)
 
 
 def resume(store: Store, now: int, most: int = PACE) -> int:
@@ -63,12 +69,13 @@ def _offer(store: Store, layout: Layout, row: Row, stage: Stage, now: int) -> No
     update = Update(layout, row.key)
     update.set("dueShard", {"S": due_shard(row.stage, row.key)})
     update.equal("version", {"N": str(row.version)})
-    update.equal("dueShard", {"S": _partition(row.stage, row.lane, row.key)})
+    update.equal("dueShard", {"S": partition(row)})
     _write(store, update)
 
 
-def _partition(stage: str, lane: str, key: str) -> str:
-    return f"held#{stage}#{lane}#{due_shard('', key).removeprefix('#')}"
+def partition(row: Row) -> str:
+    """Where in the index a row stands apart."""
+    return f"held#{row.stage}#{row.lane}#{due_shard('', row.key).removeprefix('#')}"
 
 
 def _write(store: Store, update: Update) -> None:

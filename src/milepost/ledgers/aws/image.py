@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.item import Content, Failure, Item, Row
+from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.keys import Image, Layout
@@ -171,8 +171,16 @@ def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
         if name.startswith(layout.prefix) and stage not in through:
             value = values.decode(attribute)
             if layout.valid(stage, value):
-                kept.setdefault(stage, outcome_to_builtins(Done(value)))
+                kept.setdefault(stage, outcome_to_builtins(_confirmation(image, stage, value, values)))
     return kept or _NONE_KEPT
+
+
+def _confirmation(image: Image, stage: str, value: Any, values: Values) -> Done:
+    """A confirmer may have rewritten `input` with it: that is what the next stage is to work on."""
+    if image["queue"]["S"] != stage or "input" not in image:
+        return Done(value)
+    content = values.decode(image["input"])
+    return Done(value) if b64(digest_of(content)) == image["inputDigest"]["S"] else Done(value, payload=content)
 
 
 def content_of(image: Image, layout: Layout, values: Values) -> Content:

@@ -65,7 +65,7 @@ class Journal:
         wanted: dict[Ref, Entry] = {}
         for entry in entries:
             wanted.setdefault(entry.ref, entry)
-        places = self._placed(wanted) if again else {}
+        places = self.placed(list(wanted.values())) if again else {}
         fresh = [entry for ref, entry in wanted.items() if ref not in places]
         if fresh:
             places |= self._write(fresh)
@@ -111,12 +111,13 @@ class Journal:
                 self._remember(batch.token, start)
                 return start
 
-    def _placed(self, wanted: dict[Ref, Entry]) -> dict[Ref, int]:
+    def placed(self, entries: Sequence[Entry]) -> dict[Ref, int]:
         """The places of those that were written before, to the byte, and have one."""
-        images = {line_at(image): image for image in self._requests.batch_get(self._history, [line_key(*ref) for ref in wanted])}
+        keys = [line_key(*entry.ref) for entry in entries]
+        images = {line_at(image): image for image in self._requests.batch_get(self._history, keys)}
         found: dict[Ref, Image] = {}
-        for (route, key, version), entry in wanted.items():
-            image = images.get((item_name(route, key), version))
+        for entry in entries:
+            image = images.get((item_name(entry.route, entry.key), entry.version))
             if image is not None and self._values.text(image["body"]) == entry.body:
                 found[entry.ref] = image
         places = self._places_of(found.values())

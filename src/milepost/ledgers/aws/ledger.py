@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct
 
 from milepost.core.change import Change
 from milepost.core.errors import ConfigMistake, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.ledgers.aws import adding, applying, upkeep
+from milepost.ledgers.aws.attending import StreamReader, Sweeper
 from milepost.ledgers.aws.claiming import Claims
 from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.finding import find
@@ -35,8 +38,18 @@ from milepost.ports.ledger import (
     Timing,
     Written,
 )
+from milepost.ports.runner import Chance, Clock, Service
 
 FORM = "dynamodb://REGION/PREFIX, for a stand-in with ?endpoint=http://127.0.0.1:PORT"
+
+
+class Address(Struct, frozen=True):
+    """Where a ledger on AWS is."""
+
+    region: str
+    prefix: str
+    endpoint: str | None = None
+    blobs: str | None = None
 
 
 class AwsLedger:
@@ -57,10 +70,9 @@ class AwsLedger:
             make_common(requests, names)
 
     @classmethod
-    def open(cls, url: str, blobs: Blobs) -> AwsLedger:
-        """The ledger that a URL names. On a stand-in (with an endpoint) tables and queues are made; elsewhere a stack makes them."""
-        region, prefix, endpoint = parse(url)
-        return cls(Requests(region, endpoint), prefix, blobs, make=endpoint is not None)
+    def open(cls, address: Address, blobs: Blobs) -> AwsLedger:
+        """The ledger at an address. On a stand-in (with an endpoint) tables and queues are made; elsewhere a stack makes them."""
+        return cls(Requests(address.region, address.endpoint), address.prefix, blobs, make=address.endpoint is not None)
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
@@ -161,6 +173,14 @@ class AwsLedger:
 
     def rest(self) -> None: ...
 
+    def services(
+        self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str, told: Callable[[], int]
+    ) -> list[tuple[str, Service]]:
+        for plan in plans.values():
+            self.prepare(plan)
+        reader = StreamReader(self.store, plans, clock, chance.jitter, holder, told)
+        return [("relay", reader), ("resender", Sweeper(self.store, plans, clock, chance.jitter, reader, told))]
+
     def describe(self) -> dict[str, Any]:
         return upkeep.describe(self.store, self.url)
 
@@ -168,11 +188,11 @@ class AwsLedger:
         self.store.requests.close()
 
 
-def parse(url: str) -> tuple[str, str, str | None]:
-    """Region, prefix and endpoint of a ledger's URL."""
+def parse(url: str) -> Address:
+    """The address in a ledger's URL."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     prefix = parts.path.strip("/")
-    if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - {"endpoint"}:
+    if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - {"endpoint", "blobs"}:
         raise ConfigMistake(f"the ledger {url!r} is not written as {FORM}")
-    return parts.netloc, prefix, query["endpoint"][0] if "endpoint" in query else None
+    return Address(parts.netloc, prefix, *(query[name][0] if name in query else None for name in ("endpoint", "blobs")))

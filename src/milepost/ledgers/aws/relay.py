@@ -8,27 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.consequences import consequences
-from milepost.core.decide import NOTHING, decide
+from milepost.core.decide import NOTHING
 from milepost.core.due import offered
-from milepost.core.errors import LedgerError
-from milepost.core.history import decode_line
+from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
-from milepost.core.outcome import Done
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.adopting import adopt
 from milepost.ledgers.aws.applying import Ref, apply
-from milepost.ledgers.aws.confirming import confirmed, disputed
+from milepost.ledgers.aws.confirming import disputed, keep_input
 from milepost.ledgers.aws.finishing import Ended
-from milepost.ledgers.aws.image import content_of, copied_of, is_ours, item_of, links_of, row_of
+from milepost.ledgers.aws.image import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.offering import call_of, send
 from milepost.ledgers.aws.queues import Outgoing
+from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.stream import Record
 from milepost.ledgers.aws.values import plain
@@ -46,10 +44,14 @@ class _Seen(Struct):
 
     layout: Layout
     plan: Plan
-    last: Record
+    records: list[Record]
     entries: list[Entry]
     pairs: list[tuple[Row, Row]]
     gone: list[Row]
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
 
 
 class Relay:
@@ -64,17 +66,22 @@ class Relay:
     def handle(self, records: Sequence[Record], now: int) -> list[Ended]:
         """Copy lines out, tell stages, apply confirmations, take in what others put, seal what has ended, count.
 
-        Raises LedgerError when AWS is the trouble: then nothing of the batch counts as done, and all of it comes again. What
-        is wrong with one record sets that record aside with its images and the reason, and hinders no other.
+        Raises LedgerError when AWS is the trouble, and RouteChanged when the ledger holds a newer version of a route: then
+        nothing of the batch counts as done, and all of it comes again, here or to a newer process. What is wrong with one
+        record sets that record aside with its images and the reason, and hinders no other.
         """
+        for route in {record.route for record in records} & self._plans.keys():
+            if self._store.outdated(route, self._plans[route].version, now):
+                raise RouteChanged(f"the ledger holds a newer version of route {route!r}; this process stands by")
         seen = self._fold(records)
         entries = [entry for one in seen.values() for entry in one.entries]
         # After a start, and after a batch that failed, lines may come that have their place already.
         again, self._again = self._again, True
         places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
+        ended = self._act(seen, places, now)
+        # Last, since these cannot be recognised when they come again; the repair scan sets right what a crash leaves here.
         self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
         self._store.counters.removed([row for one in seen.values() for row in one.gone])
-        ended = self._act(seen, places, now)
         self._again = False
         return ended
 
@@ -86,17 +93,12 @@ class Relay:
             if plan is None:
                 continue
             try:
-                self._see(record, self._own(plan), seen)
+                self._see(record, deciding(self._store, plan), seen)
             except LedgerError:
                 raise
             except Exception as error:
                 self._set_aside(record, f"it cannot be read: {type(error).__name__}: {error}")
         return seen
-
-    def _own(self, plan: Plan) -> Plan:
-        """The route as the relay decides by it: what it brings to an external stage is offered in the same write."""
-        timing = self._store.settings
-        return Plan(plan.route, grace_ms=timing.grace_ms, external_grace_ms=0, offer_life_ms=timing.offer_life_ms, version=plan.version)
 
     def _see(self, record: Record, plan: Plan, seen: dict[Ref, _Seen]) -> None:
         store = self._store
@@ -106,9 +108,13 @@ class Relay:
         new = record.new if record.new is not None and is_ours(record.new) else None
         before = NOTHING if old is None else row_of(old, layout, store.values)
         after = None if new is None else row_of(new, layout, store.values)
-        entries = _entries(store, layout, key, old, new or (old if record.new is None else None))
-        one = seen.setdefault((plan.name, key), _Seen(layout, plan, record, [], [], []))
-        one.last = record
+        keep_input(store, layout, record)
+        # What a row that has gone had still to tell is told too.
+        shown = new or (old if record.new is None else None)
+        told = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
+        entries = uncopied(store, layout, key, shown, told) if shown is not None else []
+        one = seen.setdefault((plan.name, key), _Seen(layout, plan, [], [], [], []))
+        one.records.append(record)
         known = {entry.version for entry in one.entries}
         one.entries += [entry for entry in entries if entry.version not in known]
         if after is not None:
@@ -137,14 +143,15 @@ class Relay:
                 if not is_ours(image):
                     adopt(self._store, one.layout, one.plan, ref[1], image, one.last.old, now)
                     continue
-                item = item_of(image, one.layout, self._store.values)
-                row = item.row
+                row = row_of(image, one.layout, self._store.values)
                 if row.terminal:
                     place = places.get((*ref, row.version))
                     if place is not None:
                         ended.append(Ended(*ref, row.version, place, row.status, row.entered_at))
-                        seals.append((row.route, _seal(row)))
+                        seals.append((row.route, seal_for(row)))
                     continue
+                wanted = row.kept or row.status is Status.PENDING
+                item = Item(row, content_of(image, one.layout, self._store.values) if wanted else Content())
                 change = self._next(one, item, image, now)
             except LedgerError:
                 raise
@@ -153,8 +160,10 @@ class Relay:
                 continue
             if change is not None:
                 changes.append(change)
-                contents[ref] = item.content
-                copied[ref] = row.version
+                if wanted:
+                    contents[ref] = item.content
+                if image is one.last.new:
+                    copied[ref] = row.version
             else:
                 calls += self._calls(one, item, now)
         if seals:
@@ -182,14 +191,10 @@ class Relay:
         stage = plan.by_name.get(row.stage)
         if stage is None:
             return None  # `routes apply` moves it
-        if row.stage in row.kept and row.status is not Status.PROCESSING:
-            return decide(confirmed(item), Done(), plan, now, self._jitter())
-        disputed_change = disputed(item, one.layout, one.last, self._store.values, plan, now)
-        if disputed_change is not None:
-            return disputed_change
-        if row.status is Status.PENDING:
+        change = answered(item, plan, now, self._jitter) or disputed(row, image, one.layout, one.records, self._store.values, now)
+        if change is None and row.status is Status.PENDING:
             return offered(row, stage, now)
-        return None
+        return change
 
     def _calls(self, one: _Seen, item: Item, now: int) -> list[Outgoing]:
         """A look that is near enough is a message held back until then; a later one is for the resender."""
@@ -208,32 +213,6 @@ class Relay:
         log.warning("a change of route %s is set aside: %s", record.route, reason)
         images = {name: _shown(image) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
         self._store.queues.set_aside("record", {"route": record.route, "name": record.name, "seq": record.seq, **images}, reason)
-
-
-def _entries(store: Store, layout: Layout, key: str, old: Image | None, new: Image | None) -> list[Entry]:
-    """The lines that this record brings: on the new row, not on the old one, and not copied before."""
-    if new is None:
-        return []
-    before = {link.version for link in links_of(old, store.values)} if old is not None and old is not new else set()
-    links = [link for link in links_of(new, store.values) if link.version > copied_of(new) and link.version not in before]
-    if not links:
-        return []
-    correlation_id = new["correlationId"]["S"]
-    entries = [Entry(layout.route, key, correlation_id, link.version, link.previous, link.body) for link in links]
-    if not any(b'"offered":' in entry.body for entry in entries):
-        return entries
-    content = content_of(new, layout, store.values)
-    return [_with_payload(entry, content) for entry in entries]
-
-
-def _with_payload(entry: Entry, content: Content) -> Entry:
-    """What the line offered goes with it: whoever is told must be able to do the work."""
-    line = decode_line(entry.body)
-    return entry if line.offered is None else replace(entry, payload=content.payloads.get(line.after_stage, content.input))
-
-
-def _seal(row: Row) -> Known:
-    return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head)
 
 
 def _shown(image: Image | None) -> Any:

@@ -22,6 +22,8 @@ LOOK_MS = 5_000
 SILENCE_MS = 23 * 3_600_000
 """A stream keeps its records for a day. Who comes after so long a silence cannot be sure to find them all."""
 DAY_MS = 24 * 3_600_000
+GAP = "gap"
+"""Documents, named after their route, that say which shards' records were lost unread."""
 
 
 class Place(Struct, frozen=True, omit_defaults=True):
@@ -109,21 +111,21 @@ class Shards:
     def missed(self, shards: list[str], now: int) -> None:
         """Records of these shards are lost. It is written down before anybody reads on, so that a crash does not hide it."""
         while True:
-            document = self._control.get("gap", self.route)
+            document = self._control.get(GAP, self.route)
             noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
             version = document.version if document else 0
-            if self._control.write("gap", self.route, noticed, expect=version):
+            if self._control.write(GAP, self.route, noticed, expect=version):
                 self.gap = Gap(noticed, version + 1)
                 return
 
     def mended(self, gap: Gap) -> None:
         """What that gap lost has been found by other means. What was noticed since then stays."""
         # Emptied, never removed: a document made anew would begin at the versions of the one before.
-        self._control.write("gap", self.route, {}, expect=gap.version)
+        self._control.write(GAP, self.route, {}, expect=gap.version)
         self._read_gap()
 
     def _read_gap(self) -> None:
-        document = self._control.get("gap", self.route)
+        document = self._control.get(GAP, self.route)
         self.gap = Gap(document.value, document.version) if document and document.value else None
 
     def _name(self, part: str) -> str:

@@ -58,9 +58,12 @@ class Store:
 
     # Routes -----------------------------------------------------------------------------------------------------------
     def know(self, plan: Plan) -> Layout:
-        """This process has the route at hand: from now on its own rules hold for what is read."""
+        """This process has the route at hand: from now on its own rules hold for what is read. An offer lives as long as the
+        stage's queue keeps it: the queue itself says how long that is."""
         layout = self._layouts.get(plan.name)
         if layout is None or self.plans.get(plan.name) is not plan:
+            asked = [stage for stage in plan.stages if stage.resend_after_ms is None]
+            plan.with_offer_lives({one.name: self.queues.retention_ms(self.queues.url(plan.name, one.name, one.queue)) for one in asked})
             layout = Layout.of(plan, self.names.rows(plan.name))
             told = {"key": list(layout.key), "prefix": layout.prefix}
             held = self.control.get(LAYOUT, plan.name)

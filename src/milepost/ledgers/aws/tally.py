@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from milepost.core.consequences import HOUR, CounterKey, GroupKey, count
 from milepost.core.item import Failure, Row
+from milepost.core.status import Status
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.names import iso, ms
 
@@ -58,6 +59,22 @@ class Tally:
         if row.error is not None:
             lost = (row.route, row.stage, row.error.group)
             self.groups[lost] = self.groups.get(lost, 0) - 1
+
+    def told(self) -> Any:
+        """In plain values that JSON can carry; see `of`."""
+        return [[[*at, n] for at, n in sums.items()] for sums in (self.counters, self.groups)] + [
+            [[*at, to_builtins(seen)] for at, seen in self.seen.items()]
+        ]
+
+    @classmethod
+    def of(cls, told: Any) -> Tally:
+        """The tally that `told` gave."""
+        tally = cls()
+        counters, groups, seen = told
+        tally.counters = {(route, stage, Status(status), hour): n for route, stage, status, hour, n in counters}
+        tally.groups = {(route, stage, group): n for route, stage, group, n in groups}
+        tally.seen = {(route, stage, group): convert(content, Seen) for route, stage, group, content in seen}
+        return tally
 
     def _see(self, at: GroupKey, error: Failure, new: bool) -> None:
         """An error that is new, or that a moved item takes along to a stage that may not have seen its like."""

@@ -97,20 +97,16 @@ def place_of(route: str, key: str) -> str:
 
 
 def put_of(change: Change, content: Any, layout: Layout, values: Values, token: str) -> Image:
-    """The row of a new item. An external first stage's payload is kept apart from the input, which its confirmer may rewrite."""
+    """The row of a new item."""
     row = change.after
     place = place_of(row.route, row.key)
-    told = values.encode(content, place)
     image = {
         **layout.key_image(row.key),
         **attributes(row),
-        "input": told,
+        "input": values.encode(content, place),
         "createToken": {"S": token},
         "trail": {"L": [trail_entry(change.before.head, change.body, values, place)]},
     }
-    stage = layout.stages.get(row.stage)
-    if stage is not None and stage.external:
-        image[f"payload_{row.stage}"] = told
     if row.status is Status.QUEUED:
         image["firstQueued"] = image["lastQueued"] = {"S": iso(row.updated_at)}
     return image

@@ -36,6 +36,7 @@ from milepost.ports.ledger import (
     Timing,
     Written,
 )
+from milepost.ports.runner import Service
 
 
 class MemoryLedger:
@@ -247,6 +248,10 @@ class MemoryLedger:
 
     def pulse(self) -> int:
         return self._state.writes
+
+    def services(self, *_: Any) -> list[tuple[str, Service]]:
+        """None: whatever follows from a write is part of it."""
+        return []
 
     def describe(self) -> dict[str, Any]:
         with self._lock:

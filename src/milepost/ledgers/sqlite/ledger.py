@@ -33,6 +33,7 @@ from milepost.ports.ledger import (
     Timing,
     Written,
 )
+from milepost.ports.runner import Service
 
 T = TypeVar("T")
 
@@ -237,6 +238,10 @@ class SqliteLedger:
 
     def pulse(self) -> int:
         return self._store.pulse()
+
+    def services(self, *_: Any) -> list[tuple[str, Service]]:
+        """None: whatever follows from a write is part of it."""
+        return []
 
     def describe(self) -> dict[str, Any]:
         sizes = self._store.size()

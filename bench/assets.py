@@ -1,0 +1,202 @@
+"""A batch of assets on their way: put, offered to the first external stage, confirmed, offered to the second, confirmed, ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+import milepost as mp
+from bench.meter import Meter
+from bench.standin import client
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.decide import accept
+from milepost.core.item import digest_of
+from milepost.core.plan import Plan
+from milepost.core.status import Status
+from milepost.engine.context import Context
+from milepost.engine.relay import Relay as Teller
+from milepost.engine.relay import floor
+from milepost.engine.resend import Resender
+from milepost.engine.routes import register
+from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.finishing import Ended, finish
+from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.stream import Record, Stream
+from milepost.ports.ledger import Newcomer
+from milepost.runners.clock import SystemClock
+from milepost.subscribers.topic import Topic
+from milepost.testing.clock import SeededChance, VirtualClock
+
+REGION = "eu-central-1"
+ROUTE, STAGES = "assets", ("CC", "TC")
+OFFERED = "offered"
+
+
+def make_route() -> mp.Route:
+    route = mp.Route(ROUTE, key=["assetId", "batchId"], keep="7d")
+    for stage in STAGES:
+        route.external(stage)
+    return route
+
+
+def asset(number: int) -> tuple[str, str, dict[str, Any]]:
+    """An asset's two key fields and its input, as long as real ones."""
+    made = [str(UUID(bytes=sha256(f"{what} {number}".encode()).digest()[:16])) for what in ("asset", "batch", "entity")]
+    return made[0], f"TDR_{made[1]}_0", {"preservationSystemId": made[2]}
+
+
+def confirmation(asset_id: str) -> str:
+    return json.dumps({"filePaths": [f"{asset_id[:8]}/v1/content/{name}" for name in ("a.pdf", "b.xml", "c.txt")]}, separators=(",", ":"))
+
+
+class Assets:
+    """One ledger with its own stream reader, relay and topic, and the outsiders around it; time is the benchmark's own."""
+
+    def __init__(self, endpoint: str, prefix: str, batch: int) -> None:
+        self.batch = batch
+        self.clock = VirtualClock(SystemClock().now())
+        requests = Requests(REGION, endpoint)
+        self.ledger = ledger = AwsLedger(requests, prefix, MemoryBlobs(), make=True)
+        self.names = ledger.store.names
+        self.meter = Meter(self.names, ROUTE)
+        timing = ledger.timing
+        plan = Plan(make_route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+        self.plan = register(ledger, plan, self.clock.now(), "bench")
+        ledger.prepare(self.plan)
+        self.ctx = Context(ledger, {ROUTE: self.plan}, self.clock, SeededChance(), MemoryBlobs())
+        self._stream = Stream(requests, ledger.store.control, ROUTE, self.names.rows(ROUTE), "bench")
+        self._relay = Relay(ledger.store, self.ctx.plans, lambda: 0.0)
+        self._outside = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs", "sns")}
+        topic = self._outside["sns"].create_topic(Name=self.names.topic)["TopicArn"]
+        self._teller = Teller(self.ctx, Topic(topic, client=self._outside["sns"]), "bench")
+        self.relay()  # the first poll finds its shards, and everybody's cursor begins
+        for service in ("dynamodb", "sqs"):
+            self.meter.watch(requests.client(service), "ours")
+            self.meter.watch(self._outside[service], "outside")
+        self.meter.watch(self._outside["sns"], "topic")
+
+    # What others do -----------------------------------------------------------------------------------------------------
+    def put_by_others(self, n: int) -> None:
+        for asset_id, batch_id, content in map(asset, range(n)):
+            row = {"assetId": {"S": asset_id}, "batchId": {"S": batch_id}, "input": {"S": json.dumps(content, separators=(",", ":"))}}
+            self._outside["dynamodb"].put_item(TableName=self.names.rows(ROUTE), Item=row)
+
+    def confirm(self, stage: str, n: int) -> None:
+        """A confirmer that knows nothing of Milepost: receives ten, writes what it has found out, deletes ten."""
+        queue = self._outside["sqs"].get_queue_url(QueueName=self.names.queue(ROUTE, stage))["QueueUrl"]
+        self.meter.calls["outside", "", "get_queue_url"] -= 1  # once in a confirmer's life
+        done = 0
+        while done < n:
+            messages = self._outside["sqs"].receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", [])
+            if not messages:
+                raise RuntimeError(f"{done} of {n} items were offered to {stage}")
+            for message in messages:
+                told = json.loads(message["Body"])["confirm"]
+                self._outside["dynamodb"].update_item(
+                    TableName=told["table"],
+                    Key={name: {"S": value} for name, value in told["key"].items()},
+                    UpdateExpression="SET #result = :result",
+                    ConditionExpression="attribute_exists(assetId)",
+                    ExpressionAttributeNames={"#result": told["attribute"]},
+                    ExpressionAttributeValues={":result": {"S": confirmation(told["key"]["assetId"])}},
+                )
+            entries = [{"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]} for number, message in enumerate(messages)]
+            self._outside["sqs"].delete_message_batch(QueueUrl=queue, Entries=entries)
+            done += len(messages)
+
+    # What we do ---------------------------------------------------------------------------------------------------------
+    def put(self, n: int) -> None:
+        """Our own intake, a batch at a time."""
+        for some in _parts(n, self.batch):
+            now = self.clock.now()
+            newcomers = []
+            for number in some:
+                asset_id, batch_id, content = asset(number)
+                own = f"{sha256(str(number).encode()).hexdigest()[:16]}-{number:x}"
+                first = accept(self.plan, f"{asset_id}#{batch_id}", content, now, correlation_id=own, digest=digest_of(content))
+                newcomers.append(Newcomer(first, content))
+            self.ledger.peek(ROUTE, [newcomer.change.after.key for newcomer in newcomers])
+            self.ledger.add(self.plan, newcomers, now)
+
+    def relay(self) -> None:
+        """Read the stream to its end: what follows, who is told, what is finished."""
+        while self._stream.poll(self._handle, self.clock.now()):
+            pass
+        self._tell()
+
+    def wait_a_day(self) -> None:
+        """Nobody answers. The stream is read twice a day, since a poller that is silent for longer would look for a gap."""
+        for _ in range(2):
+            self.clock.advance("12h")
+            self.relay()
+        Resender(self.ctx).run_once()
+
+    def _handle(self, records: list[Record]) -> str | None:
+        now = self.clock.now()
+        # Told at once by the world's time; here a day may have passed since.
+        some = [replace(record, at=now) for record in records[: self.batch]]
+        self._finish(self._relay.handle(some, now), now)
+        return records[self.batch].seq if len(records) > self.batch else None
+
+    def _finish(self, ended: list[Ended], now: int) -> None:
+        self._tell()
+        if ended:
+            finish(self.ledger.store, ended, floor(self.ctx), now)
+
+    def _tell(self) -> None:
+        while self._teller.run_once().waiting:
+            pass
+
+    # What came of it ----------------------------------------------------------------------------------------------------
+    def check(self, n: int) -> float:
+        """All have ended, are out of the index and will leave; how heavy a row is at its end."""
+        rows = list(self.ledger.store.requests.scan(self.names.rows(ROUTE)))
+        ended = [row for row in rows if row["status"]["S"] == Status.COMPLETED.value and "dueAt" not in row and "ttl" in row]
+        if len(ended) != n:
+            raise RuntimeError(f"{len(ended)} of {n} assets have ended as they should")
+        return sum(map(weight, rows)) / n
+
+    def close(self) -> None:
+        self.ledger.close()
+        for one in self._outside.values():
+            one.close()
+
+
+def travel(assets: Assets, n: int, *, adopted: bool = False, waits: bool = False) -> None:
+    """The whole way of n assets, phase by phase."""
+    (assets.put_by_others if adopted else assets.put)(n)
+    assets.relay()
+    for stage in STAGES:
+        if waits:
+            assets.wait_a_day()
+        assets.confirm(stage, n)
+        assets.relay()
+
+
+def weight(row: dict[str, dict[str, Any]]) -> int:
+    """A row's bytes as DynamoDB reckons them: names and values."""
+    return sum(len(name.encode()) + _weight(value) for name, value in row.items())
+
+
+def _weight(value: dict[str, Any]) -> int:
+    ((kind, content),) = value.items()
+    if kind == "M":
+        return 3 + sum(1 + len(name.encode()) + _weight(one) for name, one in content.items())
+    if kind == "L":
+        return 3 + sum(1 + _weight(one) for one in content)
+    if kind == "SS":
+        return sum(len(one.encode()) for one in content)
+    if kind == "N":
+        return 1 + (len(content.lstrip("-").strip("0")) + 1) // 2
+    return 1 if kind in ("BOOL", "NULL") else len(content.encode())
+
+
+def _parts(n: int, size: int) -> Iterator[range]:
+    for start in range(0, n, size):
+        yield range(start, min(n, start + size))

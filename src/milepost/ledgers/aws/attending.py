@@ -1,0 +1,100 @@
+"""What runs beside the engine on this ledger: the reader of the streams, and the sweeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from milepost.core.errors import LedgerBusy, LedgerMissing, RouteChanged
+from milepost.core.plan import Plan
+from milepost.ledgers.aws.finishing import Ended, finish, sweep
+from milepost.ledgers.aws.holding import resume
+from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.stream import Record, Stream
+from milepost.ports.runner import Clock
+
+POLL_S, STAND_BY_S = 0.2, 5.0
+TOLD_WITHIN_MS = 30_000
+"""How long a row that has ended is kept in mind until everybody has been told; then it is left to the sweeper."""
+SWEEP_S = 60.0
+REPAIR_EVERY_MS = 86_400_000
+
+
+class StreamReader:
+    """Reads the streams of all routes and carries out what follows."""
+
+    name = "stream"
+
+    def __init__(
+        self, store: Store, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float], holder: str, told: Callable[[], int]
+    ) -> None:
+        self._store, self._clock, self._told = store, clock, told
+        self._relay = Relay(store, plans, jitter)
+        self.streams = {route: Stream(store.requests, store.control, route, store.names.rows(route), holder) for route in plans}
+        self._ended: list[tuple[int, Ended]] = []
+        self._quiet_turns = 0
+
+    def turn(self) -> float:
+        done, trouble = 0, False
+        for stream in self.streams.values():
+            try:
+                done += stream.poll(self._handle, self._clock.now())
+            except (LedgerBusy, LedgerMissing, RouteChanged):
+                # Its records wait where they are; the other routes' streams go on.
+                trouble = True
+        self._finish()
+        self._quiet_turns = 0 if done or trouble else self._quiet_turns + 1
+        return 0.0 if done else STAND_BY_S if trouble else POLL_S
+
+    @property
+    def quiet(self) -> bool:
+        """Several turns in a row have found nothing, and no row waits to be finished."""
+        return self._quiet_turns > 2 and not self._ended
+
+    def stop(self) -> None:
+        """Leave the shards to others, and what is not finished to the sweeper."""
+        now = self._clock.now()
+        finish(self._store, [ended for _, ended in self._ended], self._told(), now)
+        for stream in self.streams.values():
+            stream.leave(now)
+
+    def _handle(self, records: list[Record]) -> None:
+        now = self._clock.now()
+        self._ended += [(now, ended) for ended in self._relay.handle(records, now)]
+
+    def _finish(self) -> None:
+        if not self._ended:
+            return
+        now, told = self._clock.now(), self._told()
+        ready = [(at, ended) for at, ended in self._ended if ended.place <= told or not 0 <= now - at < TOLD_WITHIN_MS]
+        finish(self._store, [ended for _, ended in ready], told, now)
+        self._ended = [pair for pair in self._ended if pair not in ready]
+
+
+class Sweeper:
+    """Resumes paused lanes, finishes rows that had to wait, and once a day, or after a gap in a stream, repairs."""
+
+    name = "sweeper"
+
+    def __init__(
+        self,
+        store: Store,
+        plans: Mapping[str, Plan],
+        clock: Clock,
+        jitter: Callable[[], float],
+        reader: StreamReader,
+        told: Callable[[], int],
+    ) -> None:
+        self._store, self._plans, self._clock, self._told = store, plans, clock, told
+        self._reader = reader
+        self._swept_at = 0
+
+    def turn(self) -> float:
+        now = self._clock.now()
+        if not 0 <= now - self._swept_at < SWEEP_S * 1000:
+            self._swept_at = now
+            resume(self._store, now)
+            told = self._told()
+            for route in self._plans:
+                sweep(self._store, route, told, now)
+        return SWEEP_S

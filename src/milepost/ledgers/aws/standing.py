@@ -1,0 +1,69 @@
+"""What a row, as it stands, calls for: the same whoever looks at it, the relay that was told of it or the repair that came by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from msgspec.structs import replace
+
+from milepost.core.change import Change, Teller, change
+from milepost.core.decide import decide, without
+from milepost.core.history import decode_line
+from milepost.core.item import Content, Item, Row
+from milepost.core.outcome import Done
+from milepost.core.plan import Plan
+from milepost.core.status import Reason, Status
+from milepost.ledgers.aws.image import content_of, copied_of, links_of
+from milepost.ledgers.aws.journal import Entry
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.store import Store
+from milepost.ports.ledger import Known
+
+OUTSIDE = Teller("outside")
+
+
+def deciding(store: Store, plan: Plan) -> Plan:
+    """The route as it is decided by here: what is brought to an external stage is offered in the same write."""
+    store.know(plan)
+    own = Plan(plan.route, grace_ms=store.settings.grace_ms, external_grace_ms=0, version=plan.version)
+    return own.with_offer_lives({stage.name: stage.offer_life_ms for stage in plan.stages})
+
+
+def uncopied(store: Store, layout: Layout, key: str, image: Image, besides: Container[int] = ()) -> list[Entry]:
+    """The lines that wait on the row to be copied out, oldest first, but for the versions `besides`."""
+    links = [link for link in links_of(image, store.values) if link.version > copied_of(image) and link.version not in besides]
+    if not links:
+        return []
+    correlation_id = image["correlationId"]["S"]
+    entries = [Entry(layout.route, key, correlation_id, link.version, link.previous, link.body) for link in links]
+    if not any(b'"offered":' in entry.body for entry in entries):
+        return entries
+    content = content_of(image, layout, store.values)
+    return [_with_payload(entry, content) for entry in entries]
+
+
+def _with_payload(entry: Entry, content: Content) -> Entry:
+    """What the line offered goes with it: whoever is told must be able to do the work."""
+    line = decode_line(entry.body)
+    return entry if line.offered is None else replace(entry, payload=content.payloads.get(line.after_stage, content.input))
+
+
+def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+    """The write that outside answers on the row call for. One for its stage is applied, unless a worker holds the item: then it
+    beats the worker's at settle. One for a stage that is behind the item came too late: it is noted."""
+    row = item.row
+    here = plan.position.get(row.stage)
+    if here is None:
+        return None  # `routes apply` moves it
+    if row.stage in row.kept and row.status is not Status.PROCESSING:
+        return decide(item, Done(), plan, now, jitter())
+    for stage, told in row.kept.items():
+        if plan.position.get(stage, here) < here:
+            note = {"for": stage, "differs": told}
+            return change(row, Reason.NOTED, now, row.status, {"kept": without(row.kept, stage)}, OUTSIDE, note=note)
+    return None
+
+
+def seal_for(row: Row) -> Known:
+    """The seal of a row that has ended."""
+    return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head)

@@ -1,0 +1,252 @@
+"""The postingest document's surroundings on a stand-in: a step function that puts rows, confirmers that know nothing of Milepost,
+a resender, somebody who is told, and a relay that reads when the test says so."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from followed import PROMPT
+from standins import REGION
+
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.durations import Span, span_ms
+from milepost.core.events import Envelope, Event
+from milepost.core.item import Item
+from milepost.core.plan import Plan
+from milepost.core.route import Route
+from milepost.engine import relay as telling
+from milepost.engine import resend
+from milepost.engine.context import Context
+from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.finishing import finish, sweep
+from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.names import ms
+from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.store import Settings
+from milepost.ledgers.aws.stream import Record, Stream
+from milepost.testing.clock import SeededChance
+
+Image = dict[str, dict[str, Any]]
+ASSET = "e2715719-c313-4e95-b5e6-f8759dcc6aed"
+OTHER = "ca3bb9d5-c5bf-4da8-9ad7-a937f163b006"
+BATCH = "TDR_0cae3480-2b84-42a7-b899-dcce25aee98b"
+INPUT = '{"preservationSystemId":"9a83532d-dd26-442d-b259-b1823f668649"}'
+PATHS = {"filePaths": ["abc/def/0a1/v1/content/one", "abc/def/0a1/v1/content/two"]}
+VOLUMES = {"abc/def/0a1/v1/content/one": ["L03721"], "abc/def/0a1/v1/content/two": ["L03722"]}
+
+
+def text(value: Any) -> dict[str, Any]:
+    """As the confirmers write it: JSON in a string."""
+    return {"S": json.dumps(value, ensure_ascii=False)}
+
+
+def assets(name: str = "assets", **options: Any) -> Route:
+    """The document's route: on disk, then on tape."""
+    route = Route(name, key=("assetId", "batchId"), **options)
+    route.external("CC")
+    route.external("Scout")
+    return route
+
+
+class WallClock:
+    """The world's time and a little more: what a test calls days go by at once."""
+
+    def __init__(self, ahead: int = 0) -> None:
+        self._ahead = ahead
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000 + self._ahead
+
+    def advance(self, span: Span) -> int:
+        self._ahead += span_ms(span, "advance(…)")
+        return self.now()
+
+
+class Told:
+    """A subscriber that writes down what it is told. While it is `deaf` it takes nothing."""
+
+    name = "desk"
+    batch = 10
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.envelopes: list[dict[str, Any]] = []
+        self.deaf = False
+
+    def tell(self, envelopes: Sequence[Envelope]) -> None:
+        if self.deaf:
+            raise ConnectionError("nobody listens")
+        self.events += [envelope.event for envelope in envelopes]
+        self.envelopes += [dict(envelope) for envelope in envelopes]
+
+
+class Postingest:
+    """One route on one ledger. Outsiders act by boto3 clients of their own; our side acts when `follow` or `resend` is called."""
+
+    def __init__(self, endpoint: str, prefix: str, clock: Any, route: Route | None = None, settings: Settings = PROMPT) -> None:
+        self.endpoint = endpoint
+        self.clock = clock
+        self.ledger = AwsLedger(Requests(REGION, endpoint, width=4), prefix, MemoryBlobs(), settings=settings, make=True)
+        self.store = self.ledger.store
+        timing = self.ledger.timing
+        self.plan = Plan(route or assets(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+        self.route = self.plan.name
+        self.ledger.prepare(self.plan)
+        self.table = self.store.names.rows(self.route)
+        self.ctx = Context(self.ledger, {self.route: self.plan}, clock, SeededChance(), MemoryBlobs())
+        self.told = Told()
+        self.relay = Relay(self.store, {self.route: self.plan}, lambda: 0.0)
+        self.batches: list[list[Record]] = []
+        """Every batch that the relay has been given."""
+        self._teller = telling.Relay(self.ctx, self.told, "follower")
+        self._stream = Stream(self.store.requests, self.store.control, self.route, self.table, "follower")
+        self.dynamodb = boto3.client("dynamodb", endpoint_url=endpoint)
+        self.sqs = boto3.client("sqs", endpoint_url=endpoint)
+
+    def close(self) -> None:
+        self.ledger.close()
+        self.dynamodb.close()
+        self.sqs.close()
+
+    # Outsiders ----------------------------------------------------------------------------------------------------------
+    @staticmethod
+    def key(asset: str = ASSET, batch: str = BATCH) -> Image:
+        return {"assetId": {"S": asset}, "batchId": {"S": batch}}
+
+    def put(self, asset: str = ASSET, content: str | None = INPUT, batch: str = BATCH, **more: dict[str, Any]) -> None:
+        """The step function's PutItem, without a condition."""
+        told = {} if content is None else {"input": {"S": content}}
+        self.dynamodb.put_item(TableName=self.table, Item={**self.key(asset, batch), **told, **more})
+
+    def confirm(
+        self, stage: str, value: dict[str, Any], asset: str = ASSET, *, rewrite: str | None = None, guarded: bool = True, prefix: str = "ingested_"
+    ) -> None:
+        """A confirmer's UpdateItem; with `rewrite` it gives the next stage's input too, without `guarded` it has no condition."""
+        more: dict[str, Any] = {"ConditionExpression": "attribute_exists(assetId)"} if guarded else {}
+        values = {":x": value}
+        if rewrite is not None:
+            values[":y"] = {"S": rewrite}
+            more["ExpressionAttributeNames"] = {"#input": "input"}
+        self.dynamodb.update_item(
+            TableName=self.table,
+            Key=self.key(asset),
+            UpdateExpression=f"SET {prefix}{stage} = :x" + ("" if rewrite is None else ", #input = :y"),
+            ExpressionAttributeValues=values,
+            **more,
+        )
+
+    def set(self, attribute: str, value: dict[str, Any], asset: str = ASSET) -> None:
+        """Anybody's UpdateItem of one attribute."""
+        self.dynamodb.update_item(
+            TableName=self.table,
+            Key=self.key(asset),
+            UpdateExpression="SET #name = :value",
+            ExpressionAttributeNames={"#name": attribute},
+            ExpressionAttributeValues={":value": value},
+        )
+
+    def take_off(self, attribute: str, asset: str = ASSET) -> None:
+        self.dynamodb.update_item(TableName=self.table, Key=self.key(asset), UpdateExpression=f"REMOVE {attribute}")
+
+    def delete(self, asset: str = ASSET) -> None:
+        """By hand, or when its time to live is over."""
+        self.dynamodb.delete_item(TableName=self.table, Key=self.key(asset))
+
+    def received(self, stage: str, url: str | None = None) -> list[dict[str, Any]]:
+        """What a confirmer finds in its queue; it takes all of it."""
+        return [json.loads(body) for body in self.bodies(url or self.store.queues.url(self.route, stage))]
+
+    def bodies(self, url: str) -> list[str]:
+        found: list[str] = []
+        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+            for message in messages:
+                found.append(message["Body"])
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+    # Our side -----------------------------------------------------------------------------------------------------------
+    def follow(self) -> None:
+        """Read the stream to its end, tell what there is to tell, and see to rows whose last event is out."""
+        for _ in range(50):
+            if not self._stream.poll(self._handle, self.clock.now()):
+                break
+        else:
+            raise AssertionError("the stream never comes to rest")
+        self.tell()
+
+    def tell(self) -> None:
+        while self._teller.run_once().told:
+            pass
+        sweep(self.store, self.route, telling.floor(self.ctx), self.clock.now())
+
+    def _handle(self, records: list[Record]) -> None:
+        self.batches.append(records)
+        now = self.clock.now()
+        finish(self.store, self.relay.handle(records, now), telling.floor(self.ctx), now)
+
+    def resend(self) -> resend.Summary:
+        """One run of the resender, and what follows from it."""
+        summary = resend.Resender(self.ctx).run_once()
+        self.follow()
+        return summary
+
+    # What there is ------------------------------------------------------------------------------------------------------
+    def row(self, asset: str = ASSET) -> Image | None:
+        found: Image | None = self.dynamodb.get_item(TableName=self.table, Key=self.key(asset), ConsistentRead=True).get("Item")
+        return found
+
+    def item(self, asset: str = ASSET) -> Item:
+        found = self.ledger.get([(self.route, f"{asset}#{BATCH}")])[0]
+        assert found is not None, f"there is no item {asset}"
+        return found
+
+    def at(self, asset: str = ASSET) -> tuple[str, str]:
+        """Where it is, and its status."""
+        row = self.item(asset).row
+        return row.stage, row.status.value
+
+    def lines(self, asset: str = ASSET) -> list[str]:
+        """The reasons in its history."""
+        return [written.line.reason.value for written in self.ledger.history(self.route, f"{asset}#{BATCH}")]
+
+    def notes(self, asset: str = ASSET) -> list[Any]:
+        lines = [written.line for written in self.ledger.history(self.route, f"{asset}#{BATCH}")]
+        return [line.note for line in lines if line.reason.value == "noted"]
+
+    def events(self, asset: str = ASSET) -> list[tuple[str, str, str]]:
+        """Kind, stage and status of each event told of it."""
+        return [(one.kind, one.stage, one.status.value) for one in self.told.events if one.key == f"{asset}#{BATCH}"]
+
+    def aside(self) -> list[dict[str, Any]]:
+        """What was set aside since this was last asked."""
+        return [json.loads(body) for body in self.bodies(self.store.queues.quarantine())]
+
+    def moment(self, attribute: str, asset: str = ASSET) -> int:
+        row = self.row(asset)
+        assert row is not None
+        return ms(row[attribute]["S"])
+
+
+Opener = Callable[..., Postingest]
+"""Opens one more: open_at(clock=…, route=…, settings=…)."""
+
+
+@contextmanager
+def opener(endpoint: str, prefix: str, ahead: Span = 0) -> Iterator[Opener]:
+    """All that are opened share one ledger, and are closed in the end."""
+    opened: list[Postingest] = []
+
+    def open_at(clock: Any = None, **options: Any) -> Postingest:
+        opened.append(Postingest(endpoint, prefix, clock or WallClock(span_ms(ahead, "ahead")), **options))
+        return opened[-1]
+
+    try:
+        yield open_at
+    finally:
+        for one in opened:
+            one.close()
