@@ -40,7 +40,7 @@ format: $(VENV)/.ready ## put the code into shape
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 
-bench: $(VENV)/.ready $(BENCH)/.ready ## measure against the raw limit and the nearest peer, in one run
+bench: $(VENV)/.ready $(BENCH)/.ready $(STANDINS)/.ready ## measure against the raw limit and the nearest peer, in one run
 	@$(BIN)/python -m bench
 
 docs: $(VENV)/.ready ## write the generated pages (state diagram, command-line reference)

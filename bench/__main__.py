@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import report
+from bench import aws, report
 from bench.inputs import KEYS, write_list
 from bench.report import Results
 
@@ -134,6 +134,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="a smoke run: 2000 and 10000 items, 50000 pre-filled, one round, fewer cases, 100 for DBOS"
     )
+    parser.add_argument("--only", choices=("sqlite", "aws"), help="only this section: speed on SQLite, or requests and units on AWS")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
     a.sizes = a.sizes or ([2_000, 10_000] if a.quick else [10_000, 100_000])
@@ -148,23 +149,34 @@ def main() -> None:
     # Beside the code: on the repository's disk, and never on a tmpfs that /tmp may be.
     folder = Path(tempfile.mkdtemp(prefix=".run-", dir=HERE))
     results = Results(a.prefilled)
+    figures: list[aws.Figure] = []
     try:
         bench = Bench(folder, results, None if a.no_dbos else a.dbos_python)
-        if bench.dbos_python is not None and not bench.dbos_python.exists():
-            bench.say(f"DBOS is left out: there is no {bench.dbos_python}; `make bench` makes it (a venv with dbos==3.3.0)")
-            bench.dbos_python = None
-        load = os.getloadavg()[0]
-        if load > 0.5:
-            bench.say(f"this machine is busy (load {load:.1f}): figures will be noisy, ratios less so")
-        prefilled = bench.prefill(a.prefilled)
-        for number in range(1, a.rounds + 1):
-            title = f"round {number} of {a.rounds}"
-            bench.round(title, a.sizes, prefilled, a.dbos_items, turned=number % 2 == 0, quick=a.quick)
+        if a.only != "aws":
+            on_sqlite(bench, a)
+        if a.only != "sqlite":
+            figures = aws.run(folder, quick=a.quick, say=bench.say)
     finally:
         shutil.rmtree(folder)
-    print(report.text(results))
+    if a.only != "aws":
+        print(report.text(results))
+    if a.only != "sqlite":
+        print(aws.text(figures))
     if a.json:
-        a.json.write_text(json.dumps(report.as_json(results), indent=2) + "\n")
+        a.json.write_text(json.dumps({**report.as_json(results), "aws": aws.as_json(figures)}, indent=2) + "\n")
+
+
+def on_sqlite(bench: Bench, a: argparse.Namespace) -> None:
+    if bench.dbos_python is not None and not bench.dbos_python.exists():
+        bench.say(f"DBOS is left out: there is no {bench.dbos_python}; `make bench` makes it (a venv with dbos==3.3.0)")
+        bench.dbos_python = None
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        bench.say(f"this machine is busy (load {load:.1f}): figures will be noisy, ratios less so")
+    prefilled = bench.prefill(a.prefilled)
+    for number in range(1, a.rounds + 1):
+        title = f"round {number} of {a.rounds}"
+        bench.round(title, a.sizes, prefilled, a.dbos_items, turned=number % 2 == 0, quick=a.quick)
 
 
 if __name__ == "__main__":

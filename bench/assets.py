@@ -35,7 +35,6 @@ from milepost.testing.clock import SeededChance, VirtualClock
 
 REGION = "eu-central-1"
 ROUTE, STAGES = "assets", ("CC", "TC")
-OFFERED = "offered"
 
 
 def make_route() -> mp.Route:
@@ -52,7 +51,7 @@ def asset(number: int) -> tuple[str, str, dict[str, Any]]:
 
 
 def confirmation(asset_id: str) -> str:
-    return json.dumps({"filePaths": [f"{asset_id[:8]}/v1/content/{name}" for name in ("a.pdf", "b.xml", "c.txt")]}, separators=(",", ":"))
+    return json.dumps({"filePaths": [f"{asset_id[:8]}/v1/{name}" for name in ("a.pdf", "b.xml", "c.txt")]}, separators=(",", ":"))
 
 
 class Assets:
@@ -74,7 +73,7 @@ class Assets:
         self._relay = Relay(ledger.store, self.ctx.plans, lambda: 0.0)
         self._outside = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs", "sns")}
         topic = self._outside["sns"].create_topic(Name=self.names.topic)["TopicArn"]
-        self._teller = Teller(self.ctx, Topic(topic, client=self._outside["sns"]), "bench")
+        self._teller = Teller(self.ctx, Topic(topic, client=self._outside["sns"], offers=False), "bench")
         self.relay()  # the first poll finds its shards, and everybody's cursor begins
         for service in ("dynamodb", "sqs"):
             self.meter.watch(requests.client(service), "ours")
@@ -138,7 +137,7 @@ class Assets:
         Resender(self.ctx).run_once()
 
     def _handle(self, records: list[Record]) -> str | None:
-        now = self.clock.now()
+        now = self.clock.advance(0.05)
         # Told at once by the world's time; here a day may have passed since.
         some = [replace(record, at=now) for record in records[: self.batch]]
         self._finish(self._relay.handle(some, now), now)

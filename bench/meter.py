@@ -10,20 +10,25 @@ from botocore import xform_name
 
 from milepost.ledgers.aws.names import Names
 
-_KINDS = {"journal": "journal", "counted": "counters", "shard": "checkpoints", "poller": "checkpoints", "gap": "checkpoints", "cursor": "cursors"}
+_KINDS = {
+    "journal": "journal",
+    "counted": "counters",
+    "shard": "checkpoints",
+    "poller": "checkpoints",
+    "gap": "checkpoints",
+    "cursor": "cursors",
+}
 _WRITES = {"put_item", "update_item", "delete_item", "batch_write_item"}
 _READS = {"get_item", "query", "scan"}
 
 
 class Call:
-    """One request: who made it, what for, and under which conditions it can be made again."""
+    """One request, as it can be made again; `span` is what was being done when it was made."""
 
-    __slots__ = ("bodies", "operation", "params", "service", "span", "what")
+    __slots__ = ("operation", "params", "service", "span", "what")
 
     def __init__(self, service: str, operation: str, params: dict[str, Any], what: str, span: str) -> None:
         self.service, self.operation, self.params, self.what, self.span = service, operation, params, what, span
-        self.bodies: dict[str, str] = {}
-        """Of a receive: the bodies of its messages by receipt handle."""
 
 
 class Meter:
@@ -62,7 +67,6 @@ class Meter:
 
         def after(http_response: Any, parsed: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
             call: Call = context["metered"]
-            call.bodies = {message["ReceiptHandle"]: message["Body"] for message in parsed.get("Messages") or ()}
             with self._lock:
                 self.refused += http_response.status_code >= 400
                 self._charge(who, call, parsed.get("ConsumedCapacity"))

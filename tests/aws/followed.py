@@ -21,7 +21,7 @@ from milepost.ledgers.aws.stream import Stream
 from milepost.ports.ledger import Ask, Claimed
 from milepost.testing.clock import SeededChance
 
-PROMPT = Settings(fresh_ms=0, longest_delay_s=0, patience_ms=0)
+PROMPT = Settings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0)
 """No document is believed without reading it, no message is held back (the world's time does not pass here), and the resender
 waits for nobody."""
 

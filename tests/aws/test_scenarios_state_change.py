@@ -474,3 +474,509 @@ def test_a_confirmation_for_a_stage_that_the_route_has_not_got_does_nothing(post
     post.follow()
     assert post.at() == ("Scout", "QUEUED")
     assert len(post.received("Scout")) == 1
+
+
+def test_a_different_confirmation_after_the_end_changes_nothing(post: Postingest) -> None:
+    """Scenario 13: nothing is told again, nothing is sent again."""
+    ended(post)
+    told = list(post.events())
+    post.confirm("Scout", text({"elsewhere": ["L1"]}))
+    post.take_off("ingested_CC")
+    post.follow()
+    assert post.at() == ("Scout", "COMPLETED")
+    assert post.events() == told
+    assert (post.received("CC"), post.received("Scout"), post.aside()) == ([], [], [])
+
+
+# A worker of ours at work on it ---------------------------------------------------------------------------------------------
+def fetched(open_at: Opener, **options: Any) -> Postingest:
+    """A route whose first stage is a handler's."""
+    route = Route("loans", key=("assetId", "batchId"), **options)
+    route.stage("fetch")(lambda item: Done())
+    route.external("CC")
+    return open_at(route=route)
+
+
+def claimed(post: Postingest) -> Any:
+    now = post.clock.now()
+    grip = Grip(f"token-{now}", "worker", now + 60_000)
+    (answer,) = post.ledger.claim([Ask(post.plan, "fetch", 1, grip)], now, 0.0)
+    (item,) = answer.items
+    return item
+
+
+@pytest.mark.parametrize("read_before", [True, False], ids=["read before it settles", "unread"])
+@pytest.mark.parametrize("outcome", [Retry("no"), Done({"by": "the worker"})], ids=["failed", "done"])
+def test_a_confirmation_beats_the_outcome_of_the_worker_at_work(open_at: Opener, read_before: bool, outcome: Any) -> None:
+    """Scenario 8: an outsider's word counts like one of our own, and the first wins."""
+    post = fetched(open_at)
+    post.put()
+    post.follow()
+    item = claimed(post)
+    post.confirm("fetch", text({"by": "somebody outside"}))
+    if read_before:
+        post.follow()
+        assert post.at() == ("fetch", "PROCESSING")
+    settled = settle(post.ctx, [Ran(item, outcome, 5)])
+    assert (settled.written, settled.refused) == (1, 0)
+    post.follow()
+    assert post.at() == ("CC", "QUEUED")
+    (message,) = post.received("CC")
+    assert message["payload"] == {"by": "somebody outside"}
+    assert post.lines() == ["accepted", "confirmed", "offered"]
+    assert post.item().row.total_attempts == 0
+
+
+def test_a_confirmation_taken_off_while_the_worker_is_at_work_does_not_beat_it(open_at: Opener) -> None:
+    """Scenario 16."""
+    post = fetched(open_at)
+    post.put()
+    post.follow()
+    item = claimed(post)
+    post.confirm("fetch", text({"by": "somebody outside"}))
+    post.follow()
+    post.take_off("ingested_fetch")
+    settle(post.ctx, [Ran(item, Done({"by": "the worker"}), 5)])
+    post.follow()
+    (message,) = post.received("CC")
+    assert message["payload"] == {"by": "the worker"}
+
+
+def test_a_rewritten_input_goes_with_a_confirmation_that_beats_the_worker(open_at: Opener) -> None:
+    """Scenario 4, while a worker holds the item."""
+    post = fetched(open_at)
+    post.put()
+    post.follow()
+    item = claimed(post)
+    post.confirm("fetch", {"BOOL": True}, rewrite='{"files":["on disk"]}')
+    post.follow()
+    settle(post.ctx, [Ran(item, Retry("no"), 5)])
+    post.follow()
+    assert post.at() == ("CC", "QUEUED")
+    (message,) = post.received("CC")
+    assert message["payload"] == {"files": ["on disk"]}
+
+
+def test_a_row_put_again_while_a_worker_is_at_work_keeps_its_lease(open_at: Opener) -> None:
+    """Scenario 17: the worker's outcome is still the worker's to write."""
+    post = fetched(open_at)
+    post.put()
+    post.follow()
+    item = claimed(post)
+    post.put()
+    post.follow()
+    assert post.at() == ("fetch", "PROCESSING")
+    assert settle(post.ctx, [Ran(item, Done({"by": "the worker"}), 5)]).written == 1
+    post.follow()
+    (message,) = post.received("CC")
+    assert message["payload"] == {"by": "the worker"}
+
+
+# Put again -----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("content", [INPUT, '{"preservationSystemId":"another"}'], ids=["same content", "other content"])
+@pytest.mark.parametrize("stage", ["CC", "Scout"])
+def test_a_row_put_again_goes_on_from_where_it_was(post: Postingest, stage: str, content: str) -> None:
+    """Scenario 17: never an orphan; that it was put again is noted, and what else was put with it."""
+    in_cc(post) if stage == "CC" else in_scout(post)
+    before = post.row()
+    assert before is not None
+    post.put(content=content)
+    post.follow()
+    row = post.row()
+    assert row is not None
+    assert post.at() == (stage, "QUEUED")
+    same = ("queue", "firstQueued", "lastQueued", "dueAt", "dueShard", "createdAt", "inputDigest", "correlationId", "input")
+    assert {name: row.get(name) for name in same} == {name: before.get(name) for name in same}
+    assert post.lines()[-1] == "noted"
+    assert post.notes() == [{"put again": "with the same content" if content == INPUT else {"input": json.loads(content)}}]
+    assert (post.received("CC"), post.received("Scout"), post.aside()) == ([], [], [])
+    post.confirm(stage, text(PATHS))
+    post.follow()
+    assert post.at() == (("Scout", "QUEUED") if stage == "CC" else ("Scout", "COMPLETED"))
+
+
+def test_a_row_put_again_and_confirmed_before_that_is_read_goes_on(post: Postingest) -> None:
+    """Scenario 17: both changes come in one batch; theirs is lost for good."""
+    in_cc(post)
+    post.put()
+    post.confirm("CC", text(PATHS))
+    post.follow()
+    assert post.at() == ("Scout", "QUEUED")
+    (message,) = post.received("Scout")
+    assert message["payload"] == PATHS
+    assert post.lines() == ["accepted", "noted", "confirmed"]
+    assert post.aside() == []
+
+
+def test_a_row_put_twice_before_it_is_read_is_one_item(post: Postingest) -> None:
+    """Scenario 17: a step function that tries again."""
+    post.put()
+    post.put()
+    post.follow()
+    assert post.at() == ("CC", "QUEUED")
+    assert len(post.received("CC")) == 1
+    assert post.lines() == ["accepted"]
+
+
+def test_a_row_put_twice_with_other_content_is_the_later_one(post: Postingest) -> None:
+    """Scenario 17: nobody had been given the first."""
+    post.put(content='{"first":1}')
+    post.put(content='{"second":2}')
+    post.follow()
+    (message,) = post.received("CC")
+    assert message["payload"] == {"second": 2}
+    assert post.at() == ("CC", "QUEUED")
+
+
+def test_an_ended_row_put_again_is_known(post: Postingest) -> None:
+    """Scenario 17: its row is still there, and is as it was."""
+    ended(post)
+    told = post.events()
+    post.put()
+    post.follow()
+    assert post.at() == ("Scout", "COMPLETED")
+    assert post.item().results == {"CC": PATHS, "Scout": VOLUMES}
+    assert (post.received("CC"), post.received("Scout"), post.aside()) == ([], [], [])
+    assert post.events() == told
+    row = post.row()
+    assert row is not None
+    assert "dueShard" not in row
+
+
+def test_an_asset_put_again_after_its_row_has_left_is_known_by_its_seal(post: Postingest) -> None:
+    """Scenario 17: the row goes again, and nobody does the work twice."""
+    ended(post)
+    post.delete()
+    post.follow()
+    told = post.events()
+    post.put()
+    post.follow()
+    assert post.row() is None
+    assert (post.received("CC"), post.aside()) == ([], [])
+    assert post.events() == told
+
+
+def test_an_asset_put_again_with_other_content_after_its_row_has_left_is_set_aside(post: Postingest) -> None:
+    """Scenario 17: a conflict that people have to see."""
+    ended(post)
+    post.delete()
+    post.follow()
+    post.put(content='{"preservationSystemId":"another"}')
+    post.follow()
+    assert post.received("CC") == []
+    (aside,) = post.aside()
+    assert "ended before" in aside["reason"]
+    assert aside["content"]["row"]["input"] == '{"preservationSystemId":"another"}'
+
+
+# What is no row of ours ----------------------------------------------------------------------------------------------------
+def test_a_ghost_that_an_update_leaves_behind_is_set_aside_and_its_neighbours_go_on(post: Postingest) -> None:
+    """Scenarios 12 and 13: an UpdateItem without a condition on a key whose row has gone."""
+    ended(post)
+    post.delete()
+    post.follow()
+    post.put(OTHER)
+    post.set("lastQueued", {"S": "2025-06-05T10:00"})
+    post.follow()
+    assert post.at(OTHER) == ("CC", "QUEUED")
+    (aside,) = post.aside()
+    assert "no input" in aside["reason"]
+    assert aside["content"]["row"] == {"assetId": ASSET, "batchId": BATCH, "lastQueued": "2025-06-05T10:00"}
+    assert len(post.received("CC")) == 1
+    assert "version" not in (post.row() or {})
+
+
+@pytest.mark.parametrize("content", [None, INPUT], ids=["a ghost", "with an input"])
+def test_a_row_born_with_a_confirmation_is_set_aside(post: Postingest, content: str | None) -> None:
+    """Scenario 12: an outsider's upsert is no proof of anything."""
+    post.put(content=content, ingested_CC=text(PATHS))
+    post.follow()
+    assert (post.received("CC"), post.received("Scout")) == ([], [])
+    (aside,) = post.aside()
+    assert ("ingested_CC" if content else "no input") in aside["reason"]
+    assert aside["content"]["row"]["ingested_CC"] == json.dumps(PATHS)
+    assert post.lines() == []
+
+
+@pytest.mark.parametrize("stage", ["CC", "Scout"])
+def test_an_unfinished_row_that_somebody_deletes_is_set_aside_with_its_image(post: Postingest, stage: str) -> None:
+    """Scenario 10: theirs ignores it; here its lines are in the history and people can see what it was."""
+    in_cc(post) if stage == "CC" else in_scout(post)
+    lines = post.lines()
+    post.delete()
+    post.follow()
+    assert post.row() is None
+    (aside,) = post.aside()
+    assert f"{stage!r}" in aside["reason"]
+    assert aside["content"]["old"]["input"] == INPUT
+    assert aside["content"]["new"] is None
+    assert post.lines() == lines
+    assert {count.n for count in post.ledger.counts(post.route)} <= {0}
+
+
+def test_lines_not_yet_copied_when_a_row_is_deleted_are_in_the_history_all_the_same(open_at: Opener) -> None:
+    """Scenario 10."""
+    post = open_at()
+    in_cc(post)
+    report = act(post.ctx, "hold" if False else "cancel", post.route, keys=[f"{ASSET}#{BATCH}"], by="ops", reason="withdrawn")
+    assert report is not None
+    post.delete()
+    post.follow()
+    assert post.lines() == ["accepted", "cancelled"]
+    assert post.events()[-1] == ("cancelled", "CC", "CANCELLED")
+
+
+def test_a_deletion_among_other_changes_hinders_none_of_them(post: Postingest) -> None:
+    """Scenario 10: REMOVE of an ended row, with old attribute names on it, between an INSERT and a MODIFY."""
+    ended(post)
+    in_cc(post, OTHER)
+    third = "7c1f3b58-64be-4b5e-9d3e-1a5ab0f4f1de"
+    post.set("result_TC", {"M": {"old": {"S": "name"}}})
+    post.put(third)
+    post.delete()
+    post.confirm("CC", text(PATHS), OTHER)
+    post.follow()
+    assert post.at(third) == ("CC", "QUEUED")
+    assert post.at(OTHER) == ("Scout", "QUEUED")
+    assert post.row() is None
+    assert post.aside() == []
+
+
+def test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content(open_at: Opener) -> None:
+    """Scenario 13: the others are handled once; the whole batch delivered again tells nobody anything new."""
+    post = open_at()
+    names = [f"00000000-0000-4000-8000-{number:012}" for number in range(100)]
+    for number, name in enumerate(names):
+        post.put(name, content=None if number == 50 else INPUT, **({"queue": {"S": "CC"}} if number == 50 else {}))
+    post.follow()
+    assert len(post.batches[0]) == 100
+    offered = post.received("CC")
+    assert sorted(message["confirm"]["key"]["assetId"] for message in offered) == sorted(set(names) - {names[50]})
+    (aside,) = post.aside()
+    assert aside["content"]["row"]["assetId"] == names[50]
+    told = [event.id for event in post.told.events]
+    assert len(told) == len(set(told)) == 2 * 99
+    post.relay.handle(post.batches[0], post.clock.now())
+    post.follow()
+    assert [event.id for event in post.told.events] == told
+    assert post.received("CC") == []
+    assert {post.item(name).row.version for name in names if name != names[50]} == {1}
+
+
+def test_a_row_of_ours_that_somebody_has_spoilt_is_set_aside_and_its_neighbours_go_on(post: Postingest) -> None:
+    """Scenario 13: attributes of the wrong kind."""
+    in_cc(post)
+    post.set("status", {"S": "LOST IN THE POST"})
+    post.put(OTHER)
+    post.follow()
+    assert post.at(OTHER) == ("CC", "QUEUED")
+    asides = post.aside()
+    assert asides
+    assert all(aside["content"]["keys"]["assetId"] == ASSET for aside in asides)
+
+
+@pytest.mark.parametrize("missing", ["old", "new"])
+def test_a_change_record_without_one_of_its_images_hinders_only_itself(open_at: Opener, missing: str) -> None:
+    """Scenario 9."""
+    post = open_at()
+    in_cc(post)
+    in_cc(post, OTHER)
+    post.confirm("CC", text(PATHS))
+    post.confirm("CC", text(PATHS), OTHER)
+    stream = post.store.requests.call
+    seen: list[Any] = []
+
+    def spoilt(service: str, operation: str, /, **params: Any) -> dict[str, Any]:
+        answer = stream(service, operation, **params)
+        if operation == "get_records":
+            for record in answer["Records"]:
+                if record["dynamodb"]["Keys"]["assetId"]["S"] == ASSET and "ingested_CC" in record["dynamodb"].get("NewImage", {}) and not seen:
+                    del record["dynamodb"]["OldImage" if missing == "old" else "NewImage"]
+                    seen.append(record)
+        return answer
+
+    post.store.requests.call = spoilt  # type: ignore[method-assign]
+    post.follow()
+    assert seen
+    assert post.at(OTHER) == ("Scout", "QUEUED")
+    # Whatever such a record is taken for, the row is still there, and the next change of it brings it on.
+    post.set("remark", {"S": "looked at"})
+    post.follow()
+    assert post.at() == ("Scout", "QUEUED")
+
+
+# Failures on the way -------------------------------------------------------------------------------------------------------
+def test_a_message_that_cannot_be_sent_is_sent_when_the_record_comes_again(open_at: Opener) -> None:
+    """Scenario 14: the row does not say that its stage was told until it was; events have the same ids whenever they are told."""
+    post = open_at()
+    in_cc(post)
+    post.confirm("CC", text(PATHS))
+    call = post.store.requests.call
+
+    def no_queue(service: str, operation: str, /, **params: Any) -> dict[str, Any]:
+        if operation == "send_message_batch":
+            raise LedgerBusy("the queue does not answer")
+        return call(service, operation, **params)
+
+    post.store.requests.call = no_queue  # type: ignore[method-assign]
+    with pytest.raises(LedgerBusy):
+        post.follow()
+    assert post.row()["queue"] == {"S": "CC"}  # type: ignore[index]
+    post.store.requests.call = call  # type: ignore[method-assign]
+    post.follow()
+    assert post.at() == ("Scout", "QUEUED")
+    assert len(post.received("Scout")) == 1
+    assert post.lines() == ["accepted", "confirmed"]
+    assert len({event.id for event in post.told.events}) == len(post.told.events) == 4
+
+
+def test_a_write_that_fails_after_the_send_only_sends_twice(open_at: Opener) -> None:
+    """Scenario 14: both messages are the same, and the asset moves on once."""
+    post = open_at()
+    in_cc(post)
+    post.confirm("CC", text(PATHS))
+    call = post.store.requests.call
+
+    def no_table(service: str, operation: str, /, **params: Any) -> dict[str, Any]:
+        if operation == "update_item" and params["TableName"] == post.table:
+            raise LedgerBusy("the table does not answer")
+        return call(service, operation, **params)
+
+    post.store.requests.call = no_table  # type: ignore[method-assign]
+    with pytest.raises(LedgerBusy):
+        post.follow()
+    post.store.requests.call = call  # type: ignore[method-assign]
+    post.follow()
+    first, second = post.received("Scout")
+    assert first == second
+    assert post.lines() == ["accepted", "confirmed"]
+
+
+def test_an_ended_row_stays_until_its_last_event_is_known_to_be_out(open_at: Opener) -> None:
+    """Scenario 15: nobody is told later only because a topic was out when the row was about to leave."""
+    post = open_at(route=assets(keep=0))
+    in_scout(post)
+    post.told.deaf = True
+    post.confirm("Scout", text(VOLUMES))
+    post.follow()
+    row = post.row()
+    assert row is not None
+    assert post.at() == ("Scout", "COMPLETED")
+    assert "ttl" not in row
+    post.told.deaf = False
+    post.clock.advance("1h")
+    post.tell()
+    assert post.events()[-1] == ("confirmed", "Scout", "COMPLETED")
+    row = post.row()
+    assert row is not None
+    assert int(row["ttl"]["N"]) * 1000 >= post.clock.now() + 3_600_000 - 5_000
+    assert "dueShard" not in row
+
+
+# Rows leave ----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("keep", "hours"), [(0, 1), ("10m", 1), ("30d", 30 * 24)])
+def test_an_ended_row_leaves_by_its_time_to_live_and_its_memory_stays(open_at: Opener, keep: Any, hours: int) -> None:
+    """Scenario 35: theirs deletes the row; here seal and history outlive it, and it leaves an hour after the seal at the earliest."""
+    post = open_at(route=assets(keep=keep))
+    ended(post)
+    row = post.row()
+    assert row is not None
+    leaves = int(row["ttl"]["N"]) * 1000
+    assert hours * 3_600_000 - 30_000 <= leaves - post.clock.now() <= hours * 3_600_000 + 1_000
+    assert "trail" not in row
+    post.delete()
+    post.follow()
+    assert post.aside() == []
+    assert post.lines() == ["accepted", "confirmed", "confirmed"]
+    known = post.ledger.peek(post.route, [f"{ASSET}#{BATCH}"])[0]
+    assert known is not None
+    assert (known.sealed, known.status.value) == (True, "COMPLETED")
+
+
+def test_a_row_whose_route_keeps_it_has_no_time_to_live(open_at: Opener) -> None:
+    post = open_at()
+    ended(post)
+    assert "ttl" not in (post.row() or {})
+
+
+def test_an_edge_out_of_an_end_takes_the_time_to_live_off(open_at: Opener) -> None:
+    """Scenario 35: a cancelled asset that a person starts again must not vanish on its way."""
+    post = open_at(route=assets(keep=0))
+    in_cc(post)
+    key = f"{ASSET}#{BATCH}"
+    act(post.ctx, "cancel", post.route, keys=[key], by="ops", reason="withdrawn")
+    post.follow()
+    assert "ttl" in (post.row() or {})
+    act(post.ctx, "retry", post.route, keys=[key], by="ops", reason="wanted after all")
+    post.follow()
+    assert post.at() == ("CC", "QUEUED")
+    row = post.row()
+    assert row is not None
+    assert "ttl" not in row
+    assert row["dueShard"]["S"].startswith("CC#")
+    assert len(post.received("CC")) == 1
+    post.confirm("CC", text(PATHS))
+    post.follow()
+    assert post.at() == ("Scout", "QUEUED")
+
+
+# Names and alphabets -------------------------------------------------------------------------------------------------------
+def test_other_alphabets_survive_every_hop(post: Postingest) -> None:
+    """Scenario 33."""
+    name = "Übergröße/日本語/Ωmega – naïve/🗄️.tiff"
+    asset, content, paths = "café-№7", {"title": name}, {"filePaths": [name]}
+    post.put(asset, json.dumps(content, ensure_ascii=False))
+    post.follow()
+    (message,) = post.received("CC")
+    assert message["payload"] == content
+    assert message["confirm"]["key"]["assetId"] == asset
+    post.confirm("CC", text(paths), asset)
+    post.follow()
+    (message,) = post.received("Scout")
+    assert message["payload"] == paths
+    post.confirm("Scout", {"M": {name: {"L": [{"S": "Bänder"}]}}}, asset)
+    post.follow()
+    assert post.at(asset) == ("Scout", "COMPLETED")
+    assert post.item(asset).results == {"CC": paths, "Scout": {name: ["Bänder"]}}
+    offered = [envelope["data"]["payload"] for envelope in post.told.envelopes if envelope["data"]["reason"] == "offered"]
+    assert offered == [content, paths]
+    post.put("ghost-é", None, remark={"S": name})
+    post.follow()
+    (aside,) = post.aside()
+    assert aside["content"]["row"]["remark"] == name
+
+
+def test_todays_names_are_one_setting(open_at: Opener) -> None:
+    """Scenario 4 in today's dialect: `result_CC`; the document's name confirms nothing there."""
+    post = open_at(route=assets(dialect="today"))
+    post.put()
+    post.follow()
+    (message,) = post.received("CC")
+    assert message["confirm"]["attribute"] == "result_CC"
+    post.confirm("CC", text(PATHS))
+    post.follow()
+    assert post.at() == ("CC", "QUEUED")
+    post.confirm("CC", text(PATHS), prefix="result_")
+    post.follow()
+    (message,) = post.received("Scout")
+    assert (message["payload"], message["confirm"]["attribute"]) == (PATHS, "result_Scout")
+    post.confirm("Scout", text(VOLUMES), prefix="result_")
+    post.follow()
+    assert post.at() == ("Scout", "COMPLETED")
+
+
+def test_a_stage_is_offered_at_its_own_queue(open_at: Opener, client: Any, prefix: str) -> None:
+    """Scenario 1, with the queue URLs of the document's configuration; no queue of ours is made for such a stage."""
+    own = client("sqs").create_queue(QueueName=f"{prefix}-their-confirmer")["QueueUrl"]
+    route = Route("assets", key=("assetId", "batchId"))
+    route.external("CC", queue=own)
+    route.external("Scout")
+    post = open_at(route=route)
+    post.put()
+    post.follow()
+    (message,) = post.received("CC", own)
+    assert message["payload"] == PAYLOAD
+    assert [url for url in client("sqs").list_queues(QueueNamePrefix=prefix)["QueueUrls"] if url.endswith("-CC")] == []
+    post.confirm("CC", text(PATHS))
+    post.follow()
+    assert len(post.received("Scout")) == 1

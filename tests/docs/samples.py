@@ -52,8 +52,8 @@ def blocks(text: str) -> Iterator[Block]:
 class Page:
     """One page while its samples are run."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path, self.folder = path, folder
+    def __init__(self, path: Path, folder: Path, env: dict[str, str] | None = None) -> None:
+        self.path, self.folder, self.env = path, folder, env or {}
         self.ran = 0
         self._printed: str | None = None
         # A module of its own, so that the annotations of classes in samples can be resolved.
@@ -97,7 +97,7 @@ class Page:
             where = f"{self.path.name}:{line}: {command}"
             last = place == len(commands) - 1
             wanted = int(block.options.get("exit", "0")) if last else 0
-            done = shell(command, self.folder)
+            done = shell(command, self.folder, self.env)
             if done.returncode != wanted:
                 raise SampleError(f"{where}\nended with {done.returncode}, not {wanted}:\n{done.stdout}")
             if shown.strip():
@@ -121,10 +121,11 @@ def _commands(block: Block) -> Iterator[tuple[int, str, str]]:
         yield at, command, "\n".join(shown)
 
 
-def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def shell(command: str, folder: Path, more: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A command as a user types it, with its two outputs together, as a terminal shows them."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MILEPOST", "COLUMNS", "FORCE_COLOR"))}
     env |= {"PATH": f"{BIN}{os.pathsep}{env.get('PATH', '')}", "PYTHONIOENCODING": "utf-8", "TZ": "UTC", "NO_COLOR": "1"}
+    env |= more or {}
     return subprocess.run(
         ["bash", "-c", command],
         cwd=folder,

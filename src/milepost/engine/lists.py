@@ -230,19 +230,36 @@ class Source:
         return self._digest.hexdigest()
 
     def slices(self) -> Slices:
-        """All lines, without a byte order mark, in slices of a batch at most."""
+        """All lines, without a byte order mark, in slices of a whole batch: each is looked up by itself, and a ledger far away
+        charges by the look-up. Long lines come in smaller ones, so that no more than about two chunks are held."""
         rest = b""
-        while (chunk := self._read()) is not None:
+        held: list[bytes] = []
+        while True:
+            try:
+                chunk = self._read()
+            except MilepostError:
+                yield from self._sliced(held)
+                raise
+            if chunk is None:
+                break
             lines = chunk.split(b"\n")
             lines[0] = _cut(rest + lines[0])
             rest = lines.pop()
-            for start in range(0, len(lines), BATCH):
-                part = lines[start : start + BATCH]
-                self.lines_done += len(part)
-                yield self.lines_done - len(part) + 1, part
+            held += lines
+            whole = len(held) - len(held) % BATCH
+            if sum(map(len, held[whole:])) > CHUNK:
+                whole = len(held)
+            yield from self._sliced(held[:whole])
+            del held[:whole]
         if rest:
-            self.lines_done += 1
-            yield self.lines_done, [rest]
+            held.append(rest)
+        yield from self._sliced(held)
+
+    def _sliced(self, lines: list[bytes]) -> Slices:
+        for start in range(0, len(lines), BATCH):
+            part = lines[start : start + BATCH]
+            self.lines_done += len(part)
+            yield self.lines_done - len(part) + 1, part
 
     def _read(self) -> bytes | None:
         """The next chunk, None at the end; the first may be empty, where it was nothing but a byte order mark."""

@@ -8,6 +8,7 @@ from functools import partial
 from milepost.core.change import Change
 from milepost.core.errors import LedgerMissing
 from milepost.core.item import Content, Item, Row
+from milepost.core.status import Status
 from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.image import Handle, content_of, is_ours, row_of
 from milepost.ledgers.aws.keys import Image
@@ -37,7 +38,9 @@ def apply(
     rows: dict[Ref, list[int]] = {}
     for place, change in enumerate(changes):
         row = change.before
-        if row.route in old:
+        if row.route in old or (
+            versions is not None and change.after.status is Status.COMPLETED and store.notice(row.route, now) is not None
+        ):
             answers[place] = _outdated(store, row)
         elif store.layout(row.route) is None:
             answers[place] = Conflict(None)

@@ -58,6 +58,9 @@ class Claims:
         layout = store.know(ask.plan)
         if store.outdated(route, ask.plan.version, now):
             return Claimed([], outdated=True)
+        announced = store.notice(route, now)
+        if announced is not None:
+            return Claimed([], next_at=announced)
         holds = store.holds(now)
         if ask.want <= 0 or route in holds or scope(route, ask.stage) in holds:
             return Claimed([])

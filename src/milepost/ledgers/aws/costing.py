@@ -51,6 +51,9 @@ STEPS: dict[str, Step] = {
 _CELLS = {"called again": "called", "gone": "ended"}
 """Steps that move items into, or out of, the same cell as another."""
 
+OFFERS_ALONE = ("offered", "resent")
+"""Steps whose lines say only that a stage was offered the item: told as offers, or not at all."""
+
 KB = 1024
 CHUNK = 64 * KB
 """SQS and SNS count every such part of a request."""
@@ -93,6 +96,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     """How long a handler takes."""
     adopted: bool = False
     """Rows are put by others and taken in by the relay."""
+    offers: bool = True
+    """Offers to external stages are published on the topic too, beside each stage's own queue."""
     lambdas: bool = True
     """Relay and workers are functions; else processes of your own, which are not priced here."""
 
@@ -297,7 +302,7 @@ class _Walk:
             size = LINE + (min(self._usage.payload, LARGEST) if offers else 0)
             need.lines += told
             # The relay's own offer is told as an offer alone; one that came with another line beside it.
-            need.events += told * (2 if offers and name in ("advanced", "adopted") else 1)
+            need.events += told * ((name not in OFFERS_ALONE) + (offers and self._usage.offers))
             need.units[self._names.history, "write"] += told * ceil(size / KB)
             need.kept_bytes += told * (size + OVERHEAD)
             need.calls["s3", "put_object"] += told * (offers and self._blob)

@@ -53,6 +53,14 @@ class _Seen(Struct):
     def last(self) -> Record:
         return self.records[-1]
 
+    @property
+    def ours(self) -> Image | None:
+        """The row as it was before somebody put another over it; None if it was not ours, or gone in between."""
+        for record in reversed(self.records):
+            if record.new is None or (record.old is not None and is_ours(record.old)):
+                return None if record.new is None else record.old
+        return None
+
 
 class Relay:
     """Takes batches of records, of one or several routes; those of routes that are not at hand here are left to others."""
@@ -71,8 +79,8 @@ class Relay:
         record sets that record aside with its images and the reason, and hinders no other.
         """
         for route in {record.route for record in records} & self._plans.keys():
-            if self._store.outdated(route, self._plans[route].version, now):
-                raise RouteChanged(f"the ledger holds a newer version of route {route!r}; this process stands by")
+            if self._store.outdated(route, self._plans[route].version, now) or self._store.notice(route, now) is not None:
+                raise RouteChanged(f"route {route!r} has just been changed, or is newer than here; this process stands by")
         seen = self._fold(records)
         entries = [entry for one in seen.values() for entry in one.entries]
         # After a start, and after a batch that failed, lines may come that have their place already.
@@ -141,7 +149,7 @@ class Relay:
                 continue
             try:
                 if not is_ours(image):
-                    adopt(self._store, one.layout, one.plan, ref[1], image, one.last.old, now)
+                    adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now)
                     continue
                 row = row_of(image, one.layout, self._store.values)
                 if row.terminal:

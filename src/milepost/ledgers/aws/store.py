@@ -35,6 +35,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     longest_delay_s: int = 900
     """How long a queue can hold a message back; what is later than that is brought by the resender."""
     poll_ms: int = 1_000
+    notice_ms: int = 60_000
+    """How long before it holds a changed route is announced; longer than control documents are believed."""
     patience_ms: int = 120_000
     grace_ms: int = 600_000
     offer_life_ms: int = 14 * 86_400_000
@@ -100,6 +102,15 @@ class Store:
     def outdated(self, route: str, version: int, now: int) -> bool:
         held = self.documents(ROUTE, now).get(route)
         return held is not None and held.value["version"] != version
+
+    def notice(self, route: str, now: int) -> int | None:
+        """A changed route is announced before it holds, so that every process has read of it by then. None: it holds; else from
+        when on. (The first version of a route replaces none, and holds at once.)"""
+        held = self.documents(ROUTE, now).get(route)
+        if held is None or held.value["version"] == 1:
+            return None
+        from_when = int(held.value["at"]) + self.settings.notice_ms
+        return from_when if 0 <= from_when - now <= self.settings.notice_ms and from_when != now else None
 
     def holds(self, now: int) -> set[str]:
         return set(self.documents(HOLD, now))

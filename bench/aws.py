@@ -1,0 +1,165 @@
+"""The ledger on AWS, counted: requests and units of one run on a stand-in, and our own CPU beside a bare boto3 loop.
+
+What is counted is the same on AWS. How fast a stand-in is says nothing about AWS, so no throughput is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from bench import aws_cpu, aws_list
+from bench.assets import ROUTE, Assets, asset, confirmation, make_route, travel
+from bench.standin import account, running
+from milepost.ledgers.aws.costing import Need, Usage, predicted
+
+CASES = [
+    ("put by us, confirmed at once", False, False),
+    ("put by us, waits a day at each stage", False, True),
+    ("put by others, confirmed at once", True, False),
+    ("put by others, waits a day at each stage", True, True),
+]
+DAY = 86_400_000
+ROUNDS = 3
+
+
+class Figure(NamedTuple):
+    case: str
+    name: str
+    counted: float
+    predicted: float | None = None
+    most: float | None = None
+    """The bar; None: reported only."""
+
+    @property
+    def good(self) -> bool:
+        return self.most is None or self.counted <= self.most + 1e-9
+
+
+def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure]:
+    """Everything, one after the other, each in an empty account of its own."""
+    figures: list[Figure] = []
+    with running(folder) as endpoint:
+        for number, batch in enumerate((10, 100)):
+            for case, (title, adopted, waits) in enumerate(CASES):
+                say(f"aws: 100 assets, {title}, batches of {batch}")
+                figures += count_assets(
+                    endpoint, f"{600_000_000_000 + 10 * number + case}", 100, batch, title, adopted=adopted, waits=waits
+                )
+        known, new = (2_000, 50) if quick else (20_000, 50)
+        say(f"aws: a list of {known:,} known and {new} new keys")
+        figures += count_list(endpoint, folder, known, new)
+        items = 100 if quick else 300
+        say(f"aws: CPU of worker and relay, {items} items, {ROUNDS} rounds")
+        figures += compare_cpu(endpoint, items)
+    return figures
+
+
+# One asset -----------------------------------------------------------------------------------------------------------------
+
+
+def count_assets(endpoint: str, number: str, n: int, batch: int, title: str, *, adopted: bool, waits: bool) -> list[Figure]:
+    """What one of n assets takes from beginning to end."""
+    with account(number):
+        assets = Assets(endpoint, "bench", batch)
+        try:
+            travel(assets, n, adopted=adopted, waits=waits)
+            assets.check(n)
+        finally:
+            assets.close()
+    meter = assets.meter
+    asset_id, batch_id, content = asset(0)
+    usage = Usage(
+        checks=1,
+        wait_ms=DAY if waits else 0,
+        payload=len(str(content)) - 2,
+        result=len(confirmation(asset_id)),
+        key=len(asset_id) + len(batch_id) + 14,
+        batch=batch,
+        adopted=adopted,
+        lambdas=False,
+        offers=False,
+    )
+    need = predicted(make_route(), usage, assets.names)
+    if meter.refused:
+        raise RuntimeError(f"{meter.refused} requests were refused")
+    case = f"an asset {title}, batches of {batch}"
+    return list(_of_asset(case, assets, n, need))
+
+
+def _of_asset(case: str, assets: Assets, n: int, need: Need) -> Iterator[Figure]:
+    meter, names = assets.meter, assets.names
+    rows = names.rows(ROUTE)
+    state = need.units[rows, "write"] + need.units[f"{rows}/due", "write"]
+    yield Figure(case, "state: write units", meter.total("rows", "due") / n, state, 13)
+    yield Figure(case, "state: writing calls", meter.made("rows") / n, sum(need.steps[step] for step in need.steps if step != "gone"), 8)
+    kept = need.units[names.history, "write"] + need.units[names.seen, "write"]
+    yield Figure(case, "history and seal: write units", meter.total("history", "seen") / n, kept)
+    yield Figure(case, "history, seal and journal: write units", meter.total("history", "seen", "journal") / n, None, 6)
+    others = meter.total("counters", "checkpoints", "cursors", "control") / n
+    yield Figure(case, "counters, checkpoints, cursors: write units", others)
+    control = (meter.total("journal") / n) + others
+    yield Figure(case, "the control table in all: write units", control, need.units[names.control, "write"])
+    ours, theirs = _queue(assets, "ours") / n, _queue(assets, "outside") / n
+    queue = sum(calls for (service, _), calls in need.calls.items() if service == "sqs")
+    yield Figure(case, "SQS calls, ours", ours)
+    yield Figure(case, "SQS calls, the confirmers' own", theirs)
+    yield Figure(case, "SQS calls in all", ours + theirs, queue, 1.2)
+    yield Figure(case, "SNS calls", meter.by("topic") / n, need.calls["sns", "publish_batch"], 0.4)
+
+
+def _queue(assets: Assets, who: str) -> int:
+    wanted = {"send_message", "send_message_batch", "receive_message", "delete_message_batch", "change_message_visibility_batch"}
+    return assets.meter.made("", who=who, operations=wanted)
+
+
+# A list, and CPU -------------------------------------------------------------------------------------------------------------
+
+
+def count_list(endpoint: str, folder: Path, known: int, new: int) -> Iterator[Figure]:
+    with account("610000000000"):
+        meter = aws_list.run(endpoint, folder, known, new)
+    case = f"a list of {known:,} known and {new} new keys"
+    reads = {"batch_get_item", "get_item", "query"}
+    yield Figure(case, "batch reads of rows", meter.made("rows", operations=reads), None, -(-(known + new) // 100))
+    yield Figure(case, "seals read", meter.keys["ours", "seen"], None, new)
+    yield Figure(case, "batch reads of seals", meter.made("seen", operations=reads), None, new)
+    yield Figure(case, "rows written", meter.made("rows"), None, new)
+    yield Figure(case, "scans", meter.made("rows", "seen", "history", "control", operations={"scan"}), None, 0)
+
+
+def compare_cpu(endpoint: str, n: int) -> Iterator[Figure]:
+    rounds = [aws_cpu.ratios(endpoint, number, n) for number in range(ROUNDS)]
+    case = f"CPU for an item of one handler stage, {n} items, medians of {ROUNDS}"
+    for span in aws_cpu.SPANS:
+        yield Figure(case, f"{span}: ours, µs", median(one[span][0] for one in rounds))
+        yield Figure(case, f"{span}: a bare boto3 loop with the same calls, µs", median(one[span][1] for one in rounds))
+        yield Figure(case, f"{span}: ours / bare", median(one[span][0] / one[span][1] for one in rounds))
+
+
+# Text ------------------------------------------------------------------------------------------------------------------------
+
+
+def text(figures: list[Figure]) -> str:
+    lines = ["", "The ledger on AWS, counted on a stand-in, for one item (no throughput is claimed from a stand-in)"]
+    last = ""
+    for figure in figures:
+        if figure.case != last:
+            last = figure.case
+            lines += ["", f"{figure.case:66}{'counted':>9}{'predicted':>11}{'bar':>9}"]
+        bar = "" if figure.most is None else f"<= {figure.most:g}"
+        met = "" if figure.most is None else "PASS" if figure.good else "short"
+        expected = "" if figure.predicted is None else _number(figure.predicted)
+        lines.append(f"  {figure.name:64}{_number(figure.counted):>9}{expected:>11}{bar:>9}  {met}".rstrip())
+    short = sum(not figure.good for figure in figures)
+    return "\n".join([*lines, "", "all bars are met" if not short else f"{short} short"])
+
+
+def as_json(figures: list[Figure]) -> list[dict[str, Any]]:
+    return [{**figure._asdict(), "good": figure.good} for figure in figures]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
