@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infra.settings import Settings
-from milepost.cli.config import load_routes
 from milepost.core.errors import MilepostError
+from milepost.loading import load_routes
 
 DEFAULT_CODE = "build/code"
 DEFAULT_OUT = "build/synth"

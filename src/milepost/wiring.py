@@ -84,6 +84,8 @@ def open_context(
         clock = clock or _clock_for(ledger)
         timing = ledger.timing
         plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]
+        for plan in plans:
+            ledger.prepare(plan)
         if check:
             plans = [register(ledger, plan, clock.now(), who()) for plan in plans]
     except BaseException:

@@ -124,7 +124,14 @@ class Postingest:
         self.dynamodb.put_item(TableName=self.table, Item={**self.key(asset, batch), **told, **more})
 
     def confirm(
-        self, stage: str, value: dict[str, Any], asset: str = ASSET, *, rewrite: str | None = None, guarded: bool = True, prefix: str = "ingested_"
+        self,
+        stage: str,
+        value: dict[str, Any],
+        asset: str = ASSET,
+        *,
+        rewrite: str | None = None,
+        guarded: bool = True,
+        prefix: str = "ingested_",
     ) -> None:
         """A confirmer's UpdateItem; with `rewrite` it gives the next stage's input too, without `guarded` it has no condition."""
         more: dict[str, Any] = {"ConditionExpression": "attribute_exists(assetId)"} if guarded else {}
@@ -194,6 +201,34 @@ class Postingest:
         summary = resend.Resender(self.ctx).run_once()
         self.follow()
         return summary
+
+    @contextmanager
+    def before_each_call(self, act: Callable[[str, dict[str, Any]], None]) -> Iterator[None]:
+        """Done before each request of ours; it may raise what AWS would be the trouble for."""
+        with self._around(lambda operation, params, answer: act(operation, params) if answer is None else None):
+            yield
+
+    @contextmanager
+    def after_each_call(self, act: Callable[[str, dict[str, Any], dict[str, Any]], None]) -> Iterator[None]:
+        """Done with each answer that we get."""
+        with self._around(lambda operation, params, answer: None if answer is None else act(operation, params, answer)):
+            yield
+
+    @contextmanager
+    def _around(self, act: Callable[[str, dict[str, Any], dict[str, Any] | None], None]) -> Iterator[None]:
+        attempt = self.store.requests.attempt
+
+        def attempt_with(patience: Any, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+            act(operation, params, None)
+            answer = attempt(patience, service, operation, params)
+            act(operation, params, answer)
+            return answer
+
+        self.store.requests.attempt = attempt_with  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            self.store.requests.attempt = attempt  # type: ignore[method-assign]
 
     # What there is ------------------------------------------------------------------------------------------------------
     def row(self, asset: str = ASSET) -> Image | None:

@@ -168,6 +168,9 @@ class Ledger(Protocol):
     """What this ledger cannot do: "pulse" (say that somebody has written), "proof of death" (know a process dead before its
     leases run out), "fair lanes" (look past one lane's backlog for another's work)."""
 
+    def prepare(self, plan: Plan) -> None:
+        """This process has the route at hand: what is read and offered from now on goes by it."""
+
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         """What is known of each key, rows and seals alike, in the order asked."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from milepost.core.change import Change
-from milepost.core.errors import LedgerMissing
+from milepost.core.errors import LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.client import ConditionFailed
@@ -128,9 +128,12 @@ def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref,
     for change in offered:
         row = change.after
         stage = stage_of(store.plans, row.route, row.stage)
-        if stage is not None:
-            content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
-            outgoing.append(call_of(store, Item(row, content), stage))
+        if stage is None:
+            if (row.look_at or 0) <= row.updated_at:
+                continue  # due at once: the resender of a process that knows the stage tells it
+            raise UsageError(f"stage {row.stage!r} of route {row.route!r} is to be told, and this process does not know it; give --routes")
+        content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
+        outgoing.append(call_of(store, Item(row, content), stage))
     send(store, outgoing)
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -45,7 +45,8 @@ class Patience:
 
 
 class Requests:
-    """Requests to AWS in one region, by any number of threads. `counts` has every attempt by (service, operation). With `measure`
+    """Requests to AWS in one region, by any number of threads; where stand-ins are meant, at one `endpoint`, but for the services
+    that have one of their own in `endpoints`. `counts` has every attempt by (service, operation). With `measure`
     set, `units` has what DynamoDB says it charged, by (table, "read" | "write"); an index's share is under "table/index"."""
 
     def __init__(
@@ -53,6 +54,7 @@ class Requests:
         region: str,
         endpoint: str | None = None,
         *,
+        endpoints: Mapping[str, str] | None = None,
         deadline_s: float = 30.0,
         width: int = 16,
         sleep: Callable[[float], object] = time.sleep,
@@ -64,6 +66,7 @@ class Requests:
         except ImportError:
             raise ConfigMistake("the AWS ledger needs boto3: pip install 'milepost[aws]'") from None
         self.region, self.endpoint, self.deadline_s, self.width = region, endpoint, deadline_s, width
+        self.endpoints = dict(endpoints or {})
         self.sleep, self.chance, self.clock = sleep, chance, clock
         self.measure = False
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -92,9 +95,11 @@ class Requests:
                         connect_timeout=3,
                         read_timeout=10,
                         max_pool_connections=self.width,
+                        # Some stand-ins name shards more shortly than AWS does, and boto3 would refuse to ask for one of those.
+                        parameter_validation=service != "dynamodbstreams",
                     )
                     self._session = self._session or self._new_session(region_name=self.region)
-                    made = self._session.client(service, endpoint_url=self.endpoint, config=config)
+                    made = self._session.client(service, endpoint_url=self.endpoints.get(service, self.endpoint), config=config)
                     if made.meta.service_model.resolved_protocol == "json":
                         made.meta.events.register("before-parse", _check_whole)
                     self._clients[service] = made
@@ -134,7 +139,7 @@ class Requests:
         named += params.get("RequestItems", ())
         actions = [action for one in params.get("TransactItems", ()) for action in one.values()]
         named += sorted({action["TableName"] for action in actions})
-        return f"{service} {operation}{' of ' if named else ''}{', '.join(named)} in {self.endpoint or self.region}"
+        return f"{service} {operation}{' of ' if named else ''}{', '.join(named)} in {self.endpoints.get(service) or self.endpoint or self.region}"
 
     def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """All answers, in order, from jobs done side by side. The first error is raised, after all jobs have ended."""

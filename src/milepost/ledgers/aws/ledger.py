@@ -74,6 +74,13 @@ class AwsLedger:
         """The ledger at an address. On a stand-in (with an endpoint) tables and queues are made; elsewhere a stack makes them."""
         return cls(Requests(address.region, address.endpoint), address.prefix, blobs, make=address.endpoint is not None)
 
+    def prepare(self, plan: Plan) -> None:
+        """Know the route, and on a stand-in make what it needs."""
+        if self._make and (plan.name, plan.digest) not in self._made:
+            make_route(self.store.requests, self.store.names, plan)
+            self._made.add((plan.name, plan.digest))
+        self.store.know(plan)
+
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         return adding.peek(self.store, route, keys)
@@ -140,13 +147,6 @@ class AwsLedger:
         return self.store.control.write(kind, name, value, expect)
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
-    def prepare(self, plan: Plan) -> None:
-        """Know the route, and on a stand-in make what it needs."""
-        if self._make and (plan.name, plan.digest) not in self._made:
-            make_route(self.store.requests, self.store.names, plan)
-            self._made.add((plan.name, plan.digest))
-        self.store.know(plan)
-
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         return upkeep.next_due(self.store, plans)
 

@@ -83,8 +83,8 @@ class Relay:
                 raise RouteChanged(f"route {route!r} has just been changed, or is newer than here; this process stands by")
         seen = self._fold(records)
         entries = [entry for one in seen.values() for entry in one.entries]
-        # After a start, and after a batch that failed, lines may come that have their place already.
-        again, self._again = self._again, True
+        # After a start, after a batch that failed, and with a row that was removed, lines may come that have their place already.
+        again, self._again = self._again or any(one.gone for one in seen.values()), True
         places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
         ended = self._act(seen, places, now)
         # Last, since these cannot be recognised when they come again; the repair scan sets right what a crash leaves here.

@@ -55,6 +55,8 @@ class Store:
         self.counters = Counters(requests, names)
         self.journal = Journal(requests, names, self.values)
         self.plans: dict[str, Plan] = {}
+        self.pruned_to: dict[str, Image] = {}
+        """How far each route's table has been gone through for rows that may go."""
         self._layouts: dict[str, Layout] = {}
         self._read: dict[str, tuple[int, dict[str, Document]]] = {}
 

@@ -80,24 +80,31 @@ def prune(store: Store, route: str, ended_before: int, forget_before: int | None
     if layout is None:
         return Pruned(0, 0, False)
     gone, more = 0, False
-    for image in _scan(store, layout.table):
-        if not is_ours(image) or Status(image["status"]["S"]) not in TERMINAL:
-            continue
-        row = row_of(image, layout, store.values)
-        if row.entered_at >= ended_before or copied_of(image) < row.version or not _told(store, route, row.key, up_to_seq):
-            continue
-        seal = store.seal_image(route, row.key)
-        if seal is None or seal["sealedAt"]["S"] > iso(ended_before - SEALED_FOR_MS):
-            continue
+    # Each call goes on where the one before stopped, so that going through all of a table reads it once.
+    start = store.pruned_to.pop(route, None)
+    for image in _scan(store, layout.table, **({} if start is None else {"ExclusiveStartKey": start})):
         if gone == limit:
             more = True
             break
-        if _delete(store, layout, row.key, image):
-            store.journal.remove(route, row.key)
+        store.pruned_to[route] = {name: image[name] for name in layout.key}
+        if _may_go(store, layout, image, ended_before, up_to_seq) and _delete(store, layout, layout.key_of(image), image):
+            store.journal.remove(route, layout.key_of(image))
             store.values.remove(image)
             gone += 1
+    if not more:
+        store.pruned_to.pop(route, None)
     forgotten, more_seals = _forget(store, route, forget_before, limit)
     return Pruned(gone, forgotten, more or more_seals)
+
+
+def _may_go(store: Store, layout: Layout, image: Image, ended_before: int, up_to_seq: int) -> bool:
+    if not is_ours(image) or Status(image["status"]["S"]) not in TERMINAL:
+        return False
+    row = row_of(image, layout, store.values)
+    if row.entered_at >= ended_before or copied_of(image) < row.version or not _told(store, row.route, row.key, up_to_seq):
+        return False
+    seal = store.seal_image(row.route, row.key)
+    return seal is not None and seal["sealedAt"]["S"] <= iso(ended_before - SEALED_FOR_MS)
 
 
 def _told(store: Store, route: str, key: str, up_to_seq: int) -> bool:
@@ -132,11 +139,11 @@ def _forget(store: Store, route: str, before: int | None, limit: int) -> tuple[i
     return len(old[:limit]), len(old) > limit
 
 
-def _scan(store: Store, table: str | None) -> Iterable[Image]:
+def _scan(store: Store, table: str | None, **params: Any) -> Iterable[Image]:
     if table is None:
         return
     try:
-        yield from store.requests.scan(table, ConsistentRead=True)
+        yield from store.requests.scan(table, ConsistentRead=True, **params)
     except LedgerMissing:
         return
 

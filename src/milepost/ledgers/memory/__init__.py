@@ -50,6 +50,9 @@ class MemoryLedger:
         self._lock = RLock()
         self._state = State()
 
+    def prepare(self, plan: Plan) -> None:
+        """Nothing: rows of all routes are in one place, and nothing is sent."""
+
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         with self._lock:

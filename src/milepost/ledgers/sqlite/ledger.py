@@ -59,6 +59,9 @@ class SqliteLedger:
         """The ledger in this file; made if there is none."""
         return cls(str(path))
 
+    def prepare(self, plan: Plan) -> None:
+        """Nothing: rows of all routes are in one place, and nothing is sent."""
+
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         return self._read(lambda connection, names: reading.known(connection, names, route, keys))

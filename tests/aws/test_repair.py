@@ -1,0 +1,535 @@
+"""The repair scan: what lost records would have told is found by how the rows stand; what is sound is left as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from repair_scene import DAY, Scene, scene_at
+from table_scene import Died, Process
+
+from milepost.core.change import Change
+from milepost.core.operators import cancel
+from milepost.core.outcome import Done, NotYet, Reject, Retry
+from milepost.core.route import Route
+from milepost.core.status import Status
+from milepost.ledgers.aws.holding import resume
+from milepost.ledgers.aws.names import due_shard, iso, ms
+from milepost.ledgers.aws.repair import Repair
+
+
+@pytest.fixture
+def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
+    with scene_at(endpoint, prefix) as scene:
+        yield scene
+
+
+def delivered(scene: Scene, *keys: str) -> None:
+    """Items that are through every stage but the last, somebody else's."""
+    scene.add(*keys)
+    for stage in ("weigh", "stamp"):
+        scene.follow()
+        for item in scene.claim(stage).items:
+            assert scene.settle(item, Done({"by": stage})) is None
+    scene.follow()
+
+
+# What nobody has read -------------------------------------------------------------------------------------------------
+def test_a_sound_table_needs_nothing(scene: Scene) -> None:
+    delivered(scene, "a", "b", "c")
+    scene.add("d", "e", "f", "g")
+    scene.follow()
+    waits, fails, ends, held = scene.claim().items
+    scene.settle(waits, NotYet())
+    scene.settle(fails, Retry("no scales"))
+    scene.settle(ends, Reject("not a parcel"))
+    scene.confirm("a", "delivered")
+    scene.follow()
+    before = [scene.image(key) for key in "abcdefg"]
+    assert scene.mended() == {}
+    assert [scene.image(key) for key in "abcdefg"] == before
+    assert held.row.status is Status.PROCESSING
+    scene.whole()
+
+
+def test_a_row_that_somebody_put_is_taken_in(scene: Scene) -> None:
+    scene.put("a", input={"S": '{"id":"a"}'}, correlationId={"S": "theirs"})
+    scene.lose()
+    assert scene.mended() == {"adopted": 1}
+    assert scene.item("a").correlation_id == "theirs"
+    scene.whole()
+    assert scene.row("a").status is Status.QUEUED
+    assert scene.reasons("a") == ["accepted"]
+
+
+def test_a_row_that_is_known_by_its_seal_goes_again(scene: Scene) -> None:
+    delivered(scene, "a")
+    scene.confirm("a", "delivered")
+    scene.follow()
+    scene.process.call("dynamodb", "delete_item", TableName=scene.table, Key=scene.layout.key_image("a"))
+    scene.put("a", input={"S": '{"id":"a"}'})
+    scene.lose()
+    assert scene.mended() == {"known": 1, "counters": 1}
+    assert scene.store.images(scene.plan.name, ["a"]) == {}
+    scene.whole()
+
+
+def test_what_is_no_row_to_be_taken_in_is_set_aside_once(scene: Scene) -> None:
+    scene.put("ghost", ingested_weigh={"S": "true"})
+    scene.add("broken")
+    scene.follow()
+    scene.damage("broken", enteredAt={"S": "yesterday"})
+    scene.lose()
+    first = scene.run()
+    assert first.mended == {"set aside": 2, "counters": 1}
+    assert first.left == {"set aside": 1}
+    reasons = {body["content"]["row"]["id" if "id" in body["content"]["row"] else "key"]: body["reason"] for body in scene.quarantined()}
+    assert "no input" in reasons["ghost"]
+    assert "cannot be read" in reasons["broken"]
+
+    scene.clock.advance("1d")
+    second = scene.run()
+    assert second.mended == {}
+    assert second.left == {"set aside": 2}
+    assert sorted(example.partition(":")[0] for example in second.examples) == ["broken", "ghost"]
+    assert scene.quarantined() == []
+
+    # Another row under the same key is another matter, and one that is mended is forgotten.
+    scene.damage("ghost", ingested_stamp={"S": "true"})
+    scene.damage("broken", enteredAt={"S": iso(scene.now)})
+    scene.lose()
+    assert scene.mended() == {"set aside": 1, "counters": 1}
+    assert len(scene.quarantined()) == 1
+    assert sorted(scene.store.control.read(f"aside#{scene.plan.name}")) == ["ghost"]
+
+
+def test_what_the_relay_set_aside_is_not_set_aside_again(scene: Scene) -> None:
+    scene.put("ghost", ingested_weigh={"S": "true"})
+    scene.follow()
+    assert len(scene.quarantined()) == 1
+    assert scene.mended() == {}
+    assert scene.quarantined() == []
+
+
+def test_lines_that_nobody_was_told_of_are_written_to_the_journal(scene: Scene) -> None:
+    scene.add("a", "b")
+    scene.follow()
+    waits, fails = scene.claim().items
+    scene.settle(waits, NotYet())
+    scene.settle(fails, Retry("no scales"))
+    scene.lose()
+    assert [scene.versions_told(item.key) for item in (waits, fails)] == [[1], [1]]
+    assert scene.mended() == {"lines": 2, "counters": 3}
+    assert [scene.versions_told(item.key) for item in (waits, fails)] == [[1, 2], [1, 2]]
+    assert "trail" not in scene.image(waits.key)
+    scene.whole()
+
+
+def test_a_line_lost_between_others_is_told_and_those_after_it_again(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    scene.settle(scene.take("a"), NotYet())
+    scene.lose()
+    scene.clock.advance("1m")
+    scene.resend()
+    scene.settle(scene.take("a"), NotYet(note="belt stands still"))
+    scene.follow()
+    assert scene.versions_told("a") == [1, 3]
+    assert scene.mended() == {"lines": 1, "counters": 2}
+    assert scene.versions_told("a") == [1, 3, 2, 3]
+    scene.whole()
+
+
+def test_an_external_offer_is_told_with_its_payload(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    scene.settle(scene.take("a"), Done())
+    scene.follow()
+    scene.settle(scene.take("a", "stamp"), Done({"stamp": 7}))
+    scene.lose()
+    assert scene.row("a").stage == "delivered"
+    assert scene.mended()["lines"] == 1
+    scene.clock.advance("15m")
+    scene.resend()
+    scene.whole()
+    told = [written for written in scene.aws.feed(0, 100) if written.line.offered]
+    assert [written.payload for written in told] == [{"stamp": 7}]
+
+
+# Rows that nobody would find ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("removed", [("dueShard",), ("dueAt",), ("dueShard", "dueAt")])
+def test_a_row_that_is_in_no_index_is_put_back(scene: Scene, removed: tuple[str, ...]) -> None:
+    scene.add("a", "b", "c", "d")
+    scene.follow()
+    processing, waiting, retry = scene.claim(want=3, lease=2 * DAY).items
+    scene.settle(waiting, NotYet())
+    scene.settle(retry, Retry("no scales"))
+    scene.follow()
+    due = {key: scene.row(key).due_at for key in "abcd"}
+    for key in "abcd":
+        scene.damage(key, *removed)
+    scene.lose()
+    assert scene.mended() == {"indexed": 4}
+    queued = next(key for key in "abcd" if scene.row(key).status is Status.QUEUED)
+    for key in "abcd":
+        image = scene.image(key)
+        assert image["dueShard"]["S"] == due_shard("weigh", key)
+        if key in (processing.key, retry.key) or (key == waiting.key and "dueAt" not in removed):
+            assert ms(image["dueAt"]["S"]) == due[key]
+    # Nobody can know whether its message is still there: it is called again at the next look.
+    assert ms(scene.image(queued)["dueAt"]["S"]) <= scene.now
+    scene.whole()
+
+
+def test_a_row_in_the_wrong_partition_is_moved(scene: Scene) -> None:
+    scene.add("a", "b")
+    scene.follow()
+    scene.damage("a", dueShard={"S": "stamp#0"})
+    scene.damage("b", dueShard={"S": "failed#1"})
+    scene.lose()
+    assert scene.mended() == {"indexed": 2}
+    scene.resend()
+    scene.follow()
+    assert len({item.key for item in scene.claim().items}) == 2
+    scene.whole()
+
+
+def test_a_row_that_stands_apart_in_a_lane_that_nobody_resumes(scene: Scene) -> None:
+    scene.add("a", lane="north")
+    scene.add("b")
+    scene.follow()
+    scene.hold("parcels/weigh/north")
+    assert [item.key for item in scene.claim().items] == ["b"]
+    assert scene.image("a")["dueShard"]["S"].startswith("held#weigh#north#")
+    scene.follow()
+    assert scene.mended() == {}
+    scene.release("parcels/weigh/north")
+    scene.store.control.write("holding", "parcels/weigh/north", None)
+    assert resume(scene.store, scene.now) == 0
+    assert scene.mended() == {"held": 1}
+    assert resume(scene.store, scene.now) == 1
+    scene.follow()
+    assert [item.key for item in scene.claim().items if item.key == "a"] == ["a"]
+
+
+def test_a_row_apart_in_a_lane_that_is_not_its_own(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    scene.damage("a", dueShard={"S": "held#sort#north#0"})
+    scene.lose()
+    assert scene.mended() == {"indexed": 1}
+    scene.resend()
+    scene.follow()
+    scene.take("a")
+
+
+def test_a_live_row_does_not_leave_by_its_time_to_live(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    scene.damage("a", ttl={"N": str(scene.now // 1000 + 3 * 86_400)})
+    scene.lose()
+    assert scene.mended() == {"kept": 1}
+    assert "ttl" not in scene.image("a")
+    scene.whole()
+
+
+# Rows that have ended -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("outcome", [None, Reject("not a parcel")])
+def test_an_end_that_nobody_was_told_of(scene: Scene, outcome: Reject | None) -> None:
+    delivered(scene, "a")
+    if outcome is None:
+        scene.confirm("a", "delivered")
+    else:
+        scene.confirm("a", "delivered", outcome)
+    scene.lose()
+    ended = scene.row("a")
+    assert ended.terminal
+    assert scene.store.seals(scene.plan.name, ["a"]) == {}
+    assert scene.mended() == {"lines": 1, "sealed": 1, "ended": 1, "counters": 2 + (outcome is not None)}
+    seal = scene.store.seals(scene.plan.name, ["a"])["a"]
+    assert (seal.status, seal.head) == (ended.status, ended.head)
+    assert scene.image("a")["dueShard"]["S"].startswith("ended#")
+    scene.whole()
+    image = scene.image("a")
+    assert "trail" not in image
+    assert ("dueShard" not in image) if outcome is None else image["dueShard"]["S"].startswith("failed#")
+
+
+def test_a_seal_that_is_not_there_or_tells_of_an_earlier_end(scene: Scene) -> None:
+    scene.add("a", "b")
+    scene.follow()
+    for item in scene.claim().items:
+        scene.settle(item, Reject("not a parcel"))
+    scene.follow()
+    scene.remove_seal("a")
+    assert scene.mended() == {"sealed": 1}
+    scene.whole()
+
+
+def test_a_route_that_forgets_is_not_made_to_remember(endpoint: str, prefix: str) -> None:
+    route = Route("notes", remember="2d")
+    route.stage("read")(lambda item: Done())
+    with scene_at(endpoint, prefix, route) as scene:
+        scene.add("a")
+        scene.follow()
+        scene.settle(scene.take("a", "read"), Done())
+        scene.follow()
+        scene.remove_seal("a")
+        assert scene.mended() == {"sealed": 1}
+        scene.remove_seal("a")
+        assert scene.mended() == {}
+
+
+# Outside answers ------------------------------------------------------------------------------------------------------
+def test_a_confirmation_that_nobody_applied(scene: Scene) -> None:
+    delivered(scene, "a", "b")
+    scene.damage("a", ingested_delivered={"S": '{"signed":"desk"}'})
+    scene.lose()
+    assert scene.mended() == {"confirmed": 1}
+    assert scene.row("a").status is Status.COMPLETED
+    assert scene.item("a").results["delivered"] == {"signed": "desk"}
+    assert scene.row("b").status is Status.QUEUED
+    scene.whole()
+
+
+def test_a_confirmation_while_a_worker_holds_the_item_is_left_to_its_outcome(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    item = scene.take("a", lease=3 * DAY)
+    scene.damage("a", ingested_weigh={"S": "true"})
+    scene.lose()
+    assert scene.mended() == {}
+    assert scene.row("a").lease == item.row.lease
+
+
+def test_an_answer_for_a_stage_that_is_behind_is_noted(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    scene.settle(scene.take("a"), Done())
+    scene.follow()
+    scene.damage("a", ingested_weigh={"S": '{"kg":3}'})
+    scene.lose()
+    assert scene.mended() == {"noted": 1}
+    scene.whole()
+    assert scene.reasons("a")[-1] == "noted"
+
+
+def test_a_row_at_a_stage_that_the_route_does_not_have_is_reported(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    scene.damage("a", "dueAt", queue={"S": "sort"})
+    scene.lose()
+    before = scene.image("a")
+    scene.clock.advance("1d")
+    progress = scene.run()
+    assert progress.left == {"unknown stage": 1}
+    assert "'sort'" in progress.examples[0]
+    assert "routes apply" in progress.examples[0]
+    assert scene.image("a") == before
+
+
+# Counters -------------------------------------------------------------------------------------------------------------
+def test_counters_and_groups_are_set_right(scene: Scene) -> None:
+    scene.add("a", "b", "c")
+    scene.follow()
+    first, second, third = scene.claim().items
+    scene.settle(first, Retry("no scales"))
+    scene.settle(second, Retry("no scales"))
+    scene.settle(third, Done())
+    scene.lose()
+    with pytest.raises(AssertionError, match="counters say"):
+        scene.audit()
+    scene.mended()
+    assert scene.count("weigh") == {"RETRY_SCHEDULED": 2}
+    assert [(group.now, group.total) for group in scene.aws.groups(scene.plan.name)] == [(2, 2)]
+    assert scene.store.counters.as_of(scene.plan.name) == scene.now
+    scene.resend()
+    scene.whole()
+
+
+def test_what_changes_during_a_run_is_counted_once(scene: Scene) -> None:
+    """Rows move on before and after they are gone through, and are counted as the stream tells: not by the repair too."""
+    scene.add(*(f"k{n}" for n in range(12)))
+    scene.follow()
+    repair = scene.repair(page=4)
+    for _ in range(3):
+        progress = repair.step(scene.now)
+        scene.clock.advance_to(progress.next_at or 0)
+        for item in scene.claim(want=4).items:
+            scene.settle(item, Done())
+    scene.follow()
+    while not progress.done:
+        scene.clock.advance_to(progress.next_at or 0)
+        progress = repair.step(scene.now)
+    scene.follow()
+    scene.audit()
+    assert sum(scene.count("stamp").values()) == 12
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+def broken(scene: Scene, n: int) -> None:
+    """So many sound rows, every tenth of which is in no index."""
+    keys = [f"k{number:04d}" for number in range(n)]
+    scene.add(*keys)
+    scene.follow()
+    for key in keys[::10]:
+        scene.damage(key, "dueShard")
+    scene.lose()
+    scene.clock.advance("1h")
+
+
+def test_another_process_goes_on_where_one_died(scene: Scene) -> None:
+    broken(scene, 50)
+    dying = scene.open(Process(scene.endpoint))
+    doomed = Repair(dying.store, scene.plan.name, scene.plan, lambda: 0.0, page=10)
+    first = doomed.step(scene.now)
+    assert (first.rows, first.done) == (10, False)
+    scene.clock.advance_to(first.next_at or 0)
+    # It dies in the middle of its second page: rows are mended, its place is not written.
+    dying.store.requests.at("update_item", lambda: None)
+    dying.store.requests.die_at("update_item")
+    with pytest.raises(Died):
+        for _ in range(5):
+            scene.clock.advance_to(doomed.step(scene.now).next_at or 0)
+
+    other = scene.repair(page=10)
+    waits = other.step(scene.now)
+    assert waits.standing_by is not None
+    scene.clock.advance_to(waits.next_at or 0)
+    scene.clock.advance("1m")
+    progress = scene.run(other)
+    assert (progress.rows, progress.mended, progress.started) == (50, {"indexed": 5}, first.started)
+    scene.whole()
+
+
+def test_two_never_run_at_once(scene: Scene) -> None:
+    broken(scene, 30)
+    one, other = scene.repair(page=10), scene.repair(page=10)
+    first = one.step(scene.now)
+    assert first.rows == 10
+    assert other.step(scene.now).standing_by == "another process repairs it now"
+    # Whoever was away for too long finds that its run has been taken over, and writes nothing down.
+    scene.clock.advance_to((first.next_at or 0) + 60_000)
+    taken = other.step(scene.now)
+    assert (taken.rows, taken.standing_by) == (20, None)
+    assert one.step(scene.now).standing_by == "another process repairs it now"
+    assert scene.run(other).rows == 30
+    scene.whole()
+
+
+def test_a_run_taken_over_during_a_page_is_not_moved_on_twice(scene: Scene) -> None:
+    broken(scene, 30)
+    one, other = scene.repair(page=10), Repair(scene.open(Process(scene.endpoint)).store, "parcels", scene.plan, lambda: 0.0, page=10)
+    first = one.step(scene.now)
+    scene.clock.advance_to(first.next_at or 0)
+    late = (first.next_at or 0) + 120_000
+    scene.process.at("scan", lambda: other.step(late))
+    assert one.step(scene.now).standing_by == "another process has taken it over"
+    scene.clock.advance_to(late)
+    progress = scene.run(other)
+    assert (progress.rows, progress.mended) == (30, {"indexed": 3})
+    scene.whole()
+
+
+def test_a_row_that_changes_between_reading_and_mending_loses_nothing(scene: Scene) -> None:
+    delivered(scene, "a")
+    scene.add("b")
+    scene.follow()
+    scene.settle(scene.take("b"), NotYet())
+    scene.lose()
+    scene.damage("b", "dueShard")
+    scene.damage("a", ingested_delivered={"S": "true"})
+    scene.lose()
+    scene.clock.advance("1d")
+    other = scene.open(Process(scene.endpoint))
+
+    def taken_off() -> None:
+        for item in other.get([("parcels", "a"), ("parcels", "b")]):
+            assert item is not None
+            change = cancel(item, scene.plan, scene.now, by="ops", why="test")
+            assert isinstance(change, Change)
+            assert other.apply([change], scene.now) == [None]
+
+    scene.process.at("update_item", taken_off)
+    scene.run()
+    assert [scene.row(key).status for key in "ab"] == [Status.CANCELLED] * 2
+    scene.follow()
+    scene.mended()
+    scene.whole()
+    assert scene.reasons("b") == ["accepted", "not-yet", "cancelled"]
+
+
+def test_it_keeps_its_pace(scene: Scene) -> None:
+    broken(scene, 20)
+    repair = scene.repair(page=10, pace=1.0)
+    first = repair.step(scene.now)
+    assert first.next_at is not None
+    assert first.next_at >= scene.now + 1000
+    early = repair.step(scene.now)
+    assert (early.rows, early.next_at) == (10, first.next_at)
+    assert early.standing_by is not None
+    scene.clock.advance_to(first.next_at)
+    assert repair.step(scene.now).rows == 20
+
+
+def test_when_it_is_due(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    repair = scene.repair()
+    assert repair.due(scene.now)
+    repair.step(scene.now)
+    assert scene.repair().due(scene.now)
+    scene.run(repair)
+    assert not repair.due(scene.now)
+    scene.store.control.write("gap", "parcels", {"shard-1": scene.now})
+    assert repair.due(scene.now)
+    scene.run(repair)
+    assert not repair.due(scene.now)
+    assert repair.due(scene.now + DAY)
+
+
+def test_records_lost_during_a_run_ask_for_another(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    scene.store.control.write("gap", "parcels", {"shard-1": scene.now})
+    repair = scene.repair()
+    repair.step(scene.now)
+    scene.store.control.write("gap", "parcels", {"shard-1": scene.now, "shard-2": scene.now})
+    scene.run(repair)
+    assert repair.due(scene.now)
+
+
+@pytest.mark.slow
+def test_a_thousand_rows_and_what_a_page_costs(scene: Scene) -> None:
+    keys = [f"k{number:04d}" for number in range(1000)]
+    for start in range(0, 1000, 100):
+        scene.add(*keys[start : start + 100])
+    scene.follow()
+    for item in scene.claim(want=300).items:
+        scene.settle(item, NotYet() if int(item.key[1:]) % 2 else Reject("not a parcel"))
+    scene.follow()
+    scene.clock.advance("1h")
+    assert scene.run().mended == {}
+
+    fresh = scene.open(Process(scene.endpoint))
+    fresh.prepare(scene.plan)
+    repair = Repair(fresh.store, "parcels", scene.plan, lambda: 0.0)
+    counts = fresh.store.requests.counts
+    pages: list[Counter[tuple[str, str]]] = []
+    while True:
+        before = counts.copy()
+        progress = repair.step(scene.now)
+        pages.append(counts - before)
+        if progress.done:
+            break
+        scene.clock.advance_to(progress.next_at or 0)
+    assert progress.rows == 1000
+    assert progress.mended == {}
+    # The first begins the run, the last sets the counters right; a page of 200 rows takes a handful of requests and one write.
+    for page in pages[1:5]:
+        assert page["dynamodb", "scan"] == 1
+        assert page["dynamodb", "update_item"] == 1
+        assert page.total() <= 10, page
+        assert {operation for _, operation in page} <= {"scan", "update_item", "batch_get_item", "query", "get_item"}
+    print([page.total() for page in pages])
