@@ -15,7 +15,7 @@ from infra.parts import Parts, Place
 # Where one action may do no more than another, both are given: which of them is used is a matter of speed.
 LOOK_UP = ("GetItem", "BatchGetItem")
 WRITE = ("PutItem", "BatchWriteItem")
-CONTROL = (*LOOK_UP, "Query", "PutItem", "UpdateItem", "DeleteItem")
+CONTROL = (*LOOK_UP, "Query", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")
 """Route versions, pauses, rate tokens, heartbeats, counters: everybody reads them and keeps some of them."""
 
 
@@ -32,6 +32,7 @@ def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
             ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl", "SendMessage"),
             [parts.queues[place].queue_arn],
         ),
+        _retention(parts, [place[0]]),
         _quarantine(parts),
         *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload"),
     ]
@@ -69,8 +70,10 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
         _shared(parts, "history", (*LOOK_UP, "Query")),
         _shared(parts, "seen", LOOK_UP),
         _shared(parts, "control", CONTROL),
+        _retention(parts, parts.rows),
         _quarantine(parts),
         _statement("Lists", "s3", ("GetObject",), [f"{parts.bucket_arn}/lists/*"]),
+        _statement("Reports", "s3", ("GetObject", "PutObject"), [f"{parts.bucket_arn}/reports/*"]),
         *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload"),
     ]
 
@@ -106,6 +109,13 @@ def _stream(parts: Parts, route: str) -> str:
 
 def _shared(parts: Parts, table: str, actions: Sequence[str]) -> iam.PolicyStatement:
     return _statement(table.title(), "dynamodb", actions, [parts.shared[table].table_arn])
+
+
+def _retention(parts: Parts, routes: Iterable[str]) -> iam.PolicyStatement:
+    """An offer lives as long as its queue keeps it: whoever opens the ledger asks each queue of its routes."""
+    wanted = set(routes)
+    queues = [queue.queue_arn for (route, _), queue in parts.queues.items() if route in wanted]
+    return _statement("Retention", "sqs", ("GetQueueUrl", "GetQueueAttributes"), queues)
 
 
 def _quarantine(parts: Parts) -> iam.PolicyStatement:

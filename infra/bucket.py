@@ -1,4 +1,4 @@
-"""The bucket: large inputs and results under `blobs/`, delivered lists under `lists/`."""
+"""The bucket: large inputs and results under `blobs/`, delivered lists under `lists/`, what came of them under `reports/`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aws_cdk import aws_s3 as s3
 
 from infra.parts import Parts
 
-LISTS = "lists/"
+LISTS, REPORTS = "lists/", "reports/"
 RESTORABLE_DAYS = 35
 """How far back a table can be restored; what its rows referred to then must still be there."""
 
@@ -19,7 +19,8 @@ def bucket_name(stack: cdk.Stack, prefix: str) -> str:
 
 
 def add_bucket(parts: Parts) -> None:
-    """Nothing that is in use ever leaves by age: a blob goes with its row. Lists go after a while, and what was removed already."""
+    """Nothing that is in use ever leaves by age: a blob goes with its row. Lists and their reports go after a while, and what was
+    removed already."""
     parts.bucket = s3.Bucket(
         parts.scope("storage"),
         "bucket",
@@ -33,6 +34,7 @@ def add_bucket(parts: Parts) -> None:
         lifecycle_rules=[
             s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(7)),
             s3.LifecycleRule(id="lists", prefix=LISTS, expiration=Duration.days(180)),
+            s3.LifecycleRule(id="reports", prefix=REPORTS, expiration=Duration.days(180)),
             s3.LifecycleRule(id="removed", noncurrent_version_expiration=Duration.days(RESTORABLE_DAYS + 1)),
         ],
     )

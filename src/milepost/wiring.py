@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -13,9 +14,10 @@ from typing import Any
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
 from milepost.blobs.nowhere import NoBlobs
-from milepost.core.errors import ConfigMistake
+from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerMissing
 from milepost.core.plan import Plan
 from milepost.core.route import Route
+from milepost.engine.closing import refuse_moved
 from milepost.engine.context import Context
 from milepost.engine.heartbeat import Heartbeat
 from milepost.engine.idle import all_told, nothing_due
@@ -32,10 +34,14 @@ from milepost.runners.threads import ThreadRunner
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
 ROLES = frozenset({"worker", "resender", "relay"})
+BUSY_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
-def open_ledger(url: str) -> tuple[Ledger, Blobs]:
-    """The ledger that a URL names, and the place for its blobs; what a ledger needs is imported only when it is asked for."""
+def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
+    """The ledger that a URL names, and the place for its blobs; what a ledger needs is imported only when it is asked for.
+    Without `make`, one on AWS that is not there is said to be missing, on a stand-in too. (A file is made by being opened.)"""
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from milepost.ledgers.sqlite import SqliteLedger
@@ -52,7 +58,7 @@ def open_ledger(url: str) -> tuple[Ledger, Blobs]:
         address = parse(url)
         place = address.blobs or os.environ.get("MILEPOST_BLOBS") or (f"{address.prefix}-blobs" if address.endpoint else None)
         blobs = open_blobs(place, address.region, address.endpoint)
-        return AwsLedger.open(address, blobs), blobs
+        return AwsLedger.open(address, blobs, make=make), blobs
     raise ConfigMistake(
         f"the ledger {url!r} is none that Milepost knows; write sqlite:///FILE (relative), sqlite:////FOLDER/FILE (absolute)"
         " or dynamodb://REGION/PREFIX"
@@ -72,21 +78,34 @@ def open_blobs(place: str | None, region: str, endpoint: str | None) -> Blobs:
 
 
 def open_context(
-    url: str = DEFAULT_LEDGER, routes: Iterable[Route] = (), *, clock: Clock | None = None, chance: Chance | None = None, check: bool = True
+    url: str = DEFAULT_LEDGER,
+    routes: Iterable[Route] = (),
+    *,
+    clock: Clock | None = None,
+    chance: Chance | None = None,
+    check: bool = True,
+    make: bool = True,
 ) -> Context:
-    """Everything the engine needs. With `check`, routes are registered, and one that differs from the ledger's is refused."""
+    """Everything the engine needs. With `check`, routes are registered, and one that differs from the ledger's is refused. For
+    `make` see `open_ledger`."""
     plans_wanted = list(routes)
     names = [route.name for route in plans_wanted]
     if len(set(names)) < len(names):
         raise ConfigMistake(f"two routes have the same name: {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
-    ledger, blobs = open_ledger(url)
+    ledger, blobs = open_ledger(url, make=make)
     try:
         clock = clock or _clock_for(ledger)
         timing = ledger.timing
         plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]
         for plan in plans:
-            ledger.prepare(plan)
+            try:
+                ledger.prepare(plan)
+            except LedgerMissing:
+                # Whoever only looks does not need the queue of a stage that is yet to be deployed.
+                if check:
+                    raise
         if check:
+            refuse_moved(ledger, plans)
             plans = [register(ledger, plan, clock.now(), who()) for plan in plans]
     except BaseException:
         ledger.close()
@@ -137,7 +156,7 @@ class Station:
             services.append(Resender(ctx))
         beside = ctx.ledger.services(ctx.plans, ctx.clock, ctx.chance, self.holder, lambda: floor(ctx))
         services += [service for role, service in beside if role in wanted]
-        self.roles = [Role(service, ctx.clock) for service in services]
+        self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in services]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
         # Asking whether anything is due is a read of one row here, and of many partitions there. (No multiple of the worker's own
         # pace: the watch would always find it at work.)
@@ -146,9 +165,10 @@ class Station:
     def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
         """Work until `stop()`, or, with `until_idle_s`, until nothing is in hand or to be told and nothing falls due within it."""
         self.heartbeat.start()
-        services: list[Service] = [self.heartbeat, *self.roles]
+        watching: list[Service] = [self.heartbeat]
         if until_idle_s is not None:
-            services.append(Every("idle-watch", self._idle_every, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
+            watching.append(Every("idle-watch", self._idle_every, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
+        services: list[Service] = [*self.roles, *(Role(service, self.ctx.clock, self.stopping.is_set) for service in watching)]
         if on_tick is not None:
             services.append(Every("tick", tick_s, on_tick))
         try:
@@ -205,23 +225,34 @@ class Station:
 
 
 class Role:
-    """A service whose last good run is remembered, for `milepost doctor`."""
+    """A service whose last good run is remembered, for `milepost doctor`. While the ledger cannot be reached it waits and tries
+    again, until the station is stopped."""
 
-    def __init__(self, service: Service, clock: Clock) -> None:
+    def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
         self.last_good_run = 0
         self._service = service
         self._clock = clock
+        self._stopping = stopping
+        self._busy = False
 
     def turn(self) -> float:
-        delay = self._service.turn()
+        try:
+            delay = self._service.turn()
+        except LedgerBusy as busy:
+            if self._stopping():
+                raise
+            self._busy = True
+            log.warning("%s waits for the ledger: %s", self.name, busy)
+            return BUSY_S
+        self._busy = False
         self.last_good_run = self._clock.now()
         return delay
 
     @property
     def quiet(self) -> bool:
         """Has it found nothing to do for a while? One that does not say is taken to be."""
-        return bool(getattr(self._service, "quiet", True))
+        return not self._busy and bool(getattr(self._service, "quiet", True))
 
     def stop(self) -> None:
         """Its last word, where it has one."""

@@ -3,11 +3,12 @@ which asks for everything to have followed when it looks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import RLock
 from typing import Any
 
 from milepost.blobs.memory import MemoryBlobs
+from milepost.core.errors import RouteChanged
 from milepost.core.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
@@ -45,8 +46,11 @@ class Follower:
         with self.lock:
             now = self.now = self.now if now is None else now
             for _ in range(50):
-                if not sum([self._poll(route, now) for route in list(self.plans)]):
-                    return
+                try:
+                    if not sum([self._poll(route, now) for route in list(self.plans)]):
+                        return
+                except RouteChanged:
+                    return  # it stands by; a newer one reads what waits
             raise AssertionError("the stream never comes to rest")
 
     def resend(self, now: int) -> None:
@@ -84,6 +88,12 @@ class Followed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.ledger, name)
+
+    def another(self) -> Followed:
+        """A second handle on the same ledger, as another process would have it, but for one thing: the stream is read once."""
+        first = self.store.requests
+        requests = Requests(first.region, first.endpoint, endpoints=first.endpoints)
+        return Followed(AwsLedger(requests, self.store.names.prefix, MemoryBlobs(), settings=PROMPT, make=True), self.follower)
 
     def add(self, plan: Plan, newcomers: Sequence[Any], now: int) -> Any:
         self.follower.know(plan)
@@ -125,5 +135,6 @@ class Followed:
         return answer
 
 
-def open_followed(endpoint: str, prefix: str, region: str) -> Followed:
-    return Followed(AwsLedger(Requests(region, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True))
+def open_followed(endpoint: str, prefix: str, region: str, endpoints: Mapping[str, str] | None = None) -> Followed:
+    requests = Requests(region, endpoint, endpoints=endpoints)
+    return Followed(AwsLedger(requests, prefix, MemoryBlobs(), settings=PROMPT, make=True))

@@ -88,10 +88,12 @@ class Told:
 class Postingest:
     """One route on one ledger. Outsiders act by boto3 clients of their own; our side acts when `follow` or `resend` is called."""
 
-    def __init__(self, endpoint: str, prefix: str, clock: Any, route: Route | None = None, settings: Settings = PROMPT) -> None:
+    def __init__(
+        self, endpoint: str, prefix: str, clock: Any, route: Route | None = None, settings: Settings = PROMPT, make: bool = True
+    ) -> None:
         self.endpoint = endpoint
         self.clock = clock
-        self.ledger = AwsLedger(Requests(REGION, endpoint, width=4), prefix, MemoryBlobs(), settings=settings, make=True)
+        self.ledger = AwsLedger(Requests(REGION, endpoint, width=4), prefix, MemoryBlobs(), settings=settings, make=make)
         self.store = self.ledger.store
         timing = self.ledger.timing
         self.plan = Plan(route or assets(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)

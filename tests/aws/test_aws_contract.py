@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from followed import PROMPT, Followed, open_followed
+from followed import Followed, open_followed
 from standins import REGION
 
-from milepost.blobs.memory import MemoryBlobs
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ports.ledger import Ledger
 from milepost.testing.contract import LedgerContract
 
@@ -26,9 +23,5 @@ class TestAws(LedgerContract):
 
     def another(self, ledger: Ledger) -> Ledger:
         assert isinstance(ledger, Followed)
-        requests = ledger.store.requests
-        second = AwsLedger(
-            Requests(requests.region, requests.endpoint), ledger.store.names.prefix, MemoryBlobs(), settings=PROMPT, make=True
-        )
-        self.opened.append(Followed(second, ledger.follower))
+        self.opened.append(ledger.another())
         return self.opened[-1]

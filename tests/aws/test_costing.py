@@ -48,6 +48,11 @@ def test_two_external_stages_are_13_units_in_7_writes() -> None:
     assert (need.units["milepost-history", "write"], need.units["milepost-seen", "write"]) == (4, 1)
 
 
+def test_offers_that_go_by_queue_alone_are_no_events() -> None:
+    assert predicted(assets(), Usage(payload=2, offers=False)).events == 3
+    assert predicted(assets(), Usage(payload=2, offers=False, adopted=True)).events == 3
+
+
 def test_a_row_that_others_put_saves_an_offer_and_a_line() -> None:
     need = predicted(assets(), Usage(payload=2, result=2, key=10, batch=1, adopted=True))
     assert sum(need.steps.values()) == 7
@@ -80,8 +85,8 @@ def test_a_call_that_follows_an_external_stage_is_a_write_of_its_own() -> None:
     [
         # Ten items of each, one phase after the other; units for one of them.
         (assets(), Usage(payload=584, key=62, result=20), {"rows": 14, "due": 6, "history": 4, "seen": 1}),
-        # The stage's name is on the row, and these rows are close to 1 KB.
-        (notes(1, "delive"), Usage(payload=528, key=12), {"rows": 10, "due": 6, "history": 2, "seen": 1}),
+        # The stage's name is on the row, and these rows are just over 1 KB.
+        (notes(1, "delive"), Usage(payload=600, key=12), {"rows": 10, "due": 6, "history": 2, "seen": 1}),
     ],
     ids=["two external stages", "one handler stage"],
 )

@@ -725,6 +725,21 @@ def test_lines_not_yet_copied_when_a_row_is_deleted_are_in_the_history_all_the_s
     assert post.events() == [("accepted", "CC", "QUEUED"), ("offered", "CC", "QUEUED"), ("cancelled", "CC", "CANCELLED")]
 
 
+def test_what_a_deleted_row_had_still_to_tell_is_told_when_somebody_listens_again(open_at: Opener) -> None:
+    """Scenarios 10 and 15."""
+    post = open_at()
+    in_cc(post)
+    post.told.deaf = True
+    post.confirm("CC", text(PATHS))
+    post.follow()
+    post.delete()
+    post.follow()
+    post.told.deaf = False
+    post.clock.advance("1h")
+    post.follow()
+    assert post.events()[2:] == [("confirmed", "CC", "QUEUED"), ("offered", "Scout", "QUEUED")]
+
+
 def test_a_deletion_among_other_changes_hinders_none_of_them(post: Postingest) -> None:
     """Scenario 10: REMOVE of an ended row, with old attribute names on it, between an INSERT and a MODIFY."""
     ended(post)
@@ -860,6 +875,23 @@ def test_an_ended_row_stays_until_its_last_event_is_known_to_be_out(open_at: Ope
     assert "dueShard" not in row
 
 
+def test_a_spoilt_row_keeps_no_other_from_leaving(open_at: Opener) -> None:
+    """Scenarios 13 and 15."""
+    post = open_at(route=assets(keep=0))
+    in_scout(post)
+    in_scout(post, OTHER)
+    post.told.deaf = True
+    for asset in (ASSET, OTHER):
+        post.confirm("Scout", text(VOLUMES), asset)
+    post.follow()
+    post.take_off("createdAt")
+    post.told.deaf = False
+    post.clock.advance("1h")
+    post.follow()
+    assert "ttl" in (post.row(OTHER) or {})
+    assert [aside["content"]["keys"]["assetId"] for aside in post.aside()] == [ASSET]
+
+
 # Rows leave ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("keep", "hours"), [(0, 1), ("10m", 1), ("30d", 30 * 24)])
 def test_an_ended_row_leaves_by_its_time_to_live_and_its_memory_stays(open_at: Opener, keep: Any, hours: int) -> None:
@@ -881,6 +913,7 @@ def test_an_ended_row_leaves_by_its_time_to_live_and_its_memory_stays(open_at: O
 
 
 def test_a_row_whose_route_keeps_it_has_no_time_to_live(open_at: Opener) -> None:
+    """Scenario 35, for those who want to see what was."""
     post = open_at()
     ended(post)
     assert "ttl" not in (post.row() or {})

@@ -95,6 +95,20 @@ def test_ten_to_a_request(scene: Scene) -> None:
     assert scene.ids() == [envelope["id"] for envelope in envelopes]
 
 
+def test_offers_need_not_be_published(scene: Scene) -> None:
+    """Where an external stage has a queue of its own, the topic need not repeat what is sent there."""
+    route = mp.Route("assets", key="id")
+    route.external("tape")
+    with mp.open("memory:", routes=[route], clock=VirtualClock(), chance=SeededChance(1)) as post:
+        post.submit("assets", *({"id": f"a{number}"} for number in range(10)))
+        told = Relay(post.context, Topic(scene.arn, client=scene.sns, offers=False), "p1").run_once().told
+        assert told == 20, "all are done with"
+        assert scene.by_item() == {f"a{number}": ["accepted"] for number in range(10)}
+        assert [len(request) for request in scene.requests] == [10]
+        Relay(post.context, Topic(scene.arn, name="all", client=scene.sns), "p1").run_once()
+        assert scene.by_item() == {f"a{number}": ["accepted", "offered"] for number in range(10)}
+
+
 def test_no_request_is_larger_than_the_topic_takes(scene: Scene) -> None:
     envelopes = accepted(*"abcde", form=lambda envelope: {**envelope, "pad": "ü" * 50_000})
     assert scene.topic.tell(envelopes) == [None] * 5

@@ -10,8 +10,9 @@ from milepost.cli import _folded
 from milepost.cli.commands import cli
 
 COMMANDS = (
-    "acts", "cancel", "completion", "confirm", "demo", "doctor", "export", "groups", "init", "limit", "list", "lists", "pause",
-    "prune", "resend", "resume", "retry", "routes", "show", "skip", "status", "submit", "subscribers", "up", "watch", "work",
+    "acts", "adopt", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "groups", "init", "limit", "list", "lists",
+    "move", "pause", "prune", "quarantine", "resend", "resume", "retry", "routes", "show", "skip", "status", "submit", "subscribers",
+    "up", "watch", "work",
 )  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from milepost.core.errors import UsageError
 from milepost.core.route import Route
-from milepost.engine import formats, lists
+from milepost.engine import formats, list_source
 from milepost.engine.formats import BadLine, read_batches
-from milepost.engine.lists import Source
+from milepost.engine.list_source import Source
 
 
 def read(data: bytes, format: str | None = None, *, key: Any = "id", name: str = "list") -> tuple[dict[int, Any], list[BadLine]]:
@@ -248,7 +248,7 @@ def test_csv_round_trip(rows: list[tuple[str, str]], end: str, size: int) -> Non
     writer = csv.writer(out, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerows([("id", "note"), *rows])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "BATCH", size)
+        patch.setattr(list_source, "BATCH", size)
         inputs, bad = read(out.getvalue().encode(), "csv")
     assert (list(inputs.values()), bad) == ([{"id": key, "note": note} for key, note in rows], [])
 
@@ -285,10 +285,10 @@ hostile = st.lists(
 @given(hostile, st.sampled_from(["txt", "csv", "jsonl", None]), st.integers(1, 4), st.integers(1, 9))
 def test_hostile_bytes_never_stop_a_list(data: bytes, format: str | None, size: int, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "BATCH", size)
-        patch.setattr(lists, "CHUNK", chunk)
+        patch.setattr(list_source, "BATCH", size)
+        patch.setattr(list_source, "CHUNK", chunk)
         patch.setattr(formats, "LONGEST_LINE", 12)
-        patch.setattr(lists, "LONGEST_LINE", 12)
+        patch.setattr(list_source, "LONGEST_LINE", 12)
         try:
             inputs, bad = read(data, format)
         except UsageError:

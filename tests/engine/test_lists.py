@@ -25,11 +25,12 @@ from milepost.core.outcome import Done
 from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.core.status import Reason, Status
-from milepost.engine import list_keys, lists
+from milepost.engine import list_keys
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.list_keys import SortedKeys, missing, pack, unpack
-from milepost.engine.lists import ListReport, Source, records, submit_list, vanished_keys
+from milepost.engine.list_source import Source, open_source
+from milepost.engine.lists import ListReport, records, submit_list, vanished_keys
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import LIST
@@ -298,7 +299,7 @@ def as_nobody() -> Iterator[None]:
 def test_a_file_that_may_not_be_read(desk: Desk) -> None:
     path = desk.file(["a"])
     os.chmod(path, 0)
-    with as_nobody(), pytest.raises(UsageError, match="make it readable"), lists._open(str(path)):
+    with as_nobody(), pytest.raises(UsageError, match="make it readable"), open_source(str(path)):
         pass
 
 
@@ -313,6 +314,19 @@ def test_a_disk_that_fails_half_way() -> None:
     assert next(slices) == (1, [b"a"])
     with pytest.raises(MilepostError, match=r"list.txt cannot be read past byte 3: .*Input/output error; .*submit it again"):
         next(slices)
+
+
+@pytest.mark.parametrize(("length", "lines", "sizes"), [(60, 9_500, {1000, 500}), (3_000, 400, None)], ids=["short", "long"])
+def test_slices_are_whole_batches_unless_lines_are_long(length: int, lines: int, sizes: set[int] | None) -> None:
+    content = [f"{number:06}".ljust(length, "x").encode() for number in range(lines)]
+    slices = list(Source(io.BytesIO(b"\n".join(content)), "list.txt").slices())
+    assert [line for _, part in slices for line in part] == content
+    assert [first for first, _ in slices] == [1 + sum(len(part) for _, part in slices[:place]) for place in range(len(slices))]
+    if sizes is not None:
+        assert {len(part) for _, part in slices} == sizes
+        assert [len(part) for _, part in slices[:-1]] == [1000] * 9
+    else:
+        assert max(sum(map(len, part)) for _, part in slices) < 600_000
 
 
 # Progress, memory and order

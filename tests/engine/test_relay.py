@@ -312,3 +312,37 @@ def test_letting_one_go_is_signed_and_on_record(world: World) -> None:
     forget_subscriber(world.ctx, "ear", **SIGNED)
     [act] = all_acts(world.ctx)
     assert (act.verb, act.by, act.reason, act.filter) == ("forget", "ops", "they have moved", {"subscriber": "ear"})
+
+
+def test_two_events_of_each_line_are_told_in_full_calls(world: World) -> None:
+    """To an external stage each item comes with two events; for many items that is not a call each."""
+    keys = [f"k{n:02}" for n in range(25)]
+    world.add(*keys)
+    world.work("weigh")
+    world.work("stamp")
+    everything = Ear("everything")
+    Relay(world.ctx, everything, "p1").run_once()
+    assert all(everything.of(key) == ["accepted", "advanced", "advanced", "offered"] for key in keys)
+    # 100 events; a call is cut short only where the next line is of an item that is in it already.
+    assert len(everything.calls) <= 13
+
+
+@pytest.mark.parametrize("kind", [Ear, Raises])
+def test_an_outage_between_two_events_of_a_line_forgets_neither(world: World, kind: type[Ear]) -> None:
+    keys = [f"k{n}" for n in range(8)]
+    world.add(*keys)
+    world.work("weigh")
+    ear = kind()
+    relay = Relay(world.ctx, ear, "p1")
+    relay.run_once()
+    world.work("stamp")
+    ear.takes = lambda envelope: ConnectionError("not now") if envelope["data"]["reason"] == "offered" else None
+    assert relay.run_once().standing_by is not None
+    ear.takes = lambda envelope: None
+    for _ in range(5):
+        world.clock.advance("1h")
+        relay.run_once()
+    for key in keys:
+        told = list(dict.fromkeys(ear.of(key)))
+        assert told == ["accepted", "advanced", "offered"], "told again perhaps, but none left out, and in order"
+    assert relay.run_once().parked == 0

@@ -93,7 +93,7 @@ def test_the_bucket_is_closed_and_kept(template: Template) -> None:
 def test_nothing_in_use_leaves_the_bucket_by_age_but_lists(template: Template) -> None:
     (bucket,) = template.of("S3::Bucket").values()
     rules = bucket["LifecycleConfiguration"]["Rules"]
-    assert [rule["Prefix"] for rule in rules if "ExpirationInDays" in rule] == ["lists/"]
+    assert [rule["Prefix"] for rule in rules if "ExpirationInDays" in rule] == ["lists/", "reports/"]
     # A restored table finds the blobs of its time: versions outlive the 35 days of point-in-time recovery.
     assert [rule["NoncurrentVersionExpiration"] for rule in rules if "NoncurrentVersionExpiration" in rule] == [{"NoncurrentDays": 36}]
     assert any("AbortIncompleteMultipartUpload" in rule for rule in rules)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from milepost.cli.config import Settings
-from milepost.cli.filters import any_given, choice_of, filters
+from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
@@ -27,6 +27,7 @@ def _on_items(command: F) -> F:
         click.argument("route"),
         click.argument("keys", nargs=-1, metavar="[KEY]..."),
         filters,
+        yes_option,
         signed,
         dry_run_option,
         click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts')."),
@@ -96,6 +97,7 @@ def cancel(given: Settings, **options: Any) -> int:
 @click.argument("route", required=False)
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @filters
+@yes_option
 @signed
 @dry_run_option
 @click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts').")
@@ -144,6 +146,7 @@ def _act(
     dry_run: bool,
     act_id: str | None,
     as_json: bool,
+    yes: bool,
     to_stage: str | None = None,
     as_new: bool = False,
     outcome: Any = None,
@@ -164,6 +167,8 @@ def _act(
             report = go_on(ctx, verb, route, act_id, **signed_by)
         else:
             query, lists = (None, None) if keys else choice_of(ctx, route, **chosen)
+            if query is not None:
+                afford(ctx, query, yes, quiet=as_json)
             options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "act_id": act_id}
             report = act(ctx, verb, route, keys=keys or None, query=query, lists=lists, **options, **signed_by)
     if as_json:

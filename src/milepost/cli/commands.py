@@ -13,7 +13,9 @@ from milepost.cli.hold import limit, pause, resume
 from milepost.cli.init import init
 from milepost.cli.keep import doctor, prune
 from milepost.cli.look import export, groups, list_items, show, status
+from milepost.cli.move import move
 from milepost.cli.options import ledger_option, routes_option
+from milepost.cli.outside import adopt, quarantine
 from milepost.cli.record import acts, lists
 from milepost.cli.routes import routes
 from milepost.cli.run import up, work
@@ -26,7 +28,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Work": (up, work, submit),
     "Look": (status, show, list_items, groups, watch, lists, acts, export, doctor),
     "Act": (retry, skip, confirm, cancel, resend, pause, resume, limit),
-    "Keep": (routes, subscribers, prune, cost),
+    "Keep": (routes, subscribers, prune, adopt, quarantine, move, cost),
 }
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from milepost.core.errors import ConfigMistake, LedgerError, UsageError
+from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing, UsageError
 from milepost.loading import load_file, load_module, load_routes
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class Settings:
         already. Two of one name would share a cursor, and each be told only a part."""
         found: dict[str, Subscriber] = {}
         for spec in self.file.get("subscribers", []):
-            subscriber = _subscriber(spec)
+            # Where each external stage has a queue of its own, its offers would only fill the topic.
+            subscriber = _subscriber(spec, offers=not self.ledger.startswith("dynamodb:"))
             if subscriber.name in found:
                 raise ConfigMistake(
                     f"two subscribers are called {subscriber.name!r}, one of them {spec}; "
@@ -80,7 +81,7 @@ class Settings:
             check_there(url)
         elif dry_run and not is_there(url):
             url = "memory:"
-        ctx = open_context(url, routes, check=act and not dry_run)
+        ctx = open_context(url, routes, check=act and not dry_run, make=create and not dry_run)
         try:
             if act and dry_run:
                 _check_routes(ctx)
@@ -91,9 +92,11 @@ class Settings:
 
 def _check_routes(ctx: Context) -> None:
     """Refuse routes that differ from the ledger's, as registering them would; a route it does not know stays unknown."""
+    from milepost.engine.closing import refuse_moved
     from milepost.engine.routes import register
     from milepost.ports.documents import ROUTE
 
+    refuse_moved(ctx.ledger, list(ctx.plans.values()))
     known = ctx.ledger.read(ROUTE)
     for plan in ctx.plans.values():
         if plan.name in known:
@@ -101,13 +104,23 @@ def _check_routes(ctx: Context) -> None:
 
 
 def is_there(url: str) -> bool:
+    """Has somebody made this ledger?"""
+    if url.startswith("dynamodb:"):
+        from milepost.wiring import open_ledger
+
+        try:
+            open_ledger(url, make=False)[0].close()
+        except LedgerMissing:
+            return False
+        return True
     scheme, _, place = url.partition(":///")
     return scheme != "sqlite" or Path(place).exists()
 
 
 def check_there(url: str) -> None:
-    """A ledger that nobody has made yet cannot be looked at; making an empty one instead would hide a mistyped name."""
-    if not is_there(url):
+    """A ledger that nobody has made yet cannot be looked at; making an empty one instead would hide a mistyped name. (One on AWS
+    says so by itself when it is opened.)"""
+    if not url.startswith("dynamodb:") and not is_there(url):
         place = url.partition(":///")[2]
         raise LedgerError(f"there is no ledger at {place}; 'milepost submit' and 'milepost up' make one, --ledger names another")
 
@@ -131,7 +144,7 @@ def read_file(path: Path) -> dict[str, Any]:
     return found
 
 
-def _subscriber(spec: str) -> Subscriber:
+def _subscriber(spec: str, *, offers: bool = True) -> Subscriber:
     from milepost.subscribers import CallSubscriber, LogSubscriber
 
     if spec == "log":
@@ -140,7 +153,7 @@ def _subscriber(spec: str) -> Subscriber:
     if not name:
         raise ConfigMistake(f'the subscriber {spec!r} is not known; write "log", sns:ARN, or module:name or file.py:name')
     if place == "sns":
-        return _topic(name)
+        return _topic(name, offers)
     module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
     found: Any = getattr(module, name, None)
     if hasattr(found, "tell"):
@@ -150,11 +163,11 @@ def _subscriber(spec: str) -> Subscriber:
     return CallSubscriber(found, name=name)
 
 
-def _topic(arn: str) -> Subscriber:
+def _topic(arn: str, offers: bool) -> Subscriber:
     from milepost.subscribers.topic import Topic
 
     try:
-        topic = Topic(arn)
+        topic = Topic(arn, offers=offers)
     except UsageError as error:
         raise ConfigMistake(f"the subscriber 'sns:{arn}': {error}") from None
     if len(topic.name) > 64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 LISTS = 5
+WORTH_A_WORD, WORTH_ASKING = 1_000, 100_000
+"""Rows that are read because no index serves a filter: from so many on that is said, and above so many it is asked about."""
 WORDS = {"failed": FAILED, "live": LIVE}
 """Short words for several statuses."""
 
@@ -46,6 +49,25 @@ def filters(command: F) -> F:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask, whatever it costs to look for the items.")
+
+
+def afford(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) -> None:
+    """Say what looking for these costs, where it costs anything; ask if it is much. Without a terminal --yes must have been said."""
+    cost = ctx.ledger.cost_of(query)
+    if cost is None or cost.rows < WORTH_A_WORD:
+        return
+    price = "" if cost.dollars is None else ", less than a cent" if cost.dollars < 0.01 else f", ${cost.dollars:,.2f}"
+    told = f"no index serves this: all {cost.rows:,} rows of {query.route} are read, about {cost.units:,} read units{price}"
+    if cost.rows <= WORTH_ASKING or yes:
+        if not quiet:
+            click.echo(f"milepost: {told}", err=True)
+    elif sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm(f"{told}. Go on?", abort=True, err=True)
+    else:
+        raise UsageError(f"{told}; if that is meant, say --yes ('--status failed' is served by an index)")
 
 
 def any_given(chosen: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from milepost.cli.config import Settings
+from milepost.cli.filters import afford, yes_option
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, page, print_json, progress, safe, show_table, styled, table
 
@@ -17,21 +18,27 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("route")
 @click.option("--older-than", metavar="SPAN", default="30d", show_default=True, help="Ended longer ago than this.")
+@yes_option
 @signed
 @dry_run_option
 @json_option
 @settings
-def prune(given: Settings, route: str, older_than: str, by: str | None, reason: str | None, dry_run: bool, as_json: bool) -> None:
+def prune(
+    given: Settings, route: str, older_than: str, yes: bool, by: str | None, reason: str | None, dry_run: bool, as_json: bool
+) -> None:
     """Let go of the rows of items that have ended.
 
     Only what every subscriber has been told of goes. A small seal stays, so that a key which comes again is still known.
     """
     from milepost.core.durations import short_span, span_ms
+    from milepost.core.status import TERMINAL
     from milepost.engine.prune import prune as let_go
+    from milepost.ports.ledger import Query
 
     span = span_ms(older_than, "--older-than")
     who, why = check_signed(by, reason, dry_run=dry_run)
     with given.context(act=True, dry_run=dry_run) as ctx, progress("pruning", quiet=as_json or dry_run) as told:
+        afford(ctx, Query(route=route, statuses=TERMINAL), yes, quiet=as_json)
         report = let_go(ctx, route, span, by=who, reason=why, dry_run=dry_run, on_progress=told)
     if as_json:
         print_json(report)
@@ -61,7 +68,9 @@ def doctor(given: Settings, as_json: bool) -> int:
         return code
     facts = table("the ledger", "")
     for name, value in report.facts.items():
-        shown_value = f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") else value
+        if name == "problems":
+            continue  # told below, with what to do about them
+        shown_value = f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") else ", ".join(value) if isinstance(value, list) else value
         facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size")), safe(shown_value))
     show_table(facts)
     click.echo()

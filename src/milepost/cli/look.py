@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from milepost.cli.config import Settings
-from milepost.cli.filters import choice_of, filters
+from milepost.cli.filters import afford, choice_of, filters, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, safe, show_table, styled, table
 from milepost.core.errors import MilepostError
@@ -83,15 +83,17 @@ def show(given: Settings, route: str, key: str, as_json: bool, whole: bool) -> i
 @click.argument("route")
 @filters
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
+@yes_option
 @json_option
 @settings
-def list_items(given: Settings, route: str, limit: int, as_json: bool, **chosen: Any) -> None:
+def list_items(given: Settings, route: str, limit: int, yes: bool, as_json: bool, **chosen: Any) -> None:
     """Items of a route, by status, stage, lane, error, age or list."""
     from milepost.engine.observe import each, row_view
 
     with given.context() as ctx:
         now = ctx.clock.now()
         query, lists = choice_of(ctx, route, **chosen)
+        afford(ctx, query, yes, quiet=as_json)
         items = list(each(ctx, query, limit + 1, lists))
     more, items = len(items) > limit, items[:limit]
     if as_json:
@@ -149,8 +151,9 @@ def groups(given: Settings, route: str | None, as_json: bool) -> None:
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
 @click.option("-o", "--output", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="A file, instead of standard output.")
 @click.option("--history", is_flag=True, help="Each item's history as well (jsonl).")
+@yes_option
 @settings
-def export(given: Settings, route: str, form: str, output: Any, history: bool, **chosen: Any) -> None:
+def export(given: Settings, route: str, form: str, output: Any, history: bool, yes: bool, **chosen: Any) -> None:
     """Write items out, as jsonl or csv.
 
     One item a line, with its input and results.
@@ -165,10 +168,11 @@ def export(given: Settings, route: str, form: str, output: Any, history: bool, *
     if history and form == "csv":
         raise click.UsageError("--history needs --format jsonl: a history does not fit into a row of csv")
     with given.context() as ctx:
+        query, lists = choice_of(ctx, route, with_content=True, **chosen)
+        afford(ctx, query, yes)
         rows = csv.writer(output, lineterminator="\n")
         if form == "csv":
             rows.writerow(CSV_FIELDS)
-        query, lists = choice_of(ctx, route, with_content=True, **chosen)
         for item in each(ctx, query, lists=lists):
             view = {**row_view(item), "input": item.input, "results": item.results}
             if form == "csv":

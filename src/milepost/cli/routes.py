@@ -109,12 +109,14 @@ def apply(
 
     Processes that still have the old stages then stand by until they are started again. Look first with --dry-run.
     """
+    from milepost.engine.closing import refuse_moved
     from milepost.engine.routes import apply_route
 
     name, why = check_signed(by, reason, dry_run=dry_run)
     mapping = _mapping(maps)
     with given.context() as ctx, progress("moving items", quiet=as_json) as told:
         plan = ctx.plan(route or _only(ctx))
+        refuse_moved(ctx.ledger, [plan])
         done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, back_fill=back_fill, on_progress=told)
     if as_json:
         print_json(done)

@@ -66,7 +66,8 @@ def run(ctx: Context, roles: Iterable[str], subscribers: Sequence[Subscriber], u
     click.echo(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{told}; {until}", err=True)
     before, began = _ended(ctx), monotonic()
     station.run(until_idle_s=until_idle)
-    ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n != before.get(word, 0)}
+    # Fewer than before: some that had ended were started again.
+    ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
     counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
     click.echo(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}", err=True)
 

@@ -47,12 +47,16 @@ def accept(
     digest: bytes,
     list_id: str | None = None,
     by: str | None = None,
+    why: str | None = None,
+    note: Any = None,
+    stage: Stage | None = None,
 ) -> Change:
-    """A new item at the route's first stage. `before` is the row that never was: version 0, a chain that only begins."""
-    stage = plan.first
+    """A new item at the route's first stage, or where it is said to be already. `before` is the row that never was: version 0, a
+    chain that only begins."""
+    stage = stage or plan.first
     status, look_at = offer(stage, now)
     offered = work_id(plan.name, key, stage.name, 1) if stage.external and status is Status.QUEUED else None
-    line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by or None, None, None, None, None, None, offered)
+    line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by or None, None, why, None, None, None, offered, note)
     body = encode_line(line)
     start = origin(plan.name, key, digest)
     after = Row(

@@ -14,6 +14,7 @@ MilepostError
     ├── LedgerDamaged       the file is corrupt
     ├── LedgerForeign       the file is not a ledger of ours
     ├── LedgerMissing       the table or queue is not there
+    ├── LedgerMoved         its items have been moved to another ledger
     └── LedgerTooNew        a later Milepost made this ledger
 """
 
@@ -78,6 +79,10 @@ class LedgerForeign(LedgerError):
 
 class LedgerMissing(LedgerError):
     """The table or queue is not there."""
+
+
+class LedgerMoved(LedgerError):
+    """The route's items have been, or are being, moved to another ledger."""
 
 
 class LedgerTooNew(LedgerError):

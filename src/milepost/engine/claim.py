@@ -22,6 +22,8 @@ class Desk:
         self.width = stage.concurrency
         self.in_hand: dict[tuple[str, str | None], Item] = {}
         """By key and lease: an item that was lost here and claimed again is two calls, each with an end of its own."""
+        self.finished: list[Ran] = []
+        """What the crew has done and the ledger has not taken down yet."""
         self.lanes: dict[str, int] = {}
         self.spent: dict[str, int] = {}
         self.next_at: int | None = 0

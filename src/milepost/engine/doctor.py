@@ -22,8 +22,8 @@ ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 LATE_MS = 5 * 60_000
 """Work that has been due for this long and was not taken up is worth a word."""
-HEARD_MS = 60_000
-"""A role without a good run for this long is worth a word."""
+HEARD_MS = 150_000
+"""A role without a good run for this long is worth a word; some are called by a clock, once a minute."""
 GONE_MS = 10 * 60_000
 """For so long a silent process is asked after that had items in hand; by then their leases have been taken over."""
 SAMPLE = 1000
@@ -62,9 +62,14 @@ def doctor(ctx: Context) -> Report:
         findings.append(
             Finding(BAD, "ledger", "the ledger's file does not pass its own check", "stop all processes and go back to a backup")
         )
+    findings += [Finding(WARN, "ledger", problem, _cure(problem)) for problem in facts.get("problems", ())]
     for look in (_routes, _processes, _roles, _holds, _gone_stages, _leases, _late, _failed, _subscribers, _parked, _chains):
         findings.extend(look(ctx, now))
     return Report(now, facts, findings)
+
+
+def _cure(problem: str) -> str:
+    return "milepost quarantine list" if "set aside" in problem else ""
 
 
 def _routes(ctx: Context, now: int) -> Iterator[Finding]:

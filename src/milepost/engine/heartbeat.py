@@ -43,9 +43,9 @@ class Heartbeat:
         if dead:
             self.taken_back += self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
 
-    def beat(self) -> None:
+    def beat(self, *, stopped: bool = False) -> None:
         now = self.ctx.clock.now()
-        sheet = Process(self.holder, socket.gethostname(), os.getpid(), self.started_at, now, **self.facts())
+        sheet = Process(self.holder, socket.gethostname(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
         self.ctx.ledger.write(PROCESS, self.holder, msgspec.to_builtins(sheet))
 
     def turn(self) -> float:
@@ -56,5 +56,5 @@ class Heartbeat:
         return EVERY_MS / 1000
 
     def stop(self) -> None:
-        self.beat()
+        self.beat(stopped=True)
         self.ctx.ledger.sign_off(self.holder)

@@ -251,7 +251,8 @@ def chain_fault(broken: int, lines: list[Written]) -> str:
 def live_processes(ctx: Context) -> list[Process]:
     """The processes that are at work now, the latest heard of first."""
     now, dead = ctx.clock.now(), set(ctx.ledger.departed())
-    return [process for process in processes(ctx) if now - process.seen_at <= ALIVE_MS and process.holder not in dead]
+    recent = (process for process in processes(ctx) if now - process.seen_at <= ALIVE_MS and not process.stopped)
+    return [process for process in recent if process.holder not in dead]
 
 
 def processes(ctx: Context) -> list[Process]:

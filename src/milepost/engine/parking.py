@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from milepost.core.backoff import Backoff
 from milepost.core.errors import Refused, UsageError
 from milepost.core.events import Event, events_of
+from milepost.core.item import Content
 from milepost.engine.acts import record, signed
 from milepost.engine.context import Context
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
@@ -84,10 +85,11 @@ def pending(ctx: Context, parked: Parked, up_to: int) -> list[Entry] | None:
     None: the item is gone, and nothing of it can be told any more."""
     lines = ctx.ledger.history(parked.route, parked.key)
     item = ctx.ledger.get([(parked.route, parked.key)])[0]
-    if not lines or item is None:
+    if not lines:
         return None
     waiting = [written for written in lines if written.seq <= up_to and written.line.version >= parked.version]
-    content = item.content
+    # History may outlive its row, where somebody has removed that; then nobody knows any more what was offered.
+    content = Content() if item is None else item.content
     return [entry for written in waiting for entry in entries_of(written, content.payloads.get(written.line.after_stage, content.input))]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from milepost.core.durations import short_span
 from milepost.core.status import TERMINAL
 from milepost.engine.acts import enter, finish, signed
 from milepost.engine.context import Context
@@ -24,10 +25,14 @@ class PruneReport(Struct):
     dry_run: bool = False
     kept_back: int = 0
     """Lines that some subscriber has not been told yet: the rows they belong to stay."""
+    stay_ms: int = 0
+    """How long rows stay on this ledger after they have ended, beyond what was asked for."""
 
     def __str__(self) -> str:
         last = "the last line" if self.kept_back == 1 else f"any of the last {self.kept_back:,} lines"
         waits = f"; rows with {last} wait until every subscriber is told" if self.kept_back else ""
+        if self.stay_ms:
+            waits += f"; rows stay until they have been sealed for {short_span(self.stay_ms)} more than was asked for"
         if self.dry_run:
             return f"{counted(self.items, 'row')} would go{waits}"
         return f"{counted(self.items, 'row')} let go, {counted(self.forgotten, 'seal')} forgotten{waits}"
@@ -48,11 +53,11 @@ def prune(
     plan, now, ledger = ctx.plan(route), ctx.clock.now(), ctx.ledger
     newest, told_up_to = ledger.last_seq(), floor(ctx)
     ended_before = now - older_than_ms
-    report = PruneReport(dry_run=dry_run, kept_back=newest - told_up_to)
+    report = PruneReport(dry_run=dry_run, kept_back=newest - told_up_to, stay_ms=ledger.timing.stay_ms)
     # The item of the newest line stays in any case: places in the feed are never given out again.
     told_up_to = min(told_up_to, newest - 1)
     if dry_run:
-        report.items = _would_go(ctx, route, ended_before, told_up_to)
+        report.items = _would_go(ctx, route, ended_before - ledger.timing.stay_ms, told_up_to)
         return report
     signed(by, reason)
     act = enter(ctx, "prune", route, by, reason, {"older_than": f"{older_than_ms}ms"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.due import look
+from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
@@ -21,6 +23,8 @@ from milepost.ports.ledger import Query
 PAGE = 500
 PAGES = 20
 EVERY = 5.0
+
+log = logging.getLogger(__name__)
 
 
 class Summary(Struct):
@@ -70,7 +74,7 @@ class Resender:
         summary = Summary()
         held = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():
-            for number, query in enumerate(_searches(plan, self._ctx.clock.now())):
+            for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.timing.offer_life_ms > 0)):
                 for items in self._pages((plan.name, number), query, pages, summary):
                     self._look_at(items, plan, held, summary)
         return summary
@@ -101,13 +105,25 @@ class Resender:
                 changes.append(change)
         if not changes:
             return
-        # A conflict means that somebody else has seen to the item: it is left alone.
-        conflicts = ctx.ledger.apply(changes, now, {plan.name: plan.version})
-        written = [change for change, conflict in zip(changes, conflicts, strict=True) if conflict is None]
+        written = self._write(changes, plan, now)
         for change in written:
             kind = _kind(change)
             setattr(summary, kind, getattr(summary, kind) + 1)
         follow_up(ctx, [change.after for change in written])
+
+    def _write(self, changes: Sequence[Change], plan: Plan, now: int) -> list[Change]:
+        """Those that could be written. A conflict means that somebody else has seen to the item: it is left alone. One whose
+        content cannot be read any more keeps nobody else waiting."""
+        try:
+            conflicts = self._ctx.ledger.apply(changes, now, {plan.name: plan.version})
+        except LedgerError:
+            raise
+        except Exception as error:
+            if len(changes) > 1:
+                return [written for change in changes for written in self._write([change], plan, now)]
+            log.error("%s/%s is due and cannot be seen to: %s: %s", plan.name, changes[0].before.key, type(error).__name__, error)
+            return []
+        return [change for change, conflict in zip(changes, conflicts, strict=True) if conflict is None]
 
     def _with_content(self, items: Sequence[Item]) -> list[Item]:
         """Content is read only for the few items whose outcome is there and waits to be applied: it moves them on."""
@@ -118,10 +134,11 @@ class Resender:
         return [item for item in items if item.key not in ready] + [item for item in full if item is not None]
 
 
-def _searches(plan: Plan, now: int) -> list[Query]:
-    """Where what is due and quiet can be. Rows that merely wait for a worker (QUEUED, at handler stages) are in none."""
+def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
+    """Where what is due and quiet can be. Rows that merely wait for a worker (QUEUED, at handler stages) are in none, but where
+    workers are `called` by messages."""
     due = Query(route=plan.name, due_before=now)
-    if any(stage.offer_life_ms for stage in plan.stages if not stage.external):
+    if called:
         return [replace(due, statuses=LIVE)]
     external = frozenset(stage.name for stage in plan.stages if stage.external)
     ours = frozenset(stage.name for stage in plan.stages if not stage.external)

@@ -11,12 +11,15 @@ from milepost.core.decide import decide, given_back, late, undecided
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Retry
+from milepost.core.status import Reason
 from milepost.engine.apply import follow_up
 from milepost.engine.context import Context
 from milepost.ports.ledger import Conflict
 from milepost.ports.runner import Ran
 
 TRIES = 5
+LET_GO = (Reason.LOST, Reason.GIVEN_BACK)
+"""Lines that name a claim and say that it ended without an outcome."""
 
 
 class Settled(Struct):
@@ -98,6 +101,9 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
             return
         now = ctx.clock.now()
         if current.lease != held.lease:
+            if _recorded(ctx, held):
+                summary.written += 1
+                return
             noted = ctx.ledger.apply([late(current, ran.outcome, now, by=held.holder or "")], now)[0]
             if noted is None:
                 break
@@ -119,6 +125,12 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
             return
         answer = again
     summary.refused += 1
+
+
+def _recorded(ctx: Context, held: Row) -> bool:
+    """Was an outcome of this very claim written, and only the answer lost? Its line names the holder and the time of the claim."""
+    lines = (written.line for written in ctx.ledger.history(held.route, held.key) if held.claimed_at is not None)
+    return any((line.by, line.since) == (held.holder, held.claimed_at) and line.reason not in LET_GO for line in lines)
 
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:

@@ -147,6 +147,9 @@ def _by_status(row: Row, stage: Stage | None, now: int) -> tuple[list[str], list
         return ["It was offered to whoever does this stage; their confirmation is awaited."], [
             f"If nobody confirms it, it is offered again {when(look, now)}."
         ]
+    if row.status in (Status.PENDING, Status.QUEUED) and look > now:
+        # Where workers are called by messages, an item's time is when it would be called again.
+        return ["It waits for a worker."], [f"A worker is called to it; if none comes, it is called again {when(look, now)}."]
     return ["It waits for a worker."], [f"It is worked on {due}."]
 
 

@@ -98,13 +98,16 @@ class Worker:
         return self._rest(now)
 
     def _settle(self) -> None:
-        taken = [(desk, desk.crew.take()) for desk in self.desks]
-        rans = [ran for _, finished in taken for ran in finished]
+        for desk in self.desks:
+            desk.finished += desk.crew.take()
+        rans = [ran for desk in self.desks for ran in desk.finished]
         if not rans:
             return
+        # If the ledger cannot be reached, they are here for the next turn.
         settle(self.ctx, rans)
         self.finished += len(rans)
-        for desk, finished in taken:
+        for desk in self.desks:
+            finished, desk.finished = desk.finished, []
             if finished:
                 desk.learn(finished)
                 desk.let_go([ran.item for ran in finished])
@@ -144,8 +147,12 @@ class Worker:
             self._give_back(desk, desk.crew.recall(), "it could not be started soon enough")
 
     def _give_back(self, desk: Desk, items: list[Item], why: str) -> None:
-        if items:
+        if not items:
+            return
+        try:
             give_back(self.ctx, items, why)
+        finally:
+            # Nobody here will run them. Were the ledger not told, they come back when their leases run out.
             desk.let_go(items)
 
     def _claim(self, now: int) -> None:

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST = (
-    "route", "hold", "limit", "process", "cursor", "parked", "act", "list",
+ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING = (
+    "route", "hold", "limit", "process", "cursor", "parked", "act", "list", "moved", "moving",
 )  # fmt: skip
 
 
@@ -60,6 +60,8 @@ class Process(Struct, frozen=True):
     in_hand: int = 0
     overrunning: list[dict[str, Any]] = []
     outdated: list[str] = []
+    stopped: bool = False
+    """It has ended by itself; one that was killed does not say so."""
 
 
 class Cursor(Struct, frozen=True):
@@ -115,6 +117,35 @@ class ListRecord(Struct, frozen=True):
     counts: dict[str, int]
     keys_blob: str
     by: str = ""
+
+
+class Moved(Struct, frozen=True):
+    """In the ledger that a route is moved from, by the route's name: nobody works on it here any more."""
+
+    to: str
+    at: int
+    by: str
+    reason: str
+    routes: list[str]
+    """All that are moved together with it."""
+    finished_at: int | None = None
+    """When everything had been found there just as it was here; None: the move is under way, or was cut off."""
+
+
+class Moving(Struct, frozen=True):
+    """In the ledger that routes are moved to, by the name of the move: how far it has come."""
+
+    source: str
+    routes: list[str]
+    since: int
+    """The newest place in the feed when it began."""
+    lines: int = 0
+    """The place, in the source's feed, up to which lines have been taken over."""
+    place: int = 0
+    """Where the last of them is here."""
+    cursors: dict[str, int] = {}
+    """How far each subscriber has been told, in places here."""
+    finished_at: int | None = None
 
 
 def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:

@@ -17,6 +17,7 @@ from milepost.core.history import Line, decode_line
 from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
+from milepost.ports.outside import Outside
 from milepost.ports.runner import Chance, Clock, Service
 
 
@@ -27,6 +28,8 @@ class Timing(Struct, frozen=True):
     offer_life_ms: int
     patience_ms: int = 0
     """How long after its time an item is left to those who are on their way to it, before the resender sees to it."""
+    stay_ms: int = 0
+    """How long the row of an ended item stays, whoever prunes: until its seal has been there for so long."""
 
 
 class Known(Struct, frozen=True):
@@ -159,6 +162,23 @@ class Pruned(Struct, frozen=True):
     more: bool
 
 
+class Taken(Struct, frozen=True):
+    """What became of a record that was taken over: the places of its lines here, and (key, why) for rows that were not written
+    because another row stands there."""
+
+    places: list[int]
+    refused: list[tuple[str, str]]
+
+
+class ScanCost(Struct, frozen=True):
+    """What a question costs, at most, that no index answers: all rows of the route are read."""
+
+    rows: int
+    units: int
+    dollars: float | None
+    """None: no prices are known for where the ledger is."""
+
+
 class Ledger(Protocol):
     """Eight verbs for items, four for what surrounds them, and a few for its own upkeep."""
 
@@ -166,7 +186,11 @@ class Ledger(Protocol):
     url: str
     lacks: frozenset[str]
     """What this ledger cannot do: "pulse" (say that somebody has written), "proof of death" (know a process dead before its
-    leases run out), "fair lanes" (look past one lane's backlog for another's work)."""
+    leases run out), "fair lanes" (look past one lane's backlog for another's work), "take over" (another ledger's record)."""
+
+    @property
+    def outside(self) -> Outside | None:
+        """For what others write to it; None: nobody else can, and nothing is ever set aside."""
 
     def prepare(self, plan: Plan) -> None:
         """This process has the route at hand: what is read and offered from now on goes by it."""
@@ -219,6 +243,17 @@ class Ledger(Protocol):
         Each write raises a document's version by one, from 1."""
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
+    def cost_of(self, query: Query) -> ScanCost | None:
+        """What it costs to find these; None: an index answers, or reading costs nothing here."""
+
+    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+        """Seals of keys that have no row any more, some at a time: give what comes with them as `after` to go on (None: no more)."""
+
+    def take_over(self, plan: Plan, items: Sequence[Item], lines: Sequence[Written], seals: Sequence[Known], now: int) -> Taken:
+        """Write what another ledger had on record: lines to the byte and in this order, rows as they stand with what they carry, and
+        seals. Lines come before the rows that they belong to. Said again it changes nothing. Whatever a stage of ours is to be
+        called for is due at once."""
+
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         """The earliest due time among items that our own workers could take (handler stages, open lanes)."""
 
@@ -260,5 +295,5 @@ class Ledger(Protocol):
 
 __all__ = [
     "Ask", "Claimed", "Conflict", "Content", "Count", "Document", "Group", "Known", "Ledger",
-    "Newcomer", "Page", "Pruned", "Query", "Timing", "Written",
+    "Newcomer", "Page", "Pruned", "Query", "ScanCost", "Taken", "Timing", "Written",
 ]  # fmt: skip

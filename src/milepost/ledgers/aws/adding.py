@@ -10,12 +10,16 @@ from milepost.core.item import digest_of
 from milepost.core.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import is_ours
+from milepost.ledgers.aws.image import entered_at, is_ours
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import ms, unb64
+from milepost.ledgers.aws.names import unb64
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import put_of
 from milepost.ports.ledger import Known, Newcomer
+
+LOOKED_UP_S = 60.0
+"""How long it is believed that a key has no seal; much less than a row outlives its seal's writing (`store.SEALED_FOR_MS`)."""
+REMEMBERED = 10_000
 
 
 def peek(store: Store, route: str, keys: Sequence[str]) -> list[Known | None]:
@@ -25,13 +29,17 @@ def peek(store: Store, route: str, keys: Sequence[str]) -> list[Known | None]:
         return [None] * len(keys)
     found = {key: known_of(image, layout, store) for key, image in store.images(route, keys).items()}
     found |= store.seals(route, [key for key in keys if key not in found])
+    if len(store.unsealed) > REMEMBERED:
+        store.unsealed.clear()
+    looked_at = store.requests.clock()
+    store.unsealed |= {(route, key): looked_at for key in keys if key not in found}
     return [found.get(key) for key in keys]
 
 
 def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
     """Put each row if there is neither a row nor a seal of its key."""
     layout = store.know(plan)
-    seals = store.seals(plan.name, [newcomer.change.after.key for newcomer in newcomers])
+    seals = store.seals(plan.name, _doubtful(store, plan.name, [newcomer.change.after.key for newcomer in newcomers]))
     first: dict[str, Newcomer] = {}
     for newcomer in newcomers:
         first.setdefault(newcomer.change.after.key, newcomer)
@@ -46,6 +54,13 @@ def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> li
             # The same key again in this batch is known by then.
             known[row.key] = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, None, row.head)
     return told
+
+
+def _doubtful(store: Store, route: str, keys: Sequence[str]) -> list[str]:
+    """The keys whose seals must be looked for before they are put. Whoever has just found neither a row nor a seal need not look
+    again: what comes, ends and is sealed meanwhile has its row for another hour, and the put finds that."""
+    since = store.requests.clock() - LOOKED_UP_S
+    return [key for key in keys if store.unsealed.pop((route, key), since) <= since]
 
 
 def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | None:
@@ -66,9 +81,15 @@ def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | None:
         there = failed.image or store.images(layout.route, [key]).get(key)
         if there is None:
             return _put(store, layout, newcomer)
-        # A row with our token is our own put, whose answer was lost.
-        return None if there.get("createToken") == {"S": token} else known_of(there, layout, store)
+        return None if _is_own(there, image) else known_of(there, layout, store)
     return None
+
+
+def _is_own(there: Image, put: Image) -> bool:
+    """Is the row that stands there our own put, whose answer was lost? One that has left its first stage has no token any more."""
+    if "createToken" in there:
+        return there["createToken"] == put["createToken"]
+    return all(there.get(name) == put[name] for name in ("correlationId", "createdAt", "inputDigest"))
 
 
 def known_of(image: Image, layout: Layout, store: Store) -> Known:
@@ -85,6 +106,6 @@ def known_of(image: Image, layout: Layout, store: Store) -> Known:
         image["queue"]["S"],
         image["listId"]["S"] if "listId" in image else None,
         False,
-        ms(image["enteredAt"]["S"]) if status in TERMINAL else None,
+        entered_at(image) if status in TERMINAL else None,
         unb64(image["head"]["S"]),
     )

@@ -4,8 +4,12 @@ not what they should be."""
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any
+
+from msgspec import Struct
 
 from milepost.core.change import Change, Teller, change
 from milepost.core.decide import accept
@@ -17,14 +21,34 @@ from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.image import attributes, content_of, is_ours, row_of, trail_entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.offering import call_of, send
+from milepost.ledgers.aws.queues import Outgoing
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update, place_of, put_of
 
 OUTSIDE = "outside"
 
 
-def adopt(store: Store, layout: Layout, plan: Plan, key: str, image: Image, old: Image | None, now: int, *, by: str = OUTSIDE) -> str:
-    """See to a row without a version. The answer says what was done: "adopted", "restored", "known" or "set aside"."""
+class Adoption(Struct, frozen=True):
+    """A row that is about to be taken in: what its stage is to be told, if anything, and the write after that."""
+
+    call: Outgoing | None
+    update: Update
+
+
+def adopt(
+    store: Store,
+    layout: Layout,
+    plan: Plan,
+    key: str,
+    image: Image,
+    old: Image | None,
+    now: int,
+    *,
+    by: str = OUTSIDE,
+    later: list[Adoption] | None = None,
+) -> str:
+    """See to a row without a version. The answer says what was done: "adopted", "restored", "known" or "set aside". With `later`,
+    what is to be adopted is put there, and is done by `carry_out`, many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
     wrong = _wrong(layout, image)
@@ -40,7 +64,22 @@ def adopt(store: Store, layout: Layout, plan: Plan, key: str, image: Image, old:
     written = store.journal.history(layout.route, key)
     if written:
         return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: somebody removed it", now)
-    return _take_in(store, layout, plan, key, image, content, now, by)
+    adoption = _take_in(store, layout, plan, key, image, content, now, by)
+    if later is not None:
+        later.append(adoption)
+        return "adopted"
+    return "adopted" if carry_out(store, [adoption]) else "known"
+
+
+def carry_out(store: Store, adoptions: Sequence[Adoption]) -> int:
+    """Tell all stages, then write the rows. How many were ours to adopt; somebody else was quicker with the others."""
+    send(store, [adoption.call for adoption in adoptions if adoption.call is not None])
+    return sum(store.requests.each([partial(_write, store, adoption.update) for adoption in adoptions]))
+
+
+def correlation_of(route: str, key: str, image: Image) -> str:
+    """The id that the row came with, or else one that follows from its key."""
+    return image.get("correlationId", {}).get("S") or sha256(f"{route}/{key}".encode()).hexdigest()[:32]
 
 
 def _wrong(layout: Layout, image: Image) -> str | None:
@@ -50,23 +89,27 @@ def _wrong(layout: Layout, image: Image) -> str | None:
     born = sorted(name for name in image if name.startswith(layout.prefix))
     if born:
         return f"it came with {born[0]}: an item that nobody knew of cannot be confirmed"
+    at = image.get("queue", {}).get("S")
+    if at is not None and at != next(iter(layout.stages), at):
+        return f"it says that it is at {at!r} already: 'milepost adopt' takes it in where it stands"
     return None
 
 
-def _take_in(store: Store, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> str:
+def _take_in(store: Store, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
     """Offered and recorded in one write, after the send; only our own attributes are set, and only if still nobody has."""
-    told = image.get("correlationId", {}).get("S") or sha256(f"{layout.route}/{key}".encode()).hexdigest()[:32]
+    told = correlation_of(layout.route, key, image)
     first = accept(plan, key, content, now, correlation_id=told, digest=digest_of(content), by=by)
+    call = None
     if first.after.status is Status.QUEUED:
-        send(store, [call_of(store, Item(first.after, content_of(image, layout, store.values)), plan.first)])
+        call = call_of(store, Item(first.after, content_of(image, layout, store.values)), plan.first)
     row = put_of(first, content, layout, store.values, secrets.token_hex(8))
     update = Update(layout, key)
     for name, value in row.items():
-        if name not in layout.key and name != "input":
+        if name not in (*layout.key, "input", "createToken"):
             update.set(name, value)
     update.equal("version", None)
     update.equal("input", image.get("input"))
-    return "adopted" if _write(store, update) else "known"
+    return Adoption(call, update)
 
 
 def _restore(store: Store, layout: Layout, key: str, image: Image, old: Image, now: int) -> str:
@@ -91,7 +134,7 @@ def _with_line(store: Store, layout: Layout, noted: Change, old: Image) -> Image
     """The old row with one more line."""
     place = place_of(noted.before.route, noted.before.key)
     trail = [*old.get("trail", {}).get("L", ()), trail_entry(noted.before.head, noted.body, store.values, place)]
-    ours = {name: value for name, value in attributes(noted.after).items() if name in ("version", "head", "lastUpdatedAt")}
+    ours = {name: value for name, value in attributes(noted.after).items() if name in ("version", "head", "lastUpdatedAt", "enteredAt")}
     return {**old, **ours, "trail": {"L": trail}}
 
 
@@ -121,5 +164,9 @@ def _write(store: Store, update: Update) -> bool:
 
 
 def _set_aside(store: Store, layout: Layout, image: Image, reason: str, now: int) -> str:
+    """Set the row aside, unless it has been taken in since: a record that comes again shows it as it was before."""
+    key = layout.key_of(image)
+    if is_ours(store.images(layout.route, [key]).get(key, {})):
+        return "known"
     set_aside(store, layout, image, reason, now)
     return "set aside"

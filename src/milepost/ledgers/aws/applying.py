@@ -133,7 +133,7 @@ def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref,
                 continue  # due at once: the resender of a process that knows the stage tells it
             raise UsageError(f"stage {row.stage!r} of route {row.route!r} is to be told, and this process does not know it; give --routes")
         content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
-        outgoing.append(call_of(store, Item(row, content), stage))
+        outgoing.append(call_of(store, Item(row, content), stage, freed=change.before.lease is not None))
     send(store, outgoing)
 
 

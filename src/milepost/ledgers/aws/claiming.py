@@ -86,13 +86,18 @@ class Claims:
         """Messages for the ask, no two for one item. One that asks for a fragile item is given what was put by, first."""
         queues, stage = self._store.queues, ask.plan.by_name[ask.stage]
         url = queues.url(ask.plan.name, stage.name, stage.queue)
-        seen: dict[str, Message] = {}
-        twice: list[Message] = []
         found = self._waiting(ask, now) if ask.fragile else []
         if ask.fragile:
             self._put_by.pop((ask.plan.name, ask.stage), None)
         if not found:
             found = queues.receive(url, 10 if ask.fragile else room, -(-max(1000, ask.grip.until - now) // 1000))
+        return self._distinct(ask, found)
+
+    def _distinct(self, ask: Ask, found: Sequence[Message]) -> list[Message]:
+        """The calls for this stage among them, one for each item; the others are let go of."""
+        queues = self._store.queues
+        seen: dict[str, Message] = {}
+        twice: list[Message] = []
         for message in found:
             key = message.body.get("key")
             if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
@@ -125,8 +130,11 @@ class Claims:
         row = item.row
         if row.lease == ask.grip.token:
             return Verdict(message, item)  # our own claim, whose answer was lost
-        if row.terminal or row.lease is not None:
+        if row.terminal:
             return Verdict(message)
+        if row.lease is not None:
+            # The write that ends this lease may follow the call for what comes after it.
+            return Verdict(message, later_ms=SOON_MS if _version_in(message) > row.version else None)
         if row.stage != ask.stage:
             ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
             # It is still on its way to us: the write that brings it here may follow the call for it.
@@ -165,7 +173,7 @@ class Claims:
             body = message.body
             count = int(body.get("copies", 0)) + 1
             if count <= MOST_COPIES:
-                copy = call_body(body["route"], body["key"], body["stage"], lane_of(message), count)
+                copy = call_body(body["route"], body["key"], body["stage"], lane_of(message), count, _version_in(message))
                 copies.append(Outgoing(message.url, _encode(copy).decode(), min(longest, -(-wait_ms // 1000)), lane_of(message)))
         if copies:
             queues.send(copies)
@@ -183,6 +191,12 @@ class Claims:
     def _waiting(self, ask: Ask, now: int) -> list[Message]:
         """Fragile items' messages that are still ours to use."""
         return [message for message, until in self._put_by.get((ask.plan.name, ask.stage), ()) if until > now]
+
+
+def _version_in(message: Message) -> int:
+    """The version that the row must have for the call to make sense; 0: any."""
+    version = message.body.get("version")
+    return version if isinstance(version, int) else 0
 
 
 def _claim(ask: Ask, layout: Layout, key: str, now: int) -> dict[str, object]:

@@ -99,7 +99,7 @@ class Requests:
                         parameter_validation=service != "dynamodbstreams",
                     )
                     self._session = self._session or self._new_session(region_name=self.region)
-                    made = self._session.client(service, endpoint_url=self.endpoints.get(service, self.endpoint), config=config)
+                    made = self._session.client(service, endpoint_url=self._at(service), config=config)
                     if made.meta.service_model.resolved_protocol == "json":
                         made.meta.events.register("before-parse", _check_whole)
                     self._clients[service] = made
@@ -139,7 +139,7 @@ class Requests:
         named += params.get("RequestItems", ())
         actions = [action for one in params.get("TransactItems", ()) for action in one.values()]
         named += sorted({action["TableName"] for action in actions})
-        return f"{service} {operation}{' of ' if named else ''}{', '.join(named)} in {self.endpoints.get(service) or self.endpoint or self.region}"
+        return f"{service} {operation}{' of ' if named else ''}{', '.join(named)} in {self._at(service) or self.region}"
 
     def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """All answers, in order, from jobs done side by side. The first error is raised, after all jobs have ended."""
@@ -229,6 +229,9 @@ class Requests:
             clients, self._clients = self._clients, {}
         for client in clients.values():
             client.close()
+
+    def _at(self, service: str) -> str | None:
+        return self.endpoints.get(service, self.endpoint)
 
     def _check_open(self) -> None:
         if self._closed:

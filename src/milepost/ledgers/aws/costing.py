@@ -50,6 +50,10 @@ STEPS: dict[str, Step] = {
 }
 _CELLS = {"called again": "called", "gone": "ended"}
 """Steps that move items into, or out of, the same cell as another."""
+_ENTRIES = ("put", "adopted", "advanced", "ended")
+"""Steps with which an item comes to a stage, or to its end."""
+_UNTOUCHED = ("put by others", "claimed", "confirmed", "marked", "marked failed", "gone")
+"""Steps that do not change when the row says that it was changed."""
 
 OFFERS_ALONE = ("offered", "resent")
 """Steps whose lines say only that a stage was offered the item: told as offers, or not at all."""
@@ -62,9 +66,12 @@ MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
 """The most in one SQS or SNS batch, in one call of the relay, in one BatchGetItem, in one BatchWriteItem."""
 
 # Bytes on a row, names and values, as they were weighed on real rows.
-FIXED = 330
+FIXED = 270
 ACCEPTED, LINE_ON_ROW = 137, 200
 QUEUED, LEASED, LAST_LEASE, THROUGH, REFERENCE = 77, 115, 30, 8, 130
+ENTERED, TOKEN, LONG_ID = 33, 27, 14
+"""When it came to its stage, where that was not its last change; the token of our own put, until it leaves its first stage; and how
+much longer the correlation id is that an adopted row is given."""
 TRIED = 450
 """A failed try: an entry of retryHistory, and what there is of lastError and nextRetryAt."""
 # Bytes elsewhere.
@@ -174,9 +181,7 @@ class _Walk:
         usage, need = self._usage, self._need
         many = min(KEYS, max(1, usage.batch))
         self._row = {"key": usage.key, "input": 5 + self._held}
-        ours = {"fixed": FIXED + 2 * len(first.name), "trail": ACCEPTED}
-        if first.external:
-            ours["payload"] = 10 + len(first.name) + self._held
+        ours = {"fixed": FIXED + 2 * len(first.name), "trail": ACCEPTED, "token": LONG_ID if usage.adopted else TOKEN}
         if not usage.adopted:
             # Row and seal are looked for, and the seal once more beside the put.
             self._reads(self._rows, 1, many)
@@ -191,7 +196,7 @@ class _Walk:
             if first.external:
                 self._message(OFFER_BODY + usage.payload)
         if self._blob:
-            need.calls["s3", "put_object"] += 2 if first.external else 1
+            need.calls["s3", "put_object"] += 1
             need.blob_bytes += usage.payload
 
     def _offer(self, stage: Stage, weight: float) -> None:
@@ -269,7 +274,8 @@ class _Walk:
         if following is None:
             self._step("ended", weight, stage, row=row)
         else:
-            self._step("advanced", weight, following, offers=offers, row={**row, "next": 20 + len(following.name)})
+            row |= {"next": 20 + len(following.name), "token": LONG_ID if self._usage.adopted else 0}
+            self._step("advanced", weight, following, offers=offers, row=row)
 
     # What a step takes --------------------------------------------------------------------------------------------------
     def _step(
@@ -288,6 +294,8 @@ class _Walk:
         step, need = STEPS[name], self._need
         before = sum(self._row.values())
         self._row |= row or {}
+        if name not in _UNTOUCHED:
+            self._row["entered"] = 0 if name in _ENTRIES else ENTERED
         heavy = max(before, sum(self._row.values()))
         need.row_bytes = max(need.row_bytes, heavy + OVERHEAD + ENTRY)
         need.steps[name] += weight
@@ -307,7 +315,7 @@ class _Walk:
             need.kept_bytes += told * (size + OVERHEAD)
             need.calls["s3", "put_object"] += told * (offers and self._blob)
         # The relay reads what a row refers to, each time that it is told of it.
-        need.calls["s3", "get_object"] += weight * self._blob * (2 if "payload" in self._row else 1)
+        need.calls["s3", "get_object"] += weight * self._blob
 
     def _reads(self, table: str, weight: float, together: int) -> None:
         self._need.units[table, "read"] += weight

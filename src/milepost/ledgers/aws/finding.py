@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +15,11 @@ from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import SHARDS, iso
 from milepost.ledgers.aws.store import Store
 from milepost.ports.documents import ROUTE
-from milepost.ports.ledger import Page, Query
+from milepost.ports.ledger import Page, Query, ScanCost
 
 PAGE = 1000
+
+log = logging.getLogger(__name__)
 
 
 def find(store: Store, query: Query) -> Page:
@@ -46,11 +49,31 @@ def by_index(query: Query) -> bool:
     return query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED)
 
 
-def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item | None:
+def cost_of(store: Store, query: Query) -> ScanCost | None:
+    """A scan reads every row of the route, whatever it is to find: about a unit each, since what is larger than 4 KB is kept apart."""
+    if by_index(query):
+        return None
+    from milepost.ledgers.aws.prices import REGIONS
+
+    rows = sum(count.n for count in store.counters.counts(query.route))
+    prices = REGIONS.get(store.requests.region)
+    return ScanCost(rows, rows, None if prices is None else prices.reads.of(rows))
+
+
+def readable(store: Store, layout: Layout, image: Image) -> Row | None:
+    """The row, if it is one of ours and nobody has spoilt it. The relay sets such a change aside; it keeps nobody from the others."""
     if not is_ours(image):
         return None
-    row = row_of(image, layout, store.values)
-    if not matches(row, query):
+    try:
+        return row_of(image, layout, store.values)
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("a row of %s cannot be read, %s: %s: %s", layout.table, layout.key_of(image), type(error).__name__, error)
+        return None
+
+
+def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item | None:
+    row = readable(store, layout, image)
+    if row is None or not matches(row, query):
         return None
     return Item(row, content_of(image, layout, store.values) if query.with_content else Content())
 

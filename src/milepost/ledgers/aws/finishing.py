@@ -57,7 +57,10 @@ def sweep(store: Store, route: str, told_up_to: int, now: int, limit: int = 1000
         for key in store.due(layout, f"{ENDED_SHARD}#{shard}", now, limit - len(waiting)):
             image = store.images(route, [key]).get(key)
             if image is not None and is_ours(image) and "place" in image:
-                row = row_of(image, layout, store.values)
+                try:
+                    row = row_of(image, layout, store.values)
+                except (KeyError, TypeError, ValueError):
+                    continue  # somebody has spoilt it, and the relay has set that change aside
                 if row.terminal and int(image["place"]["N"]) <= told_up_to:
                     waiting.append(Ended(route, key, row.version, int(image["place"]["N"]), row.status, row.entered_at))
     return finish(store, waiting, told_up_to, now)

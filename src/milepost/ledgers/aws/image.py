@@ -29,6 +29,8 @@ class Handle(Struct, frozen=True, eq=False):
     retries: tuple[dict[str, Any], ...] = ()
     message: Message | None = None
     """The message that called a worker to this item."""
+    through: frozenset[str] = frozenset()
+    """The stages whose attribute on the row is their result."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Handle)
@@ -59,10 +61,11 @@ def attributes(row: Row) -> Image:
         "head": {"S": b64(row.head)},
         "createdAt": {"S": iso(row.created_at)},
         "lastUpdatedAt": {"S": iso(row.updated_at)},
-        "enteredAt": {"S": iso(row.entered_at)},
         "correlationId": {"S": row.correlation_id},
         "inputDigest": {"S": b64(row.input_digest)},
     }
+    if row.entered_at != row.updated_at:
+        found["enteredAt"] = {"S": iso(row.entered_at)}
     if due_at is not None:
         found["dueShard"] = {"S": due_shard(row.stage, row.key)}
         found["dueAt"] = {"S": iso(due_at)}
@@ -132,7 +135,7 @@ def row_of(image: Image, layout: Layout, values: Values, message: Message | None
         unb64(image["head"]["S"]),
         ms(image["createdAt"]["S"]),
         ms(image["lastUpdatedAt"]["S"]),
-        ms(image["enteredAt"]["S"]),
+        entered_at(image),
         image["correlationId"]["S"],
         unb64(image["inputDigest"]["S"]),
         _text(image, "lane") or "",
@@ -155,8 +158,18 @@ def row_of(image: Image, layout: Layout, values: Values, message: Message | None
         _decode_failure(image["lastError"]["S"]) if "lastError" in image else None,
         kept_of(image, layout, values),
         msgspec.json.decode(image["undecided"]["S"]) if "undecided" in image else None,
-        Handle(image.get(layout.prefix + stage), tuple(image["retryHistory"]["L"]) if "retryHistory" in image else (), message),
+        Handle(
+            image.get(layout.prefix + stage),
+            tuple(image["retryHistory"]["L"]) if "retryHistory" in image else (),
+            message,
+            frozenset(_through(image)),
+        ),
     )
+
+
+def entered_at(image: Image) -> int:
+    """When the row came to its stage, or to its end; left out where that was its last change."""
+    return ms(image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"]["S"])
 
 
 ENDS = FAILED | {Status.COMPLETED, Status.CANCELLED}

@@ -16,12 +16,14 @@ from milepost.ledgers.aws import adding, applying, upkeep
 from milepost.ledgers.aws.attending import StreamReader, Sweeper
 from milepost.ledgers.aws.claiming import Claims
 from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finding import find
-from milepost.ledgers.aws.image import is_ours, item_of, links_of
+from milepost.ledgers.aws.finding import cost_of, find, readable
+from milepost.ledgers.aws.image import content_of, is_ours, links_of
 from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.outsiders import Outsiders
 from milepost.ledgers.aws.renaming import rename_stage
-from milepost.ledgers.aws.store import Settings, Store
+from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings, Store
 from milepost.ledgers.aws.tables import make_common, make_route
+from milepost.ledgers.aws.taking_over import take_over
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import (
     Ask,
@@ -35,6 +37,8 @@ from milepost.ports.ledger import (
     Page,
     Pruned,
     Query,
+    ScanCost,
+    Taken,
     Timing,
     Written,
 )
@@ -60,9 +64,10 @@ class AwsLedger:
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: Settings | None = None, make: bool = False) -> None:
         settings = settings or Settings()
         names = Names(prefix)
-        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.patience_ms)
+        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.patience_ms, SEALED_FOR_MS)
         self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
         self.store = Store(requests, names, blobs, settings)
+        self.outside = Outsiders(self.store)
         self._claims = Claims(self.store)
         self._make = make
         self._made: set[tuple[str, str]] = set()
@@ -70,9 +75,17 @@ class AwsLedger:
             make_common(requests, names)
 
     @classmethod
-    def open(cls, address: Address, blobs: Blobs) -> AwsLedger:
-        """The ledger at an address. On a stand-in (with an endpoint) tables and queues are made; elsewhere a stack makes them."""
-        return cls(Requests(address.region, address.endpoint), address.prefix, blobs, make=address.endpoint is not None)
+    def open(cls, address: Address, blobs: Blobs, *, make: bool = True) -> AwsLedger:
+        """The ledger at an address. On a stand-in (with an endpoint) tables and queues are made; elsewhere a stack makes them. One
+        that is not there, and is not to be made, is said to be missing."""
+        requests = Requests(address.region, address.endpoint)
+        try:
+            if address.endpoint is None or not make:
+                upkeep.check_there(requests, address.prefix)
+            return cls(requests, address.prefix, blobs, make=address.endpoint is not None)
+        except BaseException:
+            requests.close()
+            raise
 
     def prepare(self, plan: Plan) -> None:
         """Know the route, and on a stand-in make what it needs."""
@@ -110,8 +123,9 @@ class AwsLedger:
         for route, keys in wanted.items():
             layout = self.store.layout(route)
             for key, image in self.store.images(route, keys).items():
-                if layout is not None and is_ours(image):
-                    found[route, key] = item_of(image, layout, self.store.values)
+                row = None if layout is None else readable(self.store, layout, image)
+                if layout is not None and row is not None:
+                    found[route, key] = Item(row, content_of(image, layout, self.store.values))
         return [found.get((route, key)) for route, key in refs]
 
     def find(self, query: Query) -> Page:
@@ -147,8 +161,21 @@ class AwsLedger:
         return self.store.control.write(kind, name, value, expect)
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
+    def cost_of(self, query: Query) -> ScanCost | None:
+        return cost_of(self.store, query)
+
+    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+        return upkeep.sealed(self.store, route, after, limit)
+
+    def take_over(self, plan: Plan, items: Sequence[Item], lines: Sequence[Written], seals: Sequence[Known], now: int) -> Taken:
+        self.prepare(plan)
+        return take_over(self.store, plan, items, lines, seals, now)
+
     def next_due(self, plans: Iterable[Plan]) -> int | None:
-        return upkeep.next_due(self.store, plans)
+        known = list(plans)
+        for plan in known:
+            self.prepare(plan)
+        return upkeep.next_due(self.store, known)
 
     def rename_stage(self, route: str, old: str, new: str) -> None:
         rename_stage(self.store, route, old, new)

@@ -20,20 +20,27 @@ LARGEST_PAYLOAD = 200_000
 _encode = msgspec.json.Encoder().encode
 
 
-def call_of(store: Store, item: Item, stage: Stage, delay_ms: int = 0) -> Outgoing:
-    """The message for an item at a stage: a call for one of our own workers, or an offer with all that a confirmer needs."""
-    body = _offer(store, item, stage) if stage.external else call_body(item.route, item.key, stage.name, item.lane)
+def call_of(store: Store, item: Item, stage: Stage, delay_ms: int = 0, *, freed: bool = False) -> Outgoing:
+    """The message for an item at a stage: a call for one of our own workers, or an offer with all that a confirmer needs. `freed`:
+    the write that follows this call takes the item out of somebody's hand."""
+    if stage.external:
+        body = _offer(store, item, stage)
+    else:
+        body = call_body(item.route, item.key, stage.name, item.lane, version=item.row.version if freed else 0)
     delay_s = min(-(-max(0, delay_ms) // 1000), store.settings.longest_delay_s)
     return Outgoing(store.queues.url(item.route, stage.name, stage.queue), _encode(body).decode(), delay_s, item.lane)
 
 
-def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0) -> dict[str, Any]:
-    """Who is called for: the row itself has everything else. `copies` counts how often it was put off."""
+def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0) -> dict[str, Any]:
+    """Who is called for: the row itself has everything else. `copies` counts how often it was put off. With a `version`, the call
+    is for the row as it will be then: who comes before that write finds it in other hands still."""
     body: dict[str, Any] = {"route": route, "key": key, "stage": stage}
     if lane:
         body["lane"] = lane
     if copies:
         body["copies"] = copies
+    if version:
+        body["version"] = version
     return body
 
 

@@ -61,6 +61,8 @@ class Message(Struct, frozen=True):
     body: dict[str, Any]
     received: int
     id: str
+    lent: bool = False
+    """Somebody else received it and deletes it when we say that it is done (a function's event source): never deleted here."""
 
 
 class Refusal(Struct, frozen=True):
@@ -132,7 +134,7 @@ class Queues:
                 break
             taken += len(received)
             for raw in received:
-                message = _read(url, raw)
+                message = read(url, raw)
                 if isinstance(message, Message):
                     messages.append(message)
                 else:
@@ -141,7 +143,7 @@ class Queues:
 
     def delete(self, messages: Sequence[Message]) -> None:
         """Delete them; those that are no longer ours are left to whoever has them."""
-        self._settle("delete_message_batch", messages, {})
+        self._settle("delete_message_batch", [message for message in messages if not message.lent], {})
 
     def extend(self, messages: Sequence[Message], seconds: int) -> None:
         """Keep them invisible for so many seconds from now; those that are no longer ours are left to whoever has them."""
@@ -250,7 +252,7 @@ def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, li
         yield url, entries
 
 
-def _read(url: str, raw: dict[str, Any]) -> Message | str:
+def read(url: str, raw: dict[str, Any], *, lent: bool = False) -> Message | str:
     """The message, or why it cannot be read."""
     try:
         body = msgspec.json.decode(raw.get("Body", ""))
@@ -259,7 +261,7 @@ def _read(url: str, raw: dict[str, Any]) -> Message | str:
     if not isinstance(body, dict):
         return f"the message is JSON, but {type(body).__name__} and not an object"
     received = int(raw.get("Attributes", {}).get("ApproximateReceiveCount", 1))
-    return Message(url, raw["ReceiptHandle"], body, received, raw.get("MessageId", ""))
+    return Message(url, raw["ReceiptHandle"], body, received, raw.get("MessageId", ""), lent)
 
 
 def _fitting(content: Any) -> Any:

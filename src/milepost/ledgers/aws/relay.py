@@ -17,7 +17,7 @@ from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.adopting import adopt
+from milepost.ledgers.aws.adopting import Adoption, adopt, carry_out
 from milepost.ledgers.aws.applying import Ref, apply
 from milepost.ledgers.aws.confirming import disputed, keep_input
 from milepost.ledgers.aws.finishing import Ended
@@ -48,6 +48,8 @@ class _Seen(Struct):
     entries: list[Entry]
     pairs: list[tuple[Row, Row]]
     gone: list[Row]
+    older: list[Entry] = []
+    """Lines that earlier records should have brought, and that leave the row with what follows now."""
 
     @property
     def last(self) -> Record:
@@ -69,7 +71,6 @@ class Relay:
         self._store = store
         self._plans = plans
         self._jitter = jitter
-        self._again = True
 
     def handle(self, records: Sequence[Record], now: int) -> list[Ended]:
         """Copy lines out, tell stages, apply confirmations, take in what others put, seal what has ended, count.
@@ -82,15 +83,15 @@ class Relay:
             if self._store.outdated(route, self._plans[route].version, now) or self._store.notice(route, now) is not None:
                 raise RouteChanged(f"route {route!r} has just been changed, or is newer than here; this process stands by")
         seen = self._fold(records)
+        self._look_back(seen)
         entries = [entry for one in seen.values() for entry in one.entries]
-        # After a start, after a batch that failed, and with a row that was removed, lines may come that have their place already.
-        again, self._again = self._again or any(one.gone for one in seen.values()), True
+        # Lines may come that have their place already: with records that come again, and with a row that was removed.
+        again = any(record.again for record in records) or any(one.gone for one in seen.values())
         places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
         ended = self._act(seen, places, now)
         # Last, since these cannot be recognised when they come again; the repair scan sets right what a crash leaves here.
         self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
         self._store.counters.removed([row for one in seen.values() for row in one.gone])
-        self._again = False
         return ended
 
     # What the records say -----------------------------------------------------------------------------------------------
@@ -120,11 +121,13 @@ class Relay:
         # What a row that has gone had still to tell is told too.
         shown = new or (old if record.new is None else None)
         told = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
-        entries = uncopied(store, layout, key, shown, told) if shown is not None else []
+        lines = uncopied(store, layout, key, shown) if shown is not None else []
         one = seen.setdefault((plan.name, key), _Seen(layout, plan, [], [], [], []))
         one.records.append(record)
         known = {entry.version for entry in one.entries}
-        one.entries += [entry for entry in entries if entry.version not in known]
+        one.entries += [entry for entry in lines if entry.version not in known | told]
+        leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING)
+        one.older = [entry for entry in lines if entry.version in told] if leaving else []
         if after is not None:
             # Only a renaming of its stage brings a row elsewhere without a line, and that is counted by whoever renames.
             if before.version != after.version or before.stage == after.stage:
@@ -134,12 +137,26 @@ class Relay:
             if not before.terminal:
                 self._set_aside(record, f"somebody removed the row of an unfinished item ({before.status} at {before.stage!r})")
 
+    def _look_back(self, seen: dict[Ref, _Seen]) -> None:
+        """A line leaves its row only when it is in the journal. It is not if the record that told of it was lost: then it is told
+        now, and those after it behind it."""
+        older = [entry for one in seen.values() for entry in one.older]
+        if not older:
+            return
+        placed = self._store.journal.placed(older)
+        for one in seen.values():
+            known = {entry.version for entry in one.entries}
+            missing = [entry.version for entry in one.older if entry.ref not in placed and entry.version not in known]
+            if missing:
+                one.entries = [entry for entry in one.older if entry.version >= missing[0] and entry.version not in known] + one.entries
+
     # What follows -------------------------------------------------------------------------------------------------------
     def _act(self, seen: dict[Ref, _Seen], places: dict[tuple[str, str, int], int], now: int) -> list[Ended]:
         changes: list[Change] = []
         contents: dict[Ref, Content] = {}
         copied: dict[Ref, int] = {}
         calls: list[Outgoing] = []
+        adoptions: list[Adoption] = []
         ended: list[Ended] = []
         seals: list[tuple[str, Known]] = []
         images = self._newest(seen, now)
@@ -149,7 +166,7 @@ class Relay:
                 continue
             try:
                 if not is_ours(image):
-                    adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now)
+                    adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now, later=adoptions)
                     continue
                 row = row_of(image, one.layout, self._store.values)
                 if row.terminal:
@@ -170,7 +187,7 @@ class Relay:
                 changes.append(change)
                 if wanted:
                     contents[ref] = item.content
-                if image is one.last.new:
+                if wanted and image is one.last.new:
                     copied[ref] = row.version
             else:
                 calls += self._calls(one, item, now)
@@ -178,6 +195,8 @@ class Relay:
             self._store.write_seals(seals, now)
         if calls:
             send(self._store, calls)
+        if adoptions:
+            carry_out(self._store, adoptions)
         if changes:
             versions = {plan.name: plan.version for plan in self._plans.values()}
             # A conflict means that somebody was quicker; their change comes here too.

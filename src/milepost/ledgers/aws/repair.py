@@ -107,10 +107,11 @@ class Repair:
     def step(self, now: int) -> Progress:
         """Go on by one page; begin a run if there is none. The last step sets the counters right.
 
-        Raises LedgerError when AWS is the trouble: then the page is gone through again by the next step.
+        Raises LedgerError when AWS is the trouble: then the page is gone through again by the next step; and RouteChanged when
+        the ledger holds a newer version of the route: then a newer process is to go on.
         """
-        if self._store.outdated(self._route, self._plan.version, now):
-            raise RouteChanged(f"the ledger holds a newer version of route {self._route!r}; this process stands by")
+        if self._store.outdated(self._route, self._plan.version, now) or self._store.notice(self._route, now) is not None:
+            raise RouteChanged(f"route {self._route!r} has just been changed, or is newer than here; this process stands by")
         run = self._hold(now)
         if run is None:
             return Progress(self._route, now, next_at=now + LEASE_MS, standing_by="another process repairs it now")

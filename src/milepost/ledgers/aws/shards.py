@@ -48,6 +48,8 @@ class Held(Struct):
     place: Place
     version: int
     iterator: str | None = None
+    again: bool = True
+    """What is read next may have been handled before: nothing has been since the place that is written down was read."""
 
 
 class Gap(Struct, frozen=True):

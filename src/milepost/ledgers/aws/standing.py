@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -29,9 +29,9 @@ def deciding(store: Store, plan: Plan) -> Plan:
     return own.with_offer_lives({stage.name: stage.offer_life_ms for stage in plan.stages})
 
 
-def uncopied(store: Store, layout: Layout, key: str, image: Image, besides: Container[int] = ()) -> list[Entry]:
-    """The lines that wait on the row to be copied out, oldest first, but for the versions `besides`."""
-    links = [link for link in links_of(image, store.values) if link.version > copied_of(image) and link.version not in besides]
+def uncopied(store: Store, layout: Layout, key: str, image: Image) -> list[Entry]:
+    """The lines that wait on the row to be copied out, oldest first."""
+    links = [link for link in links_of(image, store.values) if link.version > copied_of(image)]
     if not links:
         return []
     correlation_id = image["correlationId"]["S"]

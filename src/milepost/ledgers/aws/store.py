@@ -57,6 +57,8 @@ class Store:
         self.plans: dict[str, Plan] = {}
         self.pruned_to: dict[str, Image] = {}
         """How far each route's table has been gone through for rows that may go."""
+        self.unsealed: dict[tuple[str, str], float] = {}
+        """Keys that had neither a row nor a seal when they were looked up, and when that was (see `adding`)."""
         self._layouts: dict[str, Layout] = {}
         self._read: dict[str, tuple[int, dict[str, Document]]] = {}
 

@@ -33,6 +33,9 @@ class Record(Struct, frozen=True):
     shard: str
     """Empty in a Lambda event, which does not tell."""
     by_ttl: bool = False
+    again: bool = True
+    """It may have been handled before, here or elsewhere. Only a poller that goes straight on from what it has just done knows that
+    it was not."""
 
 
 Handle = Callable[[list[Record]], str | None]
@@ -101,7 +104,8 @@ class Stream:
             return 0
         # Whatever ends this early, the next poll begins at the place that was written down.
         held.iterator = None
-        records = [_record(self.route, content, held.shard) for content in page["Records"]]
+        # Whoever read here before us, perhaps we ourselves, has handled no more than one batch beyond that place.
+        records = [_record(self.route, content, held.shard, held.again and nth < BATCH) for nth, content in enumerate(page["Records"])]
         done = 0
         for start in range(0, len(records), BATCH):
             batch = records[start : start + BATCH]
@@ -113,6 +117,7 @@ class Stream:
                 return done
             if again is not None:
                 return done
+        held.again = held.again and not records
         held.iterator = page.get("NextShardIterator")
         if held.iterator is None:
             self._shards.finish(held, now)
@@ -125,6 +130,7 @@ class Stream:
         while True:
             try:
                 if held.iterator is None:
+                    held.again = True
                     held.iterator = self._iterator(held)
                 return self._requests.call("dynamodbstreams", "get_records", ShardIterator=held.iterator, Limit=PAGE)
             except AwsRefused as error:
@@ -169,7 +175,7 @@ def from_event(event: Mapping[str, Any], routes: Mapping[str, str] | Callable[[s
     return records
 
 
-def _record(route: str, content: Mapping[str, Any], shard: str) -> Record:
+def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = True) -> Record:
     change = content["dynamodb"]
     at = change.get("ApproximateCreationDateTime", 0)
     seconds = at.timestamp() if isinstance(at, datetime) else at
@@ -185,6 +191,7 @@ def _record(route: str, content: Mapping[str, Any], shard: str) -> Record:
         at=round(seconds * 1000),
         shard=shard,
         by_ttl=actor.get("type") == "Service" and actor.get("principalid") == "dynamodb.amazonaws.com",
+        again=again,
     )
 
 

@@ -8,14 +8,14 @@ from typing import Any
 from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.client import ConditionFailed, Requests
 from milepost.ledgers.aws.image import copied_of, is_ours, row_of
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import SHARDS, iso
-from milepost.ledgers.aws.store import SEALED_FOR_MS, Store
+from milepost.ledgers.aws.names import SHARDS, Names, iso
+from milepost.ledgers.aws.store import SEALED_FOR_MS, Store, seal_of
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import HOLD, is_held, scope
-from milepost.ports.ledger import Pruned
+from milepost.ports.ledger import Known, Pruned
 
 SAMPLE = 100
 
@@ -107,12 +107,27 @@ def _may_go(store: Store, layout: Layout, image: Image, ended_before: int, up_to
     return seal is not None and seal["sealedAt"]["S"] <= iso(ended_before - SEALED_FOR_MS)
 
 
+def sealed(store: Store, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+    """By a scan of all routes' seals; those whose row is still there are left out."""
+    more = {} if after is None else {"ExclusiveStartKey": {"key": {"S": f"{route}/{after}"}}}
+    found: list[Known] = []
+    for image in store.requests.scan(store.names.seen, ConsistentRead=True, **more):
+        if image["route"]["S"] == route:
+            found.append(seal_of(image, route))
+            if len(found) == limit:
+                break
+    present = store.images(route, [seal.key for seal in found])
+    return [seal for seal in found if seal.key not in present], found[-1].key if len(found) == limit else None
+
+
 def _told(store: Store, route: str, key: str, up_to_seq: int) -> bool:
     lines = store.journal.history(route, key)
     return bool(lines) and lines[-1].seq <= up_to_seq
 
 
 def _delete(store: Store, layout: Layout, key: str, image: Image) -> bool:
+    """Let the row go if it is still the one that was read. One that is gone is let go of too: that may have been this very write,
+    whose answer was lost."""
     try:
         store.requests.call(
             "dynamodb",
@@ -122,9 +137,10 @@ def _delete(store: Store, layout: Layout, key: str, image: Image) -> bool:
             ConditionExpression="#version = :version AND #head = :head",
             ExpressionAttributeNames={"#version": "version", "#head": "head"},
             ExpressionAttributeValues={":version": image["version"], ":head": image["head"]},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
-    except ConditionFailed:
-        return False
+    except ConditionFailed as failed:
+        return failed.image is None
     return True
 
 
@@ -156,9 +172,24 @@ def _written(store: Store, update: Update) -> bool:
     return True
 
 
+def check_there(requests: Requests, prefix: str) -> None:
+    """Raise LedgerMissing, with what to do, if nobody has made this ledger."""
+    table = Names(prefix).control
+    try:
+        requests.call("dynamodb", "describe_table", TableName=table)
+    except LedgerMissing:
+        cure = (
+            "on a stand-in 'milepost submit' and 'milepost up' make one"
+            if requests.endpoint
+            else "deploy its stack first (see infra/), and look whether region, prefix and account are the right ones"
+        )
+        where = f"dynamodb://{requests.region}/{prefix}"
+        raise LedgerMissing(f"there is no ledger at {where}: it has no table {table}; {cure}; --ledger names another") from None
+
+
 def describe(store: Store, url: str) -> dict[str, Any]:
     """Facts for `milepost doctor`; what cannot be read is a problem, not an error."""
-    facts: dict[str, Any] = {"url": url, "problems": []}
+    facts: dict[str, Any] = {"kind": "dynamodb", "url": url, "problems": []}
     try:
         routes = store.routes()
         facts["routes"] = routes

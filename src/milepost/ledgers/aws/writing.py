@@ -131,10 +131,13 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     update.replace(stored, wanted)
     if before.terminal and not after.terminal:
         update.remove("ttl")
+    if before.stage != after.stage:
+        # A put whose answer was lost is not repeated for so long; and every byte counts on a row of nearly 1 KB.
+        update.remove("createToken")
     if before.lease is not None and after.lease is None:
         update.set("lastLease", {"S": before.lease})
     _keep(update, change, layout, values, place)
-    _put(update, change, layout, values, place)
+    _put(update, change, layout, values, place, handle.through)
     _queued(update, change)
     if change.line is not None:
         entry = trail_entry(before.head, change.body, values, place)
@@ -170,35 +173,50 @@ def _keep(update: Update, change: Change, layout: Layout, values: Values, place:
         return
     results = {put.stage for put in change.puts if put.kind == "result"}
     for stage, told in after.items():
-        if before.get(stage) != told and _is_plain(told):
+        if before.get(stage) != told and is_plain(told):
             update.set(layout.prefix + stage, values.encode(told.get("output"), place))
     for stage in before.keys() - after.keys():
-        if _is_plain(before[stage]) and stage not in results:
+        if is_plain(before[stage]) and stage not in results:
             update.remove(layout.prefix + stage)
-    others = [{stage: told for stage, told in kept.items() if not _is_plain(told)} for kept in (before, after)]
+    others = [{stage: told for stage, told in kept.items() if not is_plain(told)} for kept in (before, after)]
     if others[1]:
         update.set("kept", {"S": _encode(others[1]).decode()})
     elif others[0]:
         update.remove("kept")
 
 
-def _is_plain(told: Any) -> bool:
+def is_plain(told: Any) -> bool:
     return isinstance(told, dict) and told.get("type") == "done" and told.keys() <= {"type", "output"} and told.get("output") is not None
 
 
-def _put(update: Update, change: Change, layout: Layout, values: Values, place: str) -> None:
-    """Results and payloads. A payload that is the result before it is only referred to."""
+def _put(update: Update, change: Change, layout: Layout, values: Values, place: str, through: frozenset[str]) -> None:
+    """Results and payloads. A payload that is the result before it is only referred to.
+
+    A stage that the item comes to again (sent back, or after that) is to answer anew: what it answered before leaves the row, or
+    the new answer would be taken for a quarrel with it."""
     results = {put.stage: put.value for put in change.puts if put.kind == "result"}
+    to = change.after.stage
+    again = to in through and to != change.before.stage and not change.after.terminal
+    if again:
+        rest = (through | {stage for stage, value in results.items() if value is not None}) - {to}
+        rest -= {stage for stage, value in results.items() if value is None}
+        update.remove(layout.prefix + to)
+        if rest:
+            update.set("through", {"SS": sorted(rest)})
+        else:
+            update.remove("through")
     for stage, value in results.items():
         name = layout.prefix + stage
         kept = change.before.kept.get(stage)
         if value is None:
             update.remove(name)
-            update.delete("through", {"SS": [stage]})
+            if not again:
+                update.delete("through", {"SS": [stage]})
             continue
-        if not (kept is not None and _is_plain(kept) and kept["output"] == value):
+        if not (kept is not None and is_plain(kept) and kept["output"] == value):
             update.set(name, values.encode(value, place))
-        update.add("through", {"SS": [stage]})
+        if not again:
+            update.add("through", {"SS": [stage]})
     for put in change.puts:
         if put.kind == "payload":
             of = next((stage for stage, value in results.items() if value is put.value), None)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change, holds
 from milepost.core.consequences import HOUR
-from milepost.core.errors import RouteChanged
+from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
@@ -33,6 +33,7 @@ from milepost.ports.ledger import (
     Page,
     Pruned,
     Query,
+    Taken,
     Timing,
     Written,
 )
@@ -42,7 +43,8 @@ from milepost.ports.runner import Service
 class MemoryLedger:
     """Everything in one process's memory, behind one lock; `memory:`."""
 
-    lacks: frozenset[str] = frozenset()
+    lacks = frozenset({"take over"})
+    outside = None
 
     def __init__(self) -> None:
         self.timing = Timing(0, 0)
@@ -179,6 +181,18 @@ class MemoryLedger:
             return True
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
+    def cost_of(self, query: Query) -> None:
+        """Reading costs nothing here."""
+
+    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+        with self._lock:
+            keys = sorted(key for name, key in self._state.seals if name == route and (name, key) not in self._state.records)
+            seals = [self._state.seals[route, key] for key in keys if key > (after or "")]
+            return seals[:limit], seals[limit - 1].key if len(seals) > limit else None
+
+    def take_over(self, *_: Any) -> Taken:
+        raise LedgerError("a ledger in memory takes nothing over: it would be lost with the process")
+
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         with self._lock:
             ours = {(plan.name, stage.name) for plan in plans for stage in plan.stages if not stage.external}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from milepost.core.change import Change
-from milepost.core.errors import RouteChanged
+from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.ledgers.sqlite import claiming, finding, reading, upkeep
@@ -30,6 +30,7 @@ from milepost.ports.ledger import (
     Page,
     Pruned,
     Query,
+    Taken,
     Timing,
     Written,
 )
@@ -42,7 +43,8 @@ class SqliteLedger:
     """See `ports.ledger.Ledger` for what each verb promises."""
 
     timing = Timing(0, 0)
-    lacks: frozenset[str] = frozenset()
+    lacks = frozenset({"take over"})
+    outside = None
 
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
@@ -209,6 +211,15 @@ class SqliteLedger:
         return self._write(run)
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
+    def cost_of(self, query: Query) -> None:
+        """Reading costs nothing here."""
+
+    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+        return self._read(lambda connection, names: reading.sealed(connection, names, route, after, limit))
+
+    def take_over(self, *_: Any) -> Taken:
+        raise LedgerError(f"{self.url} cannot take over another ledger's items; a ledger on AWS can: dynamodb://REGION/PREFIX")
+
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         return self._read(lambda connection, names: claiming.next_due(connection, names, plans))
 

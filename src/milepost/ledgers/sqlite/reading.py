@@ -36,6 +36,20 @@ def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequen
     return [found.get(key) for key in keys]
 
 
+def sealed(connection: sqlite3.Connection, names: Names, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+    """In the order of their keys. A row that has come since it was sealed counts, not its seal."""
+    found = connection.execute(
+        "SELECT key, status, input_digest, stage, list_id, ended_at, head FROM seal s WHERE route = ? AND key > ?"
+        " AND NOT EXISTS (SELECT 1 FROM item i WHERE i.route = s.route AND i.key = s.key) ORDER BY key LIMIT ?",
+        (names.routes.get(route), after or "", limit),
+    ).fetchall()
+    seals = [
+        Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head)
+        for key, status, digest, stage, list_id, ended_at, head in found
+    ]
+    return seals, seals[-1].key if len(seals) == limit else None
+
+
 def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
     found: list[Row | None] = []
     for route, key in refs:

@@ -13,6 +13,9 @@ from milepost.testing.contract.world import World
 class Promises:
     """Subclass `LedgerContract`, give it a `ledger` fixture, and override the two hooks where they make a difference."""
 
+    many = 1000
+    """Items in the test of bulk; fewer for a stand-in that is slow at it."""
+
     @pytest.fixture
     def ledger(self) -> Iterator[Ledger]:
         """A fresh, empty ledger; closed afterwards by whoever made it."""

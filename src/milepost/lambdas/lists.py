@@ -1,0 +1,97 @@
+"""The list intake: a file that is put under `lists/ROUTE/` in the deployment's bucket is taken in as `milepost submit` does, and what
+came of it is written under `reports/`. Under `lists/ROUTE/full/` it is the whole master list: then what has vanished is told too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote_plus
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.errors import MilepostError, UsageError
+from milepost.engine.list_source import Source
+from milepost.engine.lists import ListReport, take_in_list
+from milepost.lambdas.objects import Gone, Object, Objects
+from milepost.lambdas.start import Call, Opened, log, logged, opened
+
+LISTS, REPORTS, FULL = "lists/", "reports/", "full"
+RESERVE_MS = 60_000
+"""Kept for reconciling; of a short run, a quarter."""
+
+
+class Place(Struct, frozen=True):
+    """What an object's key says."""
+
+    route: str
+    title: str
+    full: bool
+    report: str
+
+
+def handler(event: Mapping[str, Any], context: Call) -> dict[str, str]:
+    """An event of S3: objects that were put under `lists/`. By key, what became of each.
+
+    A list that can never be taken in is set aside with the reason. What passes is raised: Lambda calls again, twice, and what was
+    taken in by then is known."""
+    with logged(context):
+        ready = opened()
+        objects = Objects(ready.store.requests)
+        return {
+            unquote_plus(record["s3"]["object"]["key"]): _take_in(ready, objects, context, record["s3"])
+            for record in event.get("Records", ())
+        }
+
+
+def place_of(key: str) -> Place:
+    """Raises UsageError for a key that names no route."""
+    parts = key.removeprefix(LISTS).split("/")
+    route, rest = parts[0], parts[1:]
+    if not key.startswith(LISTS) or not route or not rest or not rest[-1]:
+        raise UsageError(f"{key!r} names no route; put lists under lists/ROUTE/, such as lists/parcels/monday.csv")
+    full = len(rest) > 1 and rest[0] == FULL
+    return Place(route, "/".join(rest[full:]), full, f"{REPORTS}{key.removeprefix(LISTS)}.json")
+
+
+def _take_in(ready: Opened, objects: Objects, call: Call, told: Mapping[str, Any]) -> str:
+    bucket, key = told["bucket"]["name"], unquote_plus(told["object"]["key"])
+    if key.endswith("/"):
+        return "a folder"
+    event = {"bucket": bucket, "key": key, "sequencer": told["object"].get("sequencer", "")}
+    report = f"{REPORTS}{key.removeprefix(LISTS)}.json"
+    try:
+        place = place_of(key)
+        before = objects.read_json(bucket, report)
+        if before is not None and before.get("event") == event:
+            return "taken in before"  # S3 may tell the same twice
+        body = objects.open(bucket, key)
+        taken = _submit(ready, call, place, body)
+    except Gone as error:
+        # Whoever removed or replaced it meant that; of the new one we are told too.
+        log.warning("%s", error)
+        return str(error)
+    except UsageError as error:
+        log.error("the list %s is set aside: %s", key, error)
+        ready.store.queues.set_aside("list", event, str(error))
+        with suppress(OSError):
+            objects.write_json(bucket, report, {"event": event, "error": str(error)})
+        return str(error)
+    log.info("list taken in", extra={"list": key, "id": taken.id, "lines": taken.lines, **taken.counts})
+    objects.write_json(bucket, report, {"event": event, **msgspec.to_builtins(taken)})
+    return taken.id
+
+
+def _submit(ready: Opened, call: Call, place: Place, body: Object) -> ListReport:
+    reserve = min(RESERVE_MS, call.get_remaining_time_in_millis() // 4)
+
+    def in_time(lines: int, done: int, size: int | None) -> None:
+        if call.get_remaining_time_in_millis() < reserve:
+            raise MilepostError(
+                f"{body.name} is too long for one call: {lines:,} lines were taken in; the next call goes on, and "
+                f"'milepost submit {place.route} FILE' takes lists of any length"
+            )
+
+    source = Source(body, body.name, body.size)
+    return take_in_list(ready.ctx, place.route, source, place.title, full=place.full, by=call.function_name, on_progress=in_time)

@@ -1,0 +1,81 @@
+"""Objects in S3 as lists are read from them: part by part, so that no connection has to outlast the work on what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from milepost.core.errors import LedgerError, LedgerMissing, MilepostError
+from milepost.ledgers.aws.client import AwsRefused, Requests
+
+PART = 4 << 20
+
+
+class Gone(MilepostError):
+    """The object is not there any more, or is another one by now."""
+
+
+class Objects:
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def open(self, bucket: str, key: str) -> Object:
+        """The object as it is now, from its beginning; Gone if there is none."""
+        return Object(self._requests, bucket, key)
+
+    def read_json(self, bucket: str, key: str) -> dict[str, Any] | None:
+        try:
+            answer = self._requests.call("s3", "get_object", Bucket=bucket, Key=key)
+        except (LedgerMissing, AwsRefused) as error:
+            if isinstance(error, AwsRefused) and error.code not in ("NoSuchKey", "404"):
+                raise
+            return None
+        found: dict[str, Any] = msgspec.json.decode(answer["Body"].read())
+        return found
+
+    def write_json(self, bucket: str, key: str, value: Mapping[str, Any]) -> None:
+        body = msgspec.json.format(msgspec.json.encode(value), indent=2)
+        self._requests.call("s3", "put_object", Bucket=bucket, Key=key, Body=body, ContentType="application/json")
+
+
+class Object:
+    """One object while it is read. It is the same one to its end, whatever is put in its place meanwhile."""
+
+    def __init__(self, requests: Requests, bucket: str, key: str) -> None:
+        self._requests, self._place = requests, {"Bucket": bucket, "Key": key}
+        self.name = f"s3://{bucket}/{key}"
+        self._etag: str | None = None
+        self._held = b""
+        self._next = 0
+        self.size = 0
+        self._fetch()
+
+    def read(self, size: int, /) -> bytes:
+        if not self._held and self._next < self.size:
+            self._fetch()
+        chunk, self._held = self._held[:size], self._held[size:]
+        return chunk
+
+    def _fetch(self) -> None:
+        from botocore.exceptions import BotoCoreError
+
+        same = {} if self._etag is None else {"IfMatch": self._etag}
+        wanted = f"bytes={self._next}-{self._next + PART - 1}"
+        try:
+            answer = self._requests.call("s3", "get_object", **self._place, Range=wanted, **same)
+            self._held = answer["Body"].read()
+        except AwsRefused as error:
+            if error.code == "InvalidRange" and self._next == 0:
+                return  # it is empty
+            if error.code in ("NoSuchKey", "404", "PreconditionFailed", "412"):
+                raise Gone(f"{self.name} was removed or replaced before it was taken in") from error
+            raise OSError(f"{self.name} cannot be read: {error}") from error
+        except LedgerMissing as error:
+            raise Gone(f"{self.name} was removed before it was taken in") from error
+        except (LedgerError, BotoCoreError) as error:
+            raise OSError(f"{self.name} cannot be read: {error}") from error
+        self._etag = answer["ETag"]
+        self._next += len(self._held)
+        self.size = int(answer["ContentRange"].rpartition("/")[2]) if "ContentRange" in answer else len(self._held)

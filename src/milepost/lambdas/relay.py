@@ -1,0 +1,72 @@
+"""The relay: the tables' streams call it with what has changed. What follows from that is carried out, and the topic is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from milepost.core.errors import LedgerError, RouteChanged
+from milepost.engine.relay import floor
+from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
+from milepost.lambdas.telling import tell
+from milepost.ledgers.aws.finishing import Ended, finish
+from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.stream import Record, from_event
+
+RESERVE_MS = 30_000
+"""Kept for what comes after telling; of a short run, half."""
+OTHERS_S, LOOK_S = 1.0, 0.1
+"""So long another function that tells just now is waited for, where rows have ended: telling them later costs a write each."""
+
+_relay: tuple[Opened, Relay] | None = None
+
+
+def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
+    """An event of one table's stream. When AWS is the trouble, or a route has changed, all of it comes again: nothing is skipped."""
+    with logged(context):
+        try:
+            records, ended = _carry_out(event, context)
+        except RouteChanged as error:
+            log.warning("the whole batch comes again: %s", error)
+            forget()
+        except LedgerError as error:
+            log.error("the whole batch comes again: %s", error)
+        else:
+            log.info("relayed", extra={"records": len(records), "ended": len(ended)})
+            return {"batchItemFailures": []}
+        return {"batchItemFailures": [{"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}]}
+
+
+def _carry_out(event: Mapping[str, Any], call: Call) -> tuple[list[Record], list[Ended]]:
+    ready, relay = _at_hand()
+    tables = {ready.store.names.rows(route): route for route in ready.ctx.plans}
+    records = from_event(event, tables)
+    reserve = min(RESERVE_MS, call.get_remaining_time_in_millis() // 2)
+    ended = relay.handle(records, ready.ctx.clock.now())
+    told = _tell(ready, call, reserve, ended)
+    finish(ready.store, ended, told, ready.ctx.clock.now())
+    with suppress(LedgerError):
+        ready.beat(call, "stream", ready.teller().name)
+    return records, ended
+
+
+def _tell(ready: Opened, call: Call, reserve: int, ended: Sequence[Ended]) -> int:
+    """Tell what there is to tell; answers up to which line everybody has been told."""
+    last = max((end.place for end in ended), default=0)
+    until = time.monotonic() + OTHERS_S
+    while True:
+        standing_by = tell(ready, call, reserve)
+        told = floor(ready.ctx)
+        if told >= last or standing_by is None or time.monotonic() > until:
+            return told
+        time.sleep(LOOK_S)
+
+
+def _at_hand() -> tuple[Opened, Relay]:
+    global _relay
+    ready = opened()
+    if _relay is None or _relay[0] is not ready:
+        _relay = ready, Relay(ready.store, ready.ctx.plans, ready.ctx.chance.jitter)
+    return _relay

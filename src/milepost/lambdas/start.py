@@ -1,0 +1,122 @@
+"""The start of a container: the ledger is opened once, from the environment, and kept for all calls that the container is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+from aws_lambda_powertools import Logger
+
+from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
+from milepost.engine.context import Context
+from milepost.engine.relay import Relay as Teller
+from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.store import Store
+from milepost.loading import load_routes
+from milepost.ports.documents import PROCESS, Process
+from milepost.ports.publisher import Subscriber
+from milepost.wiring import open_context, who
+
+BEAT_MS = 20_000
+"""How often a function that is called all the time says that it is alive."""
+
+log = Logger(service="milepost")
+"""The parent of all loggers in this package: what they say is structured too."""
+
+
+class Call(Protocol):
+    """What Lambda tells of a call."""
+
+    function_name: str
+    aws_request_id: str
+
+    def get_remaining_time_in_millis(self) -> int: ...
+
+
+class Opened:
+    """What a container has at hand."""
+
+    def __init__(self, ctx: Context, ledger: AwsLedger) -> None:
+        self.ctx = ctx
+        self.ledger = ledger
+        self.holder = who()
+        self._started_at = ctx.clock.now()
+        self._beaten_at: dict[str, int] = {}
+        self._teller: Teller | None = None
+
+    @property
+    def store(self) -> Store:
+        return self.ledger.store
+
+    def teller(self) -> Teller:
+        """Who tells the deployment's topic."""
+        if self._teller is None:
+            self._teller = Teller(self.ctx, self._topic(), self.holder)
+        return self._teller
+
+    def _topic(self) -> Subscriber:
+        from milepost.subscribers.topic import Topic
+
+        # External stages are told by their queues.
+        return Topic(_needed("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)
+
+    def beat(self, call: Call, *roles: str) -> None:
+        """Say under the function's name, for `milepost doctor`, that it has just done its work. All its containers share the document."""
+        now = self.ctx.clock.now()
+        if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
+            return
+        sheet = Process(call.function_name, self.holder, os.getpid(), self._started_at, now, dict.fromkeys(roles, now))
+        self.ledger.write(PROCESS, call.function_name, msgspec.to_builtins(sheet))
+        self._beaten_at[call.function_name] = now
+
+
+_opened: Opened | None = None
+
+
+def opened(only: str | None = None) -> Opened:
+    """This container's ledger, with the routes of MILEPOST_ROUTES, or that one of them which is named. Raises RouteChanged while the
+    ledger holds other stages."""
+    global _opened
+    if _opened is None:
+        specs = [spec for spec in _needed("MILEPOST_ROUTES").split(",") if spec]
+        routes = [route for route in load_routes(specs) if only is None or route.name == only]
+        if not routes:
+            raise ConfigMistake(f"MILEPOST_ROUTES is {','.join(specs)!r}, which has no route {only or 'at all'!r}")
+        ctx = open_context(_needed("MILEPOST_LEDGER"), routes)
+        if not isinstance(ctx.ledger, AwsLedger):
+            raise ConfigMistake(f"MILEPOST_LEDGER is {ctx.ledger.url!r}; functions need a ledger on AWS: dynamodb://REGION/PREFIX")
+        _opened = Opened(ctx, ctx.ledger)
+    return _opened
+
+
+def forget() -> None:
+    """Open anew at the next call: the ledger holds another version of a route than this container does."""
+    global _opened
+    if _opened is not None:
+        _opened.ledger.close()
+        _opened = None
+
+
+@contextmanager
+def logged(call: Call) -> Iterator[None]:
+    """Every line that is logged meanwhile names the call. A route that was changed is looked at anew by the next one."""
+    log.append_keys(function_name=call.function_name)
+    log.set_correlation_id(call.aws_request_id)
+    try:
+        yield
+    except RouteChanged:
+        forget()
+        raise
+    except LedgerError as error:
+        log.error("AWS is the trouble: %s", error)
+        raise
+
+
+def _needed(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigMistake(f"{name} is not set; the stack sets it (see infra/README.md)")
+    return value

@@ -1,0 +1,53 @@
+"""The worker: one stage's queue calls it with messages; their items are claimed, worked on and settled.
+
+It answers with the messages that must come again; the queue deletes the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from milepost.core.errors import ConfigMistake, LedgerError
+from milepost.lambdas.shift import Shift, Station
+from milepost.lambdas.start import Call, forget, log, logged, opened
+from milepost.ledgers.aws.calling import from_event
+
+_station: Station | None = None
+
+
+def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
+    """An SQS event of the queue of MILEPOST_STAGE. A batch item failure is a message that must come again."""
+    with logged(context):
+        station = _at_work()
+        store = station.opened.store
+        messages = from_event(event, store, station.url)
+        shift = Shift(station, context)
+        again = shift.run(messages)
+        # Left alone, they would be hidden for as long as the queue hides a message that a worker was lost with.
+        for delay_s, wanted in again.items():
+            with suppress(LedgerError):
+                store.queues.extend(wanted, delay_s)
+        if shift.outdated:
+            forget()
+        else:
+            with suppress(LedgerError):
+                station.opened.beat(context, "worker")
+        failed = [message.id for wanted in again.values() for message in wanted]
+        log.info("called", extra={"stage": station.name, "messages": len(messages), "again": len(failed), **shift.counts})
+        return {"batchItemFailures": [{"itemIdentifier": id} for id in failed]}
+
+
+def _at_work() -> Station:
+    """The stage's crew, which outlives a call as the ledger does."""
+    global _station
+    place = os.environ.get("MILEPOST_STAGE", "")
+    route, slash, stage = place.partition("/")
+    if not (route and slash and stage):
+        raise ConfigMistake(f"MILEPOST_STAGE is {place!r}; it is written ROUTE/STAGE")
+    ready = opened(route)
+    if _station is None or _station.opened is not ready or _station.name != place:
+        _station = Station(ready, route, stage)
+    return _station

@@ -1,0 +1,132 @@
+"""What must hold of a ledger whose processes have died, asked of the ledger itself and of what its handlers and subscriber wrote down."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from heart import ROUTE
+from nursery import Nursery
+
+from milepost.core.item import Item
+from milepost.core.status import Reason, Status
+from milepost.engine.context import Context
+from milepost.engine.intake import submit
+from milepost.engine.parking import entries_of
+from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.repair import Repair
+from milepost.ports.ledger import Written
+from milepost.testing.audit import audit, every_item, problems
+
+T = TypeVar("T")
+RAN_AGAIN = frozenset({Reason.LOST, Reason.RETRY, Reason.GIVEN_BACK})
+"""Lines after which a handler is called once more."""
+
+
+def wait_for(look: Callable[[], T], nursery: Nursery, at_most_s: float = 90.0) -> T:
+    """What `look` finds, once it finds something."""
+    until = time.monotonic() + at_most_s
+    while not (found := look()):
+        assert time.monotonic() < until, nursery.words()
+        time.sleep(0.05)
+    return found
+
+
+def lines_of(path: Path) -> int:
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def until_through(ctx: Context, names: list[str], folder: Path, nursery: Nursery, at_most_s: float = 150.0) -> None:
+    """Wait until all these items have ended, their lines are in the journal, and everything has been told."""
+    until = time.monotonic() + at_most_s
+    while True:
+        items = list(every_item(ctx.ledger, ROUTE))
+        left = [item.row for item in items if not item.row.terminal]
+        if len(items) == len(set(names)) and not left:
+            copied = {(written.key, written.line.version) for written in feed(ctx)}
+            if all((item.key, item.row.version) in copied for item in items) and not untold(ctx, folder):
+                return
+        where = Counter((row.stage, row.status.value) for row in left)
+        assert time.monotonic() < until, f"{len(items)} of {len(names)} items are there; on their way: {where}\n{nursery.words()}"
+        time.sleep(0.3)
+
+
+def put_right(ctx: Context) -> None:
+    """The daily repair, at once: what the dead have left undone, and the counters."""
+    assert isinstance(ctx.ledger, AwsLedger)
+    repair = Repair(ctx.ledger.store, ROUTE, ctx.plans[ROUTE], ctx.chance.jitter, pace=1e9)
+    now = ctx.clock.now()
+    for _ in range(20):
+        progress = repair.step(now)
+        if progress.done:
+            return
+        now = max(now, progress.next_at or 0)
+    raise AssertionError(f"the repair does not come to an end: {progress}")
+
+
+def check_whole(ctx: Context, names: list[str]) -> list[Item]:
+    """Promises 1, 5, 6 and 8. Before the repair only counters may be wrong, after it nothing."""
+    assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {"known"}
+    wrong = [
+        problem for problem in problems(ctx.ledger, ROUTE, ctx.plans[ROUTE]) if not problem.startswith(("counters say", "error groups"))
+    ]
+    assert not wrong, "\n".join(wrong)
+    put_right(ctx)
+    assert audit(ctx.ledger, ROUTE, ctx.plans[ROUTE]) == len(names)
+    return list(every_item(ctx.ledger, ROUTE))
+
+
+def check_fenced(ctx: Context, items: list[Item]) -> Counter[str]:
+    """Promise 4: whoever was lost has no outcome after its loss. How many losses each holder had."""
+    losses: Counter[str] = Counter()
+    for item in items:
+        lost: set[tuple[str | None, int | None]] = set()
+        for written in ctx.ledger.history(ROUTE, item.key):
+            line = written.line
+            if line.reason is Reason.LOST:
+                losses[line.by or ""] += 1
+                lost.add((line.by, line.since))
+            elif line.since is not None:
+                assert (line.by, line.since) not in lost, (item.key, line)
+    return losses
+
+
+def check_calls(ctx: Context, items: list[Item], folder: Path) -> None:
+    """A handler was called for every stage that was passed; again only where a line says why, and always under one work_id."""
+    calls: Counter[tuple[str, str]] = Counter()
+    work_ids: dict[tuple[str, str], set[str]] = {}
+    for line in (folder / "calls").read_text().splitlines():
+        stage, key, work_id, _ = line.split("\t")
+        calls[key, stage] += 1
+        work_ids.setdefault((key, stage), set()).add(work_id)
+    assert {len(found) for found in work_ids.values()} == {1}
+    for item in items:
+        again: Counter[str] = Counter()
+        passed: set[str] = set()
+        for written in ctx.ledger.history(ROUTE, item.key):
+            line = written.line
+            again[line.stage] += line.reason in RAN_AGAIN
+            if line.to is not None or line.status is Status.COMPLETED:
+                passed.add(line.stage)
+        for stage in ("one", "two"):
+            assert (stage in passed) <= calls[item.key, stage] <= 1 + again[stage], (item.key, stage, calls[item.key, stage])
+
+
+def untold(ctx: Context, folder: Path) -> set[str]:
+    """Events of the ledger that the subscriber has not been told; nothing else was told either."""
+    events = {entry.event.id for written in feed(ctx) for entry in entries_of(written)}
+    path = folder / "told"
+    told = {json.loads(line)["id"] for line in path.read_text().splitlines()} if path.exists() else set()
+    assert told <= events, told - events
+    return events - told
+
+
+def feed(ctx: Context) -> list[Written]:
+    lines: list[Written] = []
+    while more := ctx.ledger.feed(lines[-1].seq if lines else 0, 500):
+        lines += more
+    return lines

@@ -1,0 +1,210 @@
+"""`milepost adopt` takes in what others put, each where it stands; `milepost quarantine` shows what was set aside, and sees to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import SIGNED, Desk, address
+
+from milepost.ledgers.aws.names import Names
+
+TODAY = """
+from __future__ import annotations
+
+import milepost as mp
+
+parcels = mp.Route("parcels", key=("assetId", "batchId"), dialect="today")
+parcels.external("CC"{queue})
+parcels.external("TC")
+"""
+PATHS = {"filePaths": ["one", "two"]}
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str) -> Desk:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
+    desk = Desk(tmp_path, capsys, address(endpoint, prefix))
+    desk.write("parcels.py", TODAY.format(queue=""))
+    desk.ok("submit", "parcels", "--item", '{"assetId": "ours", "batchId": "b"}')
+    return desk
+
+
+Put = Callable[..., None]
+
+
+@pytest.fixture
+def put(desk: Desk, client: Callable[[str], Any], prefix: str) -> Put:
+    """A row as today's system leaves it."""
+
+    def put(
+        asset: str, queue: str | None = None, content: str | None = '{"id":"s1"}', last: str = "2026-01-05T10:00:00.5Z", **answers: Any
+    ) -> None:
+        row: dict[str, Any] = {"assetId": {"S": asset}, "batchId": {"S": "b"}}
+        if content is not None:
+            row["input"] = {"S": content}
+        if queue is not None:
+            row |= {"queue": {"S": queue}, "firstQueued": {"S": "2026-01-02T10:00:00.123456Z"}, "lastQueued": {"S": last}}
+        row |= {f"result_{stage}": {"S": json.dumps(value)} for stage, value in answers.items()}
+        client("dynamodb").put_item(TableName=Names(prefix).rows("parcels"), Item=row)
+
+    return put
+
+
+@pytest.fixture
+def calls(client: Callable[[str], Any], prefix: str) -> Callable[[str], list[dict[str, Any]]]:
+    """What a confirmer finds in its queue."""
+
+    def calls(queue: str) -> list[dict[str, Any]]:
+        sqs = client("sqs")
+        url = queue if "/" in queue else sqs.get_queue_url(QueueName=Names(prefix).queue("parcels", queue))["QueueUrl"]
+        found = []
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+            found += [json.loads(message["Body"]) for message in messages]
+        return sorted(found, key=lambda call: str(call["key"]))
+
+    return calls
+
+
+def test_a_whole_table_is_taken_in_each_row_where_it_stands(desk: Desk, put: Put, calls: Callable[[str], list[dict[str, Any]]]) -> None:
+    put("new")
+    put("first", "CC")
+    put("second", "TC", CC=PATHS)
+    put("answered", "TC", CC=PATHS, TC={"one": ["L1"]})
+    put("elsewhere", "Glacier", CC=PATHS)
+    planned = desk("adopt", "parcels", "--all", "--dry-run", "--json").json
+    assert (planned["adopted"], planned["stages"], planned["refused_count"]) == (4, {"CC": 2, "TC": 2}, 1)
+    answer = desk("adopt", "parcels", "--all", *SIGNED)
+    assert answer.code == 1
+    assert "6 rows looked at: 4 items taken in" in answer.flat
+    assert "it is at 'Glacier', which is no stage of the route (CC, TC)" in answer.flat
+    second = desk.show("second#b")
+    assert (second["stage"], second["status"], second["results"], second["payload"]) == ("TC", "QUEUED", {"CC": PATHS}, PATHS)
+    assert second["entered_at"] == "2026-01-02T10:00:00.123Z", "its age is not lost"
+    [line] = second["history"]
+    assert (line["reason"], line["stage"], line["by"], line["why"]) == ("accepted", "TC", "ops", "a test")
+    assert line["note"] == {"found": {"queue": "TC", "through": ["CC"]}}
+    assert second["verified"]
+    assert [(call["key"], call["payload"]) for call in calls("TC")] == [("second#b", PATHS)], "who has answered is not called"
+    assert [call["key"] for call in calls("CC")] == ["first#b", "new#b"]
+    desk.up()
+    assert (desk.show("answered#b")["status"], desk.show("answered#b")["results"]) == ("COMPLETED", {"CC": PATHS, "TC": {"one": ["L1"]}})
+    assert [desk.show(f"{name}#b")["stage"] for name in ("new", "first", "second")] == ["CC", "CC", "TC"]
+    again = desk("adopt", "parcels", "--all", *SIGNED, "--json").json
+    assert (again["adopted"], again["refused_count"]) == (0, 1)
+    assert [act["verb"] for act in desk.ok("acts", "--json").json["acts"]] == ["adopt", "adopt"]
+
+
+def test_what_is_adopted_is_confirmed_like_any_other(desk: Desk, put: Put, client: Callable[[str], Any], prefix: str) -> None:
+    put("second", "TC", CC=PATHS)
+    desk.signed("adopt", "parcels", "second#b")
+    client("dynamodb").update_item(
+        TableName=Names(prefix).rows("parcels"),
+        Key={"assetId": {"S": "second"}, "batchId": {"S": "b"}},
+        UpdateExpression="SET result_TC = :x",
+        ExpressionAttributeValues={":x": {"S": '{"one":["L1"]}'}},
+    )
+    desk.up()
+    assert desk.show("second#b")["status"] == "COMPLETED"
+
+
+def test_a_call_that_the_old_queue_still_keeps_is_not_made_again(
+    desk: Desk, put: Put, calls: Callable[[str], list[dict[str, Any]]], client: Callable[[str], Any], prefix: str
+) -> None:
+    own = client("sqs").create_queue(QueueName=f"{prefix}-theirs", Attributes={"MessageRetentionPeriod": "1209600"})["QueueUrl"]
+    desk.write("parcels.py", TODAY.format(queue=f', queue="{own}"'))
+    put("old", "CC")
+    put("recent", "CC", last="2099-01-01T00:00:00Z")
+    desk.signed("adopt", "parcels", "old#b", "recent#b")
+    assert [call["key"] for call in calls(own)] == ["old#b"]
+    assert desk.show("recent#b")["due_at"] == "2099-01-15T00:00:00.000Z"
+
+
+def test_rows_are_not_adopted_twice_nor_without_being_there(desk: Desk, put: Put) -> None:
+    put("one")
+    desk.signed("adopt", "parcels", "one#b")
+    answer = desk("adopt", "parcels", "one#b", "none#b", *SIGNED)
+    assert answer.code == 1
+    assert "it is taken in already" in answer.flat
+    assert "there is no row with this key" in answer.flat
+    assert desk("adopt", "parcels", *SIGNED).code == 2
+    assert desk("adopt", "parcels", "--all").code == 2
+
+
+def test_rows_of_another_stage_are_left_to_people(desk: Desk, put: Put) -> None:
+    """The relay takes in what is new; what says that it is under way already is for an operator."""
+    put("second", "TC")
+    desk.up()
+    [aside] = desk.ok("quarantine", "list", "--json").json["set_aside"]
+    assert aside["kind"] == "row"
+    assert "'milepost adopt' takes it in where it stands" in aside["reason"]
+    desk.signed("quarantine", "replay", aside["id"])
+    assert desk.show("second#b")["stage"] == "TC"
+    assert desk.ok("quarantine", "list", "--json").json["set_aside"] == []
+
+
+def test_quarantine_is_looked_at_without_taking_anything_away(desk: Desk, put: Put) -> None:
+    assert desk.ok("quarantine", "list").out == "Nothing is set aside.\n"
+    put("ghost", content=None)
+    put("born", CC=PATHS)
+    desk.up()
+    for _ in range(2):
+        answer = desk.ok("quarantine", "list", "--json").json
+        assert ({aside["kind"] for aside in answer["set_aside"]}, len(answer["set_aside"]), answer["more"]) == ({"row"}, 2, False)
+    [one] = desk.ok("quarantine", "list", "-n", "1", "--json").json["set_aside"]
+    assert desk.ok("quarantine", "list", "-n", "1", "--json").json["more"]
+    assert "it has no input" in desk.ok("quarantine", "list").flat
+    assert desk.ok("quarantine", "show", one["id"], "--json").json == one
+    assert '"assetId"' in desk.ok("quarantine", "show", one["id"]).out
+    assert desk("quarantine", "show", "nothing").code == 1
+    assert desk("quarantine", "drop", one["id"]).code == 2
+    assert desk("quarantine", "drop", *SIGNED).code == 2
+    assert desk.signed("quarantine", "drop", one["id"]).out == "1 entry thrown away.\n"
+    assert desk("quarantine", "drop", one["id"], *SIGNED).code == 1
+    assert len(desk.ok("quarantine", "list", "--json").json["set_aside"]) == 1
+
+
+def test_what_still_cannot_be_used_stays(desk: Desk, put: Put, client: Callable[[str], Any], prefix: str) -> None:
+    put("second", "TC")
+    put("lost", "TC")
+    desk.up()
+    table = Names(prefix).rows("parcels")
+    client("dynamodb").delete_item(TableName=table, Key={"assetId": {"S": "lost"}, "batchId": {"S": "b"}})
+    answer = desk("quarantine", "replay", "--all", *SIGNED)
+    assert answer.code == 1
+    assert "1 of 2 entries seen to." in answer.flat
+    assert "the row of lost#b is gone" in answer.flat
+    [left] = desk.ok("quarantine", "list", "--json").json["set_aside"]
+    assert left["content"]["row"]["assetId"] == "lost"
+    assert desk.signed("quarantine", "drop", "--all").out == "1 entry thrown away.\n"
+    assert [act["verb"] for act in desk.ok("acts", "--json").json["acts"]] == ["drop", "replay"]
+
+
+def test_a_message_that_nobody_could_read_goes_back_to_its_queue(desk: Desk, client: Callable[[str], Any], prefix: str) -> None:
+    desk.write(
+        "parcels.py", TODAY.format(queue="") + "\n@parcels.stage('check')\ndef check(item: mp.Item) -> mp.Outcome:\n    return mp.Done()\n"
+    )
+    desk.signed("routes", "apply")
+    sqs = client("sqs")
+    url = sqs.get_queue_url(QueueName=Names(prefix).queue("parcels", "check"))["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="what is this?")
+    desk.up()
+    [aside] = desk.ok("quarantine", "list", "--json").json["set_aside"]
+    assert (aside["kind"], aside["content"]["body"]) == ("message", "what is this?")
+    desk.signed("quarantine", "replay", aside["id"])
+    assert sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "what is this?"
+
+
+def test_an_embedded_ledger_says_that_nothing_is_ever_set_aside(desk: Desk) -> None:
+    desk.settle("sqlite:///milepost.db")
+    desk.ok("submit", "parcels", "--item", '{"assetId": "a", "batchId": "b"}')
+    assert "nobody else can write to this ledger" in desk.ok("quarantine", "list").flat
+    assert desk.ok("quarantine", "list", "--json").json["set_aside"] == []
+    for command in (("adopt", "parcels", "--all"), ("quarantine", "replay", "--all"), ("quarantine", "drop", "x")):
+        answer = desk(*command, *SIGNED)
+        assert answer.code == 2
+        assert "nobody else can write to this ledger" in answer.flat

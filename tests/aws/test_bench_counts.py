@@ -1,0 +1,50 @@
+"""What an asset may cost, counted as the benchmark counts it, so that it cannot drift: calls and units, never time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench import aws
+from bench.aws_list import run as run_list
+
+from milepost.ledgers.aws.client import Requests
+
+N = 20
+
+
+@pytest.mark.parametrize(("title", "adopted", "waits"), aws.CASES, ids=[case[0].replace(" ", "-").replace(",", "") for case in aws.CASES])
+def test_an_asset_keeps_to_its_bars(endpoint: str, account: str, title: str, adopted: bool, waits: bool) -> None:
+    figures = aws.count_assets(endpoint, account, N, 10, title, adopted=adopted, waits=waits)
+    barred = [figure for figure in figures if figure.most is not None]
+    assert len(barred) == 5
+    assert [figure for figure in barred if not figure.good] == []
+    found = {figure.name: figure for figure in figures}
+    state, calls = found["state: write units"], found["state: writing calls"]
+    # Counted to the last unit, and what `milepost cost` says is what was counted.
+    assert (state.counted, calls.counted) == ((11, 7) if adopted else (13, 7))
+    assert (state.predicted, calls.predicted) == (state.counted, calls.counted)
+
+
+def test_a_list_of_known_keys_is_read_in_full_batches(endpoint: str, tmp_path: Path) -> None:
+    meter = run_list(endpoint, tmp_path, 450, 10)
+    assert meter.made("rows", operations={"batch_get_item"}) == 5
+    assert meter.keys["ours", "rows"] == 460
+    assert meter.keys["ours", "seen"] == 10
+    assert meter.made("rows") == 10
+    assert meter.made("rows", "seen", "history", "control", operations={"scan"}) == 0
+
+
+def test_a_request_too_many_is_seen(endpoint: str, account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counting itself: whoever sends one message a call, instead of ten, is found out."""
+    once = Requests.attempt
+
+    def one_by_one(self: Requests, patience: object, service: str, operation: str, params: dict[str, object]) -> dict[str, object]:
+        if operation != "send_message_batch":
+            return once(self, patience, service, operation, params)
+        answers = [once(self, patience, service, operation, {**params, "Entries": [entry]}) for entry in params["Entries"]]
+        return {"Successful": [entry for answer in answers for entry in answer["Successful"]]}
+
+    monkeypatch.setattr(Requests, "attempt", one_by_one)
+    figures = aws.count_assets(endpoint, account, 10, 10, "one by one", adopted=False, waits=False)
+    assert [figure.name for figure in figures if not figure.good] == ["SQS calls in all"]

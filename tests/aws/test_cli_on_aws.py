@@ -1,0 +1,221 @@
+"""Every command on a ledger on AWS, through the real entry point: the same words, the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import ROUTES, SIGNED, Desk, address
+
+from milepost.core.status import Status
+from milepost.ledgers.aws.names import Names
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], endpoint: str, prefix: str) -> Desk:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
+    return Desk(tmp_path, capsys, address(endpoint, prefix))
+
+
+@pytest.fixture
+def busy(desk: Desk) -> Desk:
+    """One item at the external stage, one that failed, one that was tried too often, one that waits."""
+    desk.write("list.jsonl", '{"id":"A","depot":"west"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","later":true}\n')
+    assert desk.ok("submit", "parcels", "list.jsonl", "--json").json["counts"]["new"] == 4
+    told = desk.up()
+    assert "1 MAX_RETRIES_EXCEEDED, 1 REJECTED" in told.err
+    return desk
+
+
+def test_a_ledger_that_nobody_made_is_said_to_be_missing(desk: Desk) -> None:
+    for command in (("status",), ("list", "parcels"), ("doctor",), ("retry", "parcels", "A", *SIGNED)):
+        answer = desk(*command)
+        assert answer.code == 1, answer
+        assert "there is no ledger at dynamodb://" in answer.flat
+        assert "'milepost submit' and 'milepost up' make one" in answer.flat
+    desk.write("one.txt", "A\n")
+    assert desk.ok("submit", "parcels", "one.txt", "--dry-run", "--json").json["counts"]["new"] == 1
+    assert "there is no ledger" in desk("status").flat
+
+
+def test_looking(busy: Desk) -> None:
+    stages = busy.ok("status", "--json").json["routes"]["parcels"]["stages"]
+    assert stages == {"weigh": {"WAITING": 1, "MAX_RETRIES_EXCEEDED": 1, "REJECTED": 1}, "delivered": {"QUEUED": 1}}
+    assert busy.keys() == {"A", "B", "C", "D"}
+    assert busy.keys("--status", "failed") == {"B", "C"}
+    assert busy.keys("--stage", "delivered", "--lane", "west") == {"A"}
+    assert busy.keys("--list", "list.jsonl") == {"A", "B", "C", "D"}
+    groups = {group["category"]: group for group in busy.ok("groups", "--json").json["groups"]}
+    assert {kind: (group["now"], group["total"]) for kind, group in groups.items()} == {"TORN": (1, 1), "BUSY": (1, 2)}
+    assert busy.keys("--group", groups["TORN"]["group"]) == {"B"}
+    view = busy.show("A")
+    assert (view["stage"], view["status"], view["verified"], view["results"]) == ("delivered", "QUEUED", True, {"weigh": {"grams": 340}})
+    assert [line["reason"] for line in view["history"]] == ["accepted", "advanced", "offered"]
+    assert "their confirmation is awaited" in busy.ok("show", "parcels", "A").flat
+    rows = [line for line in busy.ok("export", "parcels", "--status", "failed", "--history").out.splitlines() if line]
+    assert len(rows) == 2
+    assert busy.ok("lists", "--json").json["lists"][0]["counts"]["new"] == 4
+    assert busy("show", "parcels", "Z").code == 1
+
+
+def test_what_waits_for_a_worker_says_when_it_is_called_again(desk: Desk) -> None:
+    desk.submit({"id": "A"})
+    said = desk.ok("show", "parcels", "A").flat
+    assert "A worker is called to it; if none comes, it is called again in 10 min" in said
+    assert "It is worked on" not in said
+
+
+def test_acting(busy: Desk) -> None:
+    assert busy("retry", "parcels", "B").code == 2
+    busy.signed("retry", "parcels", "B")
+    assert (busy.show("B")["status"], busy.show("B")["round"]) == ("PENDING", 2)
+    assert busy.ok("retry", "parcels", "--status", "failed", "--dry-run", "--json").json["matched"] == 1
+    report = busy.signed("retry", "parcels", "--status", "failed", "--json").json
+    assert (report["done"], report["refused_count"]) == (1, 0)
+    assert busy.signed("retry", "parcels", "--act", report["id"], "--json").json["done"] == 0
+    told = busy.up()
+    assert ": -" not in told.err
+    assert busy.show("C")["status"] == "MAX_RETRIES_EXCEEDED"
+    busy.signed("skip", "parcels", "C")
+    busy.signed("cancel", "parcels", "D")
+    busy.signed("resend", "parcels", "A")
+    assert busy.show("A")["history"][-1]["reason"] == "resent"
+    assert busy("resend", "parcels", "B", *SIGNED).code == 1
+    busy.signed("confirm", "parcels", "A", "--stage", "delivered", "--output", '{"at": "the door"}')
+    assert (busy.show("A")["status"], busy.show("A")["results"]["delivered"]) == ("COMPLETED", {"at": "the door"})
+    assert "known: " in busy.ok("confirm", "parcels", "A", "--stage", "delivered", *SIGNED).flat
+    busy.signed("retry", "parcels", "D")
+    busy.up()
+    assert (busy.show("C")["stage"], busy.show("C")["status"]) == ("delivered", "QUEUED")
+    assert busy.show("D")["status"] == "WAITING"
+    verbs = [act["verb"] for act in busy.ok("acts", "--json").json["acts"]]
+    assert verbs == ["retry"]
+    assert "nothing to do" in busy.ok("resend").out
+
+
+def test_pausing_and_limiting(desk: Desk) -> None:
+    desk.submit({"id": "A"})
+    desk.signed("pause", "parcels", "weigh")
+    desk.up()
+    assert desk.show("A")["stage"] == "weigh"
+    assert "parcels/weigh is paused by ops" in desk.ok("show", "parcels", "A").flat
+    assert desk.signed("resume", "parcels", "weigh", "--json").json["resumed"]
+    desk.up()
+    assert desk.show("A")["stage"] == "delivered"
+    assert desk.signed("limit", "parcels", "weigh", "--rate", "50/s", "--json").json["rate"] == "50/s"
+    desk.submit({"id": "B"})
+    desk.up()
+    assert desk.show("B")["stage"] == "delivered"
+    assert desk.signed("limit", "parcels", "weigh", "--clear", "--json").json["rate"] is None
+
+
+def test_a_stage_that_was_sent_back_to_takes_a_new_confirmation(desk: Desk, client: Callable[[str], Any], prefix: str) -> None:
+    """By the attribute, as an outsider gives it: what the stage answered the first time is not what it answers now."""
+    desk.write("parcels.py", ROUTES + '\nparcels.external("signed")\n')
+    desk.submit({"id": "A"})
+    desk.up()
+    table = Names(prefix).rows("parcels")
+
+    def confirm(stage: str, value: str) -> None:
+        client("dynamodb").update_item(
+            TableName=table,
+            Key={"id": {"S": "A"}},
+            UpdateExpression="SET #it = :it",
+            ConditionExpression="attribute_exists(id)",
+            ExpressionAttributeNames={"#it": f"ingested_{stage}"},
+            ExpressionAttributeValues={":it": {"S": value}},
+        )
+
+    confirm("delivered", '{"at":"the door"}')
+    desk.up()
+    assert desk.show("A")["stage"] == "signed"
+    desk.signed("retry", "parcels", "A", "--to", "delivered")
+    desk.up()
+    assert desk.show("A")["stage"] == "delivered"
+    confirm("delivered", '{"at":"the shop"}')
+    desk.up()
+    view = desk.show("A")
+    assert (view["stage"], view["results"]["delivered"]) == ("signed", {"at": "the shop"})
+
+
+def test_a_renamed_stage(busy: Desk) -> None:
+    busy.write("parcels.py", ROUTES.replace('external("delivered"', 'external("handed-out"'))
+    refused = busy("work", "--until-idle")
+    assert refused.code == 1
+    assert "milepost routes apply" in refused.flat
+    assert "removed 'delivered' (1 item there)" in busy.ok("routes").flat
+    assert busy.ok("routes", "apply", "--map", "delivered=handed-out", "--dry-run", "--json").json["renamed"] == {"delivered": 1}
+    assert busy.signed("routes", "apply", "--map", "delivered=handed-out", "--json").json["version"] == 2
+    assert (busy.show("A")["stage"], busy.show("A")["verified"]) == ("handed-out", True)
+    assert busy.ok("status", "--json").json["routes"]["parcels"]["stages"]["handed-out"] == {"QUEUED": 1}
+
+
+def test_subscribers(busy: Desk) -> None:
+    [log] = busy.ok("subscribers", "--json").json["subscribers"]
+    assert (log["name"], log["behind"], log["parked"]) == ("log", 0, [])
+    assert "0 parked items" in busy.signed("subscribers", "release", "log").out
+    busy.signed("subscribers", "forget", "log")
+    assert busy.ok("subscribers", "--json").json["subscribers"] == []
+
+
+def test_pruning_says_why_rows_stay(busy: Desk) -> None:
+    assert busy.ok("prune", "parcels", "--older-than", "0s", "--dry-run", "--json").json["items"] == 0
+    said = busy.signed("prune", "parcels", "--older-than", "0s").flat
+    assert "0 rows let go" in said
+    assert "rows stay until they have been sealed for 1 h" in said
+    assert busy.show("B")["sealed"] is False
+
+
+def test_doctor(busy: Desk, client: Callable[[str], Any], prefix: str) -> None:
+    report = busy.ok("doctor", "--json").json
+    assert report["ledger"]["kind"] == "dynamodb"
+    about = {finding["about"] for finding in report["findings"] if finding["level"] != "ok"}
+    assert about == {"failed"}
+    client("sqs").send_message(QueueUrl=client("sqs").get_queue_url(QueueName=Names(prefix).quarantine)["QueueUrl"], MessageBody="{}")
+    [found] = [finding for finding in busy.ok("doctor", "--json").json["findings"] if finding["about"] == "ledger"]
+    assert found["next"] == "milepost quarantine list"
+    assert "set aside" in found["what"]
+
+
+@pytest.fixture
+def crowded(busy: Desk, client: Callable[[str], Any], prefix: str) -> Desk:
+    """A route that says that it has a quarter of a million rows."""
+    client("dynamodb").put_item(
+        TableName=Names(prefix).control,
+        Item={"kind": {"S": "count#parcels"}, "name": {"S": f"weigh#{Status.COMPLETED}#1"}, "n": {"N": "250000"}, "token": {"S": "x"}},
+    )
+    return busy
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("list", "parcels", "--stage", "weigh"),
+        ("export", "parcels"),
+        ("cancel", "parcels", "--stage", "weigh", "--status", "waiting", *SIGNED),
+        ("prune", "parcels", *SIGNED),
+    ],
+)
+def test_a_filter_that_no_index_serves_says_what_it_costs(crowded: Desk, command: tuple[str, ...]) -> None:
+    refused = crowded(*command)
+    assert refused.code == 2
+    assert "no index serves this: all 250,004 rows of parcels are read, about 250,004 read units" in refused.flat
+    assert "--yes" in refused.flat
+    allowed = crowded.ok(*command, "--yes")
+    assert "all 250,004 rows of parcels are read" in allowed.err
+
+
+def test_what_an_index_serves_costs_nothing_worth_a_word(crowded: Desk) -> None:
+    answer = crowded.ok("list", "parcels", "--status", "failed")
+    assert "index" not in answer.err
+    assert crowded.ok("retry", "parcels", "--status", "failed", *SIGNED, "--json").json["done"] == 2
+
+
+def test_dollars_where_the_prices_are_known(crowded: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    from milepost.ledgers.aws import prices
+
+    monkeypatch.setitem(prices.REGIONS, "eu-central-1", prices.REGIONS["us-east-1"])
+    assert "read units, $0.03" in crowded("list", "parcels", "--stage", "weigh").flat

@@ -1,0 +1,63 @@
+"""The database itself is killed while processes are at work on it, comes back, and is killed again. Nobody is told of it: they find their
+ledger gone for longer than they are willing to wait for it, wait all the same, and go on by themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+from heart import ROUTE, Life, open_heart
+from heart_checks import check_calls, check_fenced, check_whole, lines_of, until_through, untold, wait_for
+from msgspec.structs import replace
+from nursery import Nursery
+from standins import REGION, Server
+
+from milepost.core.status import Status
+from milepost.engine.intake import submit
+
+ITEMS = 40
+CREW = {"worker": ("worker",), "others": ("resender", "relay")}
+
+
+@pytest.mark.slow
+def test_a_killed_database_loses_nothing_and_ends_nobody(dynoxide_on_file: Server, endpoint: str, prefix: str, tmp_path: Path) -> None:
+    database = dynoxide_on_file
+    base = Life(
+        endpoint=database.url,
+        endpoints={"sqs": endpoint},
+        prefix=prefix,
+        folder=str(tmp_path),
+        region=REGION,
+        lease_ms=3_000,
+        slowness_s=0.1,
+        deadline_s=0.5,
+    )
+    ctx = open_heart(replace(base, deadline_s=30.0))
+    names = [f"item-{number}" for number in range(ITEMS)]
+    assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {"new"}
+    with Nursery(tmp_path) as nursery:
+        pids = {role: nursery.start(replace(base, holder=role, roles=roles)) for role, roles in CREW.items()}
+        for progress in (ITEMS // 4, ITEMS):
+            wait_for(partial(has_lines, tmp_path / "calls", progress), nursery)
+            database.kill()
+            for log in [tmp_path / f"{role}.log" for role in pids]:
+                wait_for(partial(has_lines, log, lines_of(log) + 1), nursery)
+            database.start()
+        until_through(ctx, names, tmp_path, nursery)
+        for pid in pids.values():
+            os.kill(pid, signal.SIGTERM)
+        assert {role: nursery.wait(pid) for role, pid in pids.items()} == dict.fromkeys(pids, 0), nursery.words()
+        assert "waits for the ledger" in nursery.words()
+    items = check_whole(ctx, names)
+    assert {item.row.status for item in items} == {Status.COMPLETED}
+    check_fenced(ctx, items)
+    check_calls(ctx, items, tmp_path)
+    assert untold(ctx, tmp_path) == set()
+    ctx.ledger.close()
+
+
+def has_lines(path: Path, wanted: int) -> bool:
+    return lines_of(path) >= wanted

@@ -1,0 +1,93 @@
+"""Several machines at once: workers, readers of the stream, resenders and somebody else's confirmer, each a process of its own on one
+table, with clocks that disagree. A worker and the reader at work are killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from heart import ROUTE, Life, open_heart
+from heart_checks import check_calls, check_fenced, check_whole, lines_of, until_through, untold, wait_for
+from msgspec.structs import replace
+from nursery import Nursery
+from standins import REGION
+
+from milepost.core.status import Reason, Status
+from milepost.engine.context import Context
+from milepost.engine.intake import submit
+
+ITEMS = 80
+LEASE_MS, PATIENCE_MS = 8_000, 6_000
+"""Long enough for clocks that are six seconds apart, so that only who is dead is taken for dead."""
+CREW = {
+    "worker-a": ("worker", -3_000),
+    "worker-b": ("worker", 0),
+    "worker-c": ("worker", 3_000),
+    "reader-a": ("relay", -1_500),
+    "reader-b": ("relay", 1_500),
+    "resender-a": ("resender", -3_000),
+    "resender-b": ("resender", 3_000),
+}
+
+
+@pytest.mark.slow
+def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, prefix: str, tmp_path: Path) -> None:
+    base = Life(
+        endpoint=endpoint,
+        prefix=prefix,
+        folder=str(tmp_path),
+        region=REGION,
+        external=True,
+        lease_ms=LEASE_MS,
+        patience_ms=PATIENCE_MS,
+        shard_lease_ms=12_000,
+        slowness_s=0.2,
+    )
+    ctx = open_heart(base)
+    names = [f"item-{number}" for number in range(ITEMS)]
+    calls, told = tmp_path / "calls", tmp_path / "told"
+    with Nursery(tmp_path) as nursery:
+        pids = {name: nursery.start(replace(base, holder=name, roles=(role,), skew_ms=skew)) for name, (role, skew) in CREW.items()}
+        pids["confirmer"] = nursery.start(replace(base, holder="confirmer"), "confirm")
+        assert {receipt.answer for receipt in submit(ctx, ROUTE, [{"id": name} for name in names])} == {"new"}
+
+        wait_for(lambda: lines_of(calls) > ITEMS // 2, nursery)
+        worker = hands(calls)[0]
+        kill(pids.pop(worker), nursery)
+        wait_for(lambda: lines_of(told) > ITEMS, nursery)
+        reader = wait_for(lambda: holder_of_the_shard(ctx), nursery)
+        kill(pids.pop(reader), nursery)
+
+        until_through(ctx, names, tmp_path, nursery)
+        for pid in pids.values():
+            os.kill(pid, signal.SIGTERM)
+        assert {name: nursery.wait(pid) for name, pid in pids.items()} == dict.fromkeys(pids, 0), nursery.words()
+
+    items = check_whole(ctx, names)
+    assert {item.row.status for item in items} == {Status.COMPLETED}
+    # Only the one that was killed has lost anything: no clock that is wrong takes work away from a worker that lives.
+    assert set(check_fenced(ctx, items)) <= {worker}
+    check_calls(ctx, items, tmp_path)
+    assert untold(ctx, tmp_path) == set()
+    # And it was many hands' work.
+    assert {name for name in CREW if name.startswith("worker")} == set(hands(calls))
+    confirmed = Counter(line.line.reason for item in items for line in ctx.ledger.history(ROUTE, item.key))[Reason.CONFIRMED]
+    assert confirmed == ITEMS
+    ctx.ledger.close()
+
+
+def kill(pid: int, nursery: Nursery) -> None:
+    os.kill(pid, signal.SIGKILL)
+    assert nursery.wait(pid) == -signal.SIGKILL
+
+
+def hands(calls: Path) -> list[str]:
+    """Who made the calls, the latest first."""
+    return [line.split("\t")[3] for line in reversed(calls.read_text().splitlines())]
+
+
+def holder_of_the_shard(ctx: Context) -> str:
+    return next((document.value["holder"] for document in ctx.ledger.read("shard").values() if document.value.get("holder")), "")
