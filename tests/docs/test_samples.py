@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from samples import Page, SampleError, compare
-
 from tests.aws import standins
 
 ROOT = Path(__file__).resolve().parents[2]

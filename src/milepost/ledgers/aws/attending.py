@@ -9,6 +9,7 @@ from milepost.core.plan import Plan
 from milepost.ledgers.aws.finishing import Ended, finish, sweep
 from milepost.ledgers.aws.holding import resume
 from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.repair import Repair
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.stream import Record, Stream
 from milepost.ports.runner import Clock
@@ -17,7 +18,6 @@ POLL_S, STAND_BY_S = 0.2, 5.0
 TOLD_WITHIN_MS = 30_000
 """How long a row that has ended is kept in mind until everybody has been told; then it is left to the sweeper."""
 SWEEP_S = 60.0
-REPAIR_EVERY_MS = 86_400_000
 
 
 class StreamReader:
@@ -82,19 +82,31 @@ class Sweeper:
         plans: Mapping[str, Plan],
         clock: Clock,
         jitter: Callable[[], float],
-        reader: StreamReader,
         told: Callable[[], int],
     ) -> None:
         self._store, self._plans, self._clock, self._told = store, plans, clock, told
-        self._reader = reader
-        self._swept_at = 0
+        self._repairs = [Repair(store, route, plan, jitter) for route, plan in plans.items()]
+        self._sweep_at = 0
 
     def turn(self) -> float:
         now = self._clock.now()
-        if not 0 <= now - self._swept_at < SWEEP_S * 1000:
-            self._swept_at = now
-            resume(self._store, now)
-            told = self._told()
-            for route in self._plans:
-                sweep(self._store, route, told, now)
-        return SWEEP_S
+        try:
+            if now >= self._sweep_at or self._sweep_at > now + SWEEP_S * 1000:
+                resume(self._store, now)
+                told = self._told()
+                for route in self._plans:
+                    sweep(self._store, route, told, now)
+                self._sweep_at = now + round(SWEEP_S * 1000)
+            return self._repair(now)
+        except (LedgerBusy, RouteChanged):
+            return STAND_BY_S  # whatever was to be done is still there to be done
+
+    def _repair(self, now: int) -> float:
+        """A page of each repair that is due; seconds until there is more to do."""
+        next_at = self._sweep_at
+        for repair in self._repairs:
+            if repair.due(now):
+                progress = repair.step(now)
+                if not progress.done and progress.next_at is not None:
+                    next_at = min(next_at, progress.next_at)
+        return max(0.0, (next_at - now) / 1000)

@@ -206,7 +206,7 @@ class AwsLedger:
         for plan in plans.values():
             self.prepare(plan)
         reader = StreamReader(self.store, plans, clock, chance.jitter, holder, told)
-        return [("relay", reader), ("resender", Sweeper(self.store, plans, clock, chance.jitter, reader, told))]
+        return [("relay", reader), ("resender", Sweeper(self.store, plans, clock, chance.jitter, told))]
 
     def describe(self) -> dict[str, Any]:
         return upkeep.describe(self.store, self.url)

@@ -13,12 +13,13 @@ from milepost.core.change import Change
 from milepost.core.consequences import consequences
 from milepost.core.decide import NOTHING
 from milepost.core.due import offered
-from milepost.core.errors import LedgerError, RouteChanged
+from milepost.core.errors import LedgerDamaged, LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.adopting import Adoption, adopt, carry_out
 from milepost.ledgers.aws.applying import Ref, apply
+from milepost.ledgers.aws.client import AwsRefused
 from milepost.ledgers.aws.confirming import disputed, keep_input
 from milepost.ledgers.aws.finishing import Ended
 from milepost.ledgers.aws.image import content_of, is_ours, links_of, row_of
@@ -103,9 +104,9 @@ class Relay:
                 continue
             try:
                 self._see(record, deciding(self._store, plan), seen)
-            except LedgerError:
-                raise
             except Exception as error:
+                if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
+                    raise
                 self._set_aside(record, f"it cannot be read: {type(error).__name__}: {error}")
         return seen
 
@@ -178,9 +179,9 @@ class Relay:
                 wanted = row.kept or row.status is Status.PENDING
                 item = Item(row, content_of(image, one.layout, self._store.values) if wanted else Content())
                 change = self._next(one, item, image, now)
-            except LedgerError:
-                raise
             except Exception as error:
+                if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
+                    raise
                 self._set_aside(one.last, f"it cannot be decided: {type(error).__name__}: {error}")
                 continue
             if change is not None:
@@ -198,10 +199,22 @@ class Relay:
         if adoptions:
             carry_out(self._store, adoptions)
         if changes:
-            versions = {plan.name: plan.version for plan in self._plans.values()}
-            # A conflict means that somebody was quicker; their change comes here too.
-            apply(self._store, changes, now, versions, contents, copied)
+            self._write(changes, seen, now, contents, copied)
         return ended
+
+    def _write(self, changes: list[Change], seen: dict[Ref, _Seen], now: int, contents: dict[Ref, Content], copied: dict[Ref, int]) -> None:
+        """All at once; where AWS will not have one of them, each by itself. A conflict means that somebody was quicker: their
+        change comes here too."""
+        versions = {plan.name: plan.version for plan in self._plans.values()}
+        try:
+            apply(self._store, changes, now, versions, contents, copied)
+        except AwsRefused as error:
+            if len(changes) == 1:
+                row = changes[0].before
+                self._set_aside(seen[row.route, row.key].last, f"it cannot be written: {error}")
+                return
+            for change in changes:
+                self._write([change], seen, now, contents, copied)
 
     def _newest(self, seen: dict[Ref, _Seen], now: int) -> dict[Ref, Image | None]:
         """The rows as the records show them; read again where a record is old."""

@@ -1,0 +1,61 @@
+"""One bad row never stops its neighbours: what AWS will not take, and what is damaged, is set aside; the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from followed import Followed, open_followed
+from standins import REGION
+
+from milepost.ledgers.aws import applying
+from milepost.ledgers.aws.client import AwsRefused
+from milepost.testing.contract.world import World
+
+
+@pytest.fixture
+def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
+    ledger = open_followed(endpoint, prefix, REGION)
+    yield ledger
+    ledger.close()
+
+
+def set_aside(ledger: Followed) -> list[dict[str, Any]]:
+    queues = ledger.store.queues
+    return [message.body for message in queues.receive(queues.quarantine(), 100, 60)]
+
+
+def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = applying.update_of
+
+    def refusing(change: Any, *args: Any) -> Any:
+        if change.before.key == "bad":
+            raise AwsRefused("dynamodb update_item: ValidationException: no", "ValidationException")
+        return real(change, *args)
+
+    monkeypatch.setattr(applying, "update_of", refusing)
+    world = World(ledger)
+    world.add("a", "bad", "c")
+    assert {key: world.row(key).status.value for key in ("a", "bad", "c")} == {"a": "QUEUED", "bad": "PENDING", "c": "QUEUED"}
+    (found,) = set_aside(ledger)
+    assert "cannot be written" in found["reason"]
+    assert found["content"]["new"]["id"] == "bad"
+
+
+def test_a_damaged_blob_sets_aside_its_row_alone(ledger: Followed) -> None:
+    world = World(ledger)
+    ledger.follower.plans.clear()
+    newcomers = [world.newcomer("a"), world.newcomer("bad", text="x" * 9000), world.newcomer("c")]
+    ledger.ledger.add(world.plan, newcomers, world.now)
+    image = ledger.store.images("parcels", ["bad"])["bad"]
+    ledger.store.values._blobs.write(image["input"]["M"]["blob"]["S"], [b'"something else"'])
+    ledger.follower.know(world.plan)
+    ledger.follower.follow(world.now)
+    assert {key: world.ledger.peek("parcels", [key])[0].status.value for key in ("a", "bad", "c")} == {
+        "a": "QUEUED",
+        "bad": "PENDING",
+        "c": "QUEUED",
+    }
+    (found,) = set_aside(ledger)
+    assert "digest differs" in found["reason"]
