@@ -158,6 +158,7 @@ class Station:
         services += [service for role, service in beside if role in wanted]
         self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in services]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
+        self._settled = 0
         # Asking whether anything is due is a read of one row here, and of many partitions there. (No multiple of the worker's own
         # pace: the watch would always find it at work.)
         self._idle_every = 0.53 if ctx.ledger.timing.offer_life_ms else 0.05
@@ -208,6 +209,10 @@ class Station:
         worker = self.worker
         if worker is not None:
             taken = worker.taken
+            settled, self._settled = self._settled, worker.finished
+            if settled != worker.finished and any(role.follows for role in self.roles):
+                # What follows from the last outcomes may not even have been read yet.
+                return False
             if worker.in_hand or not nothing_due(self.ctx, horizon, worker.outdated):
                 return False
             if worker.turns % 2 or worker.taken != taken or worker.in_hand:
@@ -253,6 +258,11 @@ class Role:
     def quiet(self) -> bool:
         """Has it found nothing to do for a while? One that does not say is taken to be."""
         return not self._busy and bool(getattr(self._service, "quiet", True))
+
+    @property
+    def follows(self) -> bool:
+        """Does it carry out what follows from others' writes?"""
+        return hasattr(self._service, "quiet")
 
     def stop(self) -> None:
         """Its last word, where it has one."""

@@ -186,11 +186,13 @@ def test_what_still_cannot_be_used_stays(desk: Desk, put: Put, client: Callable[
 
 def test_a_message_that_nobody_could_read_goes_back_to_its_queue(desk: Desk, client: Callable[[str], Any], prefix: str) -> None:
     desk.write(
-        "parcels.py", TODAY.format(queue="") + "\n@parcels.stage('check')\ndef check(item: mp.Item) -> mp.Outcome:\n    return mp.Done()\n"
+        "parcels.py",
+        TODAY.format(queue="")
+        + "\nchecks = mp.Route('checks')\n@checks.stage('check')\ndef check(item: mp.Item) -> mp.Outcome:\n    return mp.Done()\n",
     )
-    desk.signed("routes", "apply")
+    desk.up()
     sqs = client("sqs")
-    url = sqs.get_queue_url(QueueName=Names(prefix).queue("parcels", "check"))["QueueUrl"]
+    url = sqs.get_queue_url(QueueName=Names(prefix).queue("checks", "check"))["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="what is this?")
     desk.up()
     [aside] = desk.ok("quarantine", "list", "--json").json["set_aside"]

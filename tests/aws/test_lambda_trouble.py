@@ -422,6 +422,18 @@ def test_fragile_items_run_alone_and_last(deploy: Deploy) -> None:
     assert sorted(one.module.seen[2:]) == ["x with 1", "y with 1"]
 
 
+def test_fragile_items_without_a_token_come_back_too(deploy: Deploy) -> None:
+    one = deploy(RATED.replace("RATE", "6/m"))
+    one.submit("x", "y")
+    one.stream.drain()
+    for key in "xy":
+        set_row(one, key, losses={"N": "2"})
+    one.queues["weigh"].poll()
+    one.check()
+    assert len(one.module.seen) == 1
+    assert one.depth("weigh") == (0, 0, 1)
+
+
 def test_a_stage_that_is_none_is_told(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     deploy()
     for wrong in ("parcels", "parcels/wrap"):

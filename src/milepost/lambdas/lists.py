@@ -11,7 +11,7 @@ from urllib.parse import unquote_plus
 import msgspec
 from msgspec import Struct
 
-from milepost.core.errors import MilepostError, UsageError
+from milepost.core.errors import LedgerError, MilepostError, UsageError
 from milepost.engine.list_source import Source
 from milepost.engine.lists import ListReport, take_in_list
 from milepost.lambdas.objects import Gone, Object, Objects
@@ -28,7 +28,6 @@ class Place(Struct, frozen=True):
     route: str
     title: str
     full: bool
-    report: str
 
 
 def handler(event: Mapping[str, Any], context: Call) -> dict[str, str]:
@@ -52,7 +51,7 @@ def place_of(key: str) -> Place:
     if not key.startswith(LISTS) or not route or not rest or not rest[-1]:
         raise UsageError(f"{key!r} names no route; put lists under lists/ROUTE/, such as lists/parcels/monday.csv")
     full = len(rest) > 1 and rest[0] == FULL
-    return Place(route, "/".join(rest[full:]), full, f"{REPORTS}{key.removeprefix(LISTS)}.json")
+    return Place(route, "/".join(rest[full:]), full)
 
 
 def _take_in(ready: Opened, objects: Objects, call: Call, told: Mapping[str, Any]) -> str:
@@ -75,7 +74,7 @@ def _take_in(ready: Opened, objects: Objects, call: Call, told: Mapping[str, Any
     except UsageError as error:
         log.error("the list %s is set aside: %s", key, error)
         ready.store.queues.set_aside("list", event, str(error))
-        with suppress(OSError):
+        with suppress(LedgerError):
             objects.write_json(bucket, report, {"event": event, "error": str(error)})
         return str(error)
     log.info("list taken in", extra={"list": key, "id": taken.id, "lines": taken.lines, **taken.counts})

@@ -96,7 +96,9 @@ class Shift:
         self._work()
         for message in fragile:
             # Nothing else is in hand: if this one takes the container with it, the others are settled.
-            self._claim([message], fragile=True)
+            answered = self._claim([message], fragile=True)
+            if answered.waiting:
+                self._put_off(answered.waiting, answered)
             self._work()
         return self._again
 

@@ -18,6 +18,8 @@ POLL_S, STAND_BY_S = 0.2, 5.0
 TOLD_WITHIN_MS = 30_000
 """How long a row that has ended is kept in mind until everybody has been told; then it is left to the sweeper."""
 SWEEP_S = 60.0
+SETTLED_MS = 600_000
+"""Only a process that has run for a while repairs: one that is only passing through leaves that to others."""
 
 
 class StreamReader:
@@ -87,6 +89,7 @@ class Sweeper:
         self._store, self._plans, self._clock, self._told = store, plans, clock, told
         self._repairs = [Repair(store, route, plan, jitter) for route, plan in plans.items()]
         self._sweep_at = 0
+        self._started_at = clock.now()
 
     def turn(self) -> float:
         now = self._clock.now()
@@ -104,7 +107,7 @@ class Sweeper:
     def _repair(self, now: int) -> float:
         """A page of each repair that is due; seconds until there is more to do."""
         next_at = self._sweep_at
-        for repair in self._repairs:
+        for repair in self._repairs if now - self._started_at >= SETTLED_MS else ():
             if repair.due(now):
                 progress = repair.step(now)
                 if not progress.done and progress.next_at is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 
 from msgspec import Struct
 
-from milepost.core.errors import LedgerMissing
+from milepost.core.errors import LedgerMissing, LedgerReadOnly
 from milepost.core.plan import Plan
+from milepost.core.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.control import Control
@@ -69,7 +71,8 @@ class Store:
         layout = self._layouts.get(plan.name)
         if layout is None or self.plans.get(plan.name) is not plan:
             asked = [stage for stage in plan.stages if stage.resend_after_ms is None]
-            plan.with_offer_lives({one.name: self.queues.retention_ms(self.queues.url(plan.name, one.name, one.queue)) for one in asked})
+            lives = self.requests.each([partial(self._offer_life, plan.name, stage) for stage in asked])
+            plan.with_offer_lives({stage.name: life for stage, life in zip(asked, lives, strict=True)})
             layout = Layout.of(plan, self.names.rows(plan.name))
             told = {"key": list(layout.key), "prefix": layout.prefix}
             held = self.control.get(LAYOUT, plan.name)
@@ -78,6 +81,14 @@ class Store:
             self.plans[plan.name] = plan
             self._layouts[plan.name] = layout
         return layout
+
+    def _offer_life(self, route: str, stage: Stage) -> int:
+        try:
+            return self.queues.retention_ms(self.queues.url(route, stage.name, stage.queue))
+        except LedgerReadOnly:
+            if stage.queue is None:
+                raise
+            return self.settings.offer_life_ms  # a partner's own queue need not tell us about itself
 
     def layout(self, route: str) -> Layout | None:
         """Where a route's rows are; None: nobody has ever opened this ledger with that route."""
