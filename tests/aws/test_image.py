@@ -200,6 +200,7 @@ class TestConfirmations:
         ("doi", ("doi",)),
         (("assetId", "batchId"), ("assetId", "batchId")),
         (("a", "b", "c"), ("key",)),
+        (("messageId", "senderId", "timestamp", "targetUrl"), ("pk", "sk")),
         (lambda content: "x", ("key",)),
         ("status", ("key",)),
         (("id", "input"), ("key",)),
@@ -217,6 +218,16 @@ def test_a_key_of_two_parts_comes_back_as_it_was(parts: list[str]) -> None:
     image = LAYOUT.key_image(key)
     assert [image[name]["S"] for name in LAYOUT.key] == parts
     assert LAYOUT.key_of(image) == key
+
+
+def test_a_key_of_four_fields_is_two_pairs() -> None:
+    route = Route("messages", key=("messageId", "senderId", "timestamp", "targetUrl"))
+    route.external("deliver")
+    layout = Layout.of(Plan(route), "t")
+    key = route.key_of({"messageId": "m#1", "senderId": "s", "timestamp": "2026-01-01T00:00:00Z", "targetUrl": "https://a.example/x?y=1#z"})
+    image = layout.key_image(key)
+    assert image == {"pk": {"S": "m%231#s"}, "sk": {"S": "2026-01-01T00:00:00Z#https://a.example/x?y=1%23z"}}
+    assert layout.key_of(image) == key
 
 
 def test_an_error_with_long_details_does_not_make_the_row_heavy() -> None:

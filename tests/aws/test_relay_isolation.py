@@ -9,6 +9,7 @@ import pytest
 from followed import Followed, open_followed
 from standins import REGION
 
+from milepost.core.outcome import Reject
 from milepost.ledgers.aws import applying
 from milepost.ledgers.aws.client import AwsRefused
 from milepost.testing.contract.world import World
@@ -59,3 +60,20 @@ def test_a_damaged_blob_sets_aside_its_row_alone(ledger: Followed) -> None:
     }
     (found,) = set_aside(ledger)
     assert "digest differs" in found["reason"]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["and stays away", "and its key has come again"])
+def test_blobs_go_with_an_ended_row(ledger: Followed, again: bool) -> None:
+    world = World(ledger)
+    world.add("big", text="x" * 9000)
+    world.settle(world.take("big"), Reject("no"))
+    image = ledger.store.images("parcels", ["big"])["big"]
+    ledger.store.requests.call("dynamodb", "delete_item", TableName=ledger.store.names.rows("parcels"), Key={"id": {"S": "big"}})
+    if again:
+        ledger.store.requests.call("dynamodb", "put_item", TableName=ledger.store.names.rows("parcels"), Item=image)
+    ledger.follower.follow(world.now)
+    if again:
+        assert world.item("big").input["text"] == "x" * 9000
+    else:
+        with pytest.raises(FileNotFoundError):
+            ledger.store.values.decode(image["input"])

@@ -19,7 +19,7 @@ TOLD_WITHIN_MS = 30_000
 """How long a row that has ended is kept in mind until everybody has been told; then it is left to the sweeper."""
 SWEEP_S = 60.0
 SETTLED_MS = 600_000
-"""Only a process that has run for a while repairs: one that is only passing through leaves that to others."""
+"""Only a process that has run for a while makes the daily repair: one that is only passing through leaves that to others."""
 
 
 class StreamReader:
@@ -107,8 +107,9 @@ class Sweeper:
     def _repair(self, now: int) -> float:
         """A page of each repair that is due; seconds until there is more to do."""
         next_at = self._sweep_at
-        for repair in self._repairs if now - self._started_at >= SETTLED_MS else ():
-            if repair.due(now):
+        settled = now - self._started_at >= SETTLED_MS
+        for repair in self._repairs:
+            if (settled and repair.due(now)) or repair.urgent():
                 progress = repair.step(now)
                 if not progress.done and progress.next_at is not None:
                     next_at = min(next_at, progress.next_at)

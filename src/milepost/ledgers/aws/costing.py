@@ -1,7 +1,7 @@
 """What an item costs on AWS: every request of its way, added up. A model, to be held against what is counted (`Requests.counts`
 and `.units`), and pure: it asks nobody and needs no ledger.
 
-What each step of an item costs stands in one table, `STEPS`. How heavy a row is follows from what is written on it; DynamoDB
+What each step of an item costs stands in one table, `steps.STEPS`. How heavy a row is follows from what is written on it; DynamoDB
 charges a write by the row's larger side, before or after, in whole KB. What many items share (blocks of the journal, cells of
 the counters, calls of functions, batches of messages) follows from how full batches are.
 """
@@ -17,71 +17,47 @@ from milepost.core.backoff import Checks
 from milepost.core.plan import EXTERNAL_RESEND
 from milepost.core.route import Route, Stage
 from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.steps import (
+    ACCEPTED,
+    BLOCK,
+    BLOCK_LINE,
+    CALL_BODY,
+    CHUNK,
+    ENTERED,
+    ENTRIES,
+    ENTRY,
+    EVENT,
+    FIXED,
+    KB,
+    KEYS,
+    LAST_LEASE,
+    LEASED,
+    LINE,
+    LINE_ON_ROW,
+    LOG_BYTES,
+    LONG_ID,
+    LONGEST_DELAY_MS,
+    MEMORY_GB,
+    MESSAGES,
+    OFFER_BODY,
+    OFFERS_ALONE,
+    OVERHEAD,
+    QUEUED,
+    RECORDS,
+    REFERENCE,
+    RELAY_MS,
+    RELAY_RECORD_MS,
+    SAME_CELL,
+    SEAL,
+    STEPS,
+    THROUGH,
+    TOKEN,
+    TRIED,
+    UNTOUCHED,
+    WORKER_MS,
+    WRITES,
+)
 from milepost.ledgers.aws.values import LARGEST
-
-
-class Step(Struct, frozen=True):
-    """One write of a row: one call, so many units for its entry in the index, so many lines of history; and how often a cell of the
-    counters is touched for it, mostly twice: when the item comes into a status and when it leaves it."""
-
-    index: int
-    lines: int
-    cells: int
-    why: str
-
-
-STEPS: dict[str, Step] = {
-    "put": Step(1, 1, 2, "our own conditional put; the entry in the index is new"),
-    "put by others": Step(0, 0, 0, "a plain row without our attributes is in no index"),
-    "adopted": Step(1, 1, 2, "the relay sets our attributes; the entry in the index is new"),
-    "called": Step(2, 0, 2, "sent to our own stage, then marked QUEUED: dueAt moves on, so one entry goes and one comes"),
-    "offered": Step(2, 1, 2, "sent to an external stage, then marked QUEUED: as above, and an event"),
-    "claimed": Step(2, 0, 2, "the lease's end is the new dueAt; no line"),
-    "confirmed": Step(0, 0, 0, "an outsider adds one attribute; nothing that is indexed changes"),
-    "advanced": Step(2, 1, 2, "to the next stage: another dueShard"),
-    "ended": Step(0, 1, 1, "the entry stays in the index until the last line is known to be told"),
-    "failed": Step(2, 1, 3, "to be tried again at another time; the error's group is counted too"),
-    "not yet": Step(2, 0, 2, "to be looked at again at another time; only the first makes a line"),
-    "called again": Step(2, 0, 2, "the resender brings back what is more than a queue's longest delay away"),
-    "resent": Step(2, 1, 0, "the resender offers an external stage again; QUEUED it was, QUEUED it stays"),
-    "marked": Step(1, 0, 0, "all are told: the time to live is set, the entry leaves the index"),
-    "marked failed": Step(2, 0, 0, "all are told: the entry moves to the failed ones"),
-    "gone": Step(0, 0, 1, "DynamoDB removes it for its time to live, which is free; the counters are told"),
-}
-_CELLS = {"called again": "called", "gone": "ended"}
-"""Steps that move items into, or out of, the same cell as another."""
-_ENTRIES = ("put", "adopted", "advanced", "ended")
-"""Steps with which an item comes to a stage, or to its end."""
-_UNTOUCHED = ("put by others", "claimed", "confirmed", "marked", "marked failed", "gone")
-"""Steps that do not change when the row says that it was changed."""
-
-OFFERS_ALONE = ("offered", "resent")
-"""Steps whose lines say only that a stage was offered the item: told as offers, or not at all."""
-
-KB = 1024
-CHUNK = 64 * KB
-"""SQS and SNS count every such part of a request."""
-LONGEST_DELAY_MS = 900_000
-MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
-"""The most in one SQS or SNS batch, in one call of the relay, in one BatchGetItem, in one BatchWriteItem."""
-
-# Bytes on a row, names and values, as they were weighed on real rows.
-FIXED = 270
-ACCEPTED, LINE_ON_ROW = 137, 200
-QUEUED, LEASED, LAST_LEASE, THROUGH, REFERENCE = 77, 115, 30, 8, 130
-ENTERED, TOKEN, LONG_ID = 33, 27, 14
-"""When it came to its stage, where that was not its last change; the token of our own put, until it leaves its first stage; and how
-much longer the correlation id is that an adopted row is given."""
-TRIED = 450
-"""A failed try: an entry of retryHistory, and what there is of lastError and nextRetryAt."""
-# Bytes elsewhere.
-LINE, SEAL, ENTRY, OVERHEAD, CALL_BODY, OFFER_BODY, EVENT = 380, 256, 120, 100, 120, 420, 700
-BLOCK, BLOCK_LINE = 80, 8
-
-# Assumed, not measured: how long functions run beside the handlers' own time, and what they log.
-MEMORY_GB = 0.5
-WORKER_MS, RELAY_MS, RELAY_RECORD_MS = 60, 70, 2
-LOG_BYTES = 500
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -294,13 +270,13 @@ class _Walk:
         step, need = STEPS[name], self._need
         before = sum(self._row.values())
         self._row |= row or {}
-        if name not in _UNTOUCHED:
-            self._row["entered"] = 0 if name in _ENTRIES else ENTERED
+        if name not in UNTOUCHED:
+            self._row["entered"] = 0 if name in ENTRIES else ENTERED
         heavy = max(before, sum(self._row.values()))
         need.row_bytes = max(need.row_bytes, heavy + OVERHEAD + ENTRY)
         need.steps[name] += weight
         need.records += weight
-        self._cells[f"{_CELLS.get(name, name)} {stage.name if stage else ''}"] += step.cells * weight
+        self._cells[f"{SAME_CELL.get(name, name)} {stage.name if stage else ''}"] += step.cells * weight
         if name != "gone":
             need.calls["dynamodb", "put_item" if name in ("put", "put by others") else "update_item"] += weight
             need.units[self._rows, "write"] += weight * ceil(heavy / KB)

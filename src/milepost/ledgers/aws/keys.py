@@ -16,6 +16,9 @@ Image = dict[str, dict[str, Any]]
 PREFIXES = {"seed": "ingested_", "today": "result_"}
 """Under which names a stage's confirmation is put on the row, by dialect."""
 
+PAIRS = ("pk", "sk")
+"""The key of a route of four fields: two and two, each pair joined by '#' as in the item's own key."""
+
 OWN = frozenset({
     "input", "status", "attempts", "totalAttempts", "queue", "firstQueued", "lastQueued", "nextRetryAt", "retryHistory",
     "maxRetriesExceeded", "maxRetriesExceededAt", "correlationId", "createdAt", "lastUpdatedAt", "enteredAt", "version", "round",
@@ -27,9 +30,12 @@ OWN = frozenset({
 
 
 def key_attributes(route: Route) -> tuple[str, ...]:
-    """The table's key: the one field, or the two fields, that make the route's key; else one attribute called `key`."""
+    """The table's key: the one field, or the two fields, that make the route's key; four make two pairs, `pk` and `sk`; else one
+    attribute called `key`."""
     if isinstance(route.key, str):
         names: tuple[str, ...] = (route.key,)
+    elif not callable(route.key) and len(route.key) == 4:
+        names = PAIRS
     elif callable(route.key) or len(route.key) > 2:
         names = ("key",)
     else:
@@ -56,14 +62,18 @@ class Layout(Struct, frozen=True):
         """The key attributes of an item."""
         if len(self.key) == 1:
             return {self.key[0]: {"S": key}}
-        parts = [part.replace("%23", "#").replace("%25", "%") for part in key.split("#")]
+        parts = key.split("#")
+        if self.key == PAIRS:
+            parts = ["#".join(parts[:2]), "#".join(parts[2:])]
+        else:
+            parts = [part.replace("%23", "#").replace("%25", "%") for part in parts]
         return {name: {"S": part} for name, part in zip(self.key, parts, strict=True)}
 
     def key_of(self, image: Image) -> str:
         """The item's key; KeyError or TypeError if the row has none of the right kind."""
         parts = [_text(image[name]) for name in self.key]
-        if len(parts) == 1:
-            return parts[0]
+        if len(parts) == 1 or self.key == PAIRS:
+            return "#".join(parts)
         return "#".join(part.replace("%", "%25").replace("#", "%23") for part in parts)
 
     def valid(self, stage: str, value: Any) -> bool:

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from milepost.core.errors import UsageError
 from milepost.core.route import Route
-from milepost.ledgers.aws.costing import MEMORY_GB, Need
+from milepost.ledgers.aws.costing import Need
+from milepost.ledgers.aws.steps import MEMORY_GB
 
 AS_OF = "2025-07-01"
 NOTE = f"List prices as of {AS_OF}, without free tiers, discounts or tax; check them at aws.amazon.com/pricing before you decide by them."

@@ -30,7 +30,7 @@ from milepost.ledgers.aws.queues import Outgoing
 from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.stream import Record
-from milepost.ledgers.aws.values import plain
+from milepost.ledgers.aws.values import has_blobs, plain
 from milepost.ports.ledger import Known
 
 STALE_MS = 60_000
@@ -93,7 +93,18 @@ class Relay:
         # Last, since these cannot be recognised when they come again; the repair scan sets right what a crash leaves here.
         self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
         self._store.counters.removed([row for one in seen.values() for row in one.gone])
+        self._let_go(seen)
         return ended
+
+    def _let_go(self, seen: dict[Ref, _Seen]) -> None:
+        """Blobs go with their row, once that has ended and left; an unfinished one's are kept with what was set aside."""
+        for (route, key), one in seen.items():
+            left = [record.old for record in one.records if record.new is None and record.old is not None]
+            heavy = [image for image in left if has_blobs(image)] if all(row.terminal for row in one.gone) else []
+            # The key may have come again since, with the same content: then they are the new row's.
+            if heavy and key not in self._store.images(route, [key]):
+                for image in heavy:
+                    self._store.values.remove(image)
 
     # What the records say -----------------------------------------------------------------------------------------------
     def _fold(self, records: Sequence[Record]) -> dict[Ref, _Seen]:

@@ -104,6 +104,10 @@ class Repair:
         run = convert(document.value, Run)
         return run.finished is None or not 0 <= now - run.started < EVERY_MS or self._gap() is not None
 
+    def urgent(self) -> bool:
+        """Have records of the stream been lost unread?"""
+        return self._gap() is not None
+
     def step(self, now: int) -> Progress:
         """Go on by one page; begin a run if there is none. The last step sets the counters right.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -56,9 +57,19 @@ class Values:
 
     def remove(self, image: dict[str, dict[str, Any]]) -> None:
         """Let go of the blobs that a row has; the row itself is gone already."""
-        for attribute in (*image.values(), *image.get("trail", {}).get("L", ())):
-            if "blob" in attribute.get("M", {}):
-                self._blobs.remove(attribute["M"]["blob"]["S"])
+        for name in _blobs_of(image):
+            self._blobs.remove(name)
+
+
+def has_blobs(image: dict[str, dict[str, Any]]) -> bool:
+    """Does a row have anything that is kept apart?"""
+    return any(_blobs_of(image))
+
+
+def _blobs_of(image: dict[str, dict[str, Any]]) -> Iterator[str]:
+    for attribute in (*image.values(), *image.get("trail", {}).get("L", ())):
+        if "blob" in attribute.get("M", {}):
+            yield attribute["M"]["blob"]["S"]
 
 
 def plain(attribute: dict[str, Any]) -> Any:

@@ -1,0 +1,69 @@
+"""The steps of an item on AWS and what each costs, with the reason; and the weights and sizes that were counted. Only figures."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Step(Struct, frozen=True):
+    """One write of a row: one call, so many units for its entry in the index, so many lines of history; and how often a cell of the
+    counters is touched for it, mostly twice: when the item comes into a status and when it leaves it."""
+
+    index: int
+    lines: int
+    cells: int
+    why: str
+
+
+STEPS: dict[str, Step] = {
+    "put": Step(1, 1, 2, "our own conditional put; the entry in the index is new"),
+    "put by others": Step(0, 0, 0, "a plain row without our attributes is in no index"),
+    "adopted": Step(1, 1, 2, "the relay sets our attributes; the entry in the index is new"),
+    "called": Step(2, 0, 2, "sent to our own stage, then marked QUEUED: dueAt moves on, so one entry goes and one comes"),
+    "offered": Step(2, 1, 2, "sent to an external stage, then marked QUEUED: as above, and an event"),
+    "claimed": Step(2, 0, 2, "the lease's end is the new dueAt; no line"),
+    "confirmed": Step(0, 0, 0, "an outsider adds one attribute; nothing that is indexed changes"),
+    "advanced": Step(2, 1, 2, "to the next stage: another dueShard"),
+    "ended": Step(0, 1, 1, "the entry stays in the index until the last line is known to be told"),
+    "failed": Step(2, 1, 3, "to be tried again at another time; the error's group is counted too"),
+    "not yet": Step(2, 0, 2, "to be looked at again at another time; only the first makes a line"),
+    "called again": Step(2, 0, 2, "the resender brings back what is more than a queue's longest delay away"),
+    "resent": Step(2, 1, 0, "the resender offers an external stage again; QUEUED it was, QUEUED it stays"),
+    "marked": Step(1, 0, 0, "all are told: the time to live is set, the entry leaves the index"),
+    "marked failed": Step(2, 0, 0, "all are told: the entry moves to the failed ones"),
+    "gone": Step(0, 0, 1, "DynamoDB removes it for its time to live, which is free; the counters are told"),
+}
+SAME_CELL = {"called again": "called", "gone": "ended"}
+"""Steps that move items into, or out of, the same cell as another."""
+ENTRIES = ("put", "adopted", "advanced", "ended")
+"""Steps with which an item comes to a stage, or to its end."""
+UNTOUCHED = ("put by others", "claimed", "confirmed", "marked", "marked failed", "gone")
+"""Steps that do not change when the row says that it was changed."""
+
+OFFERS_ALONE = ("offered", "resent")
+"""Steps whose lines say only that a stage was offered the item: told as offers, or not at all."""
+
+KB = 1024
+CHUNK = 64 * KB
+"""SQS and SNS count every such part of a request."""
+LONGEST_DELAY_MS = 900_000
+MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
+"""The most in one SQS or SNS batch, in one call of the relay, in one BatchGetItem, in one BatchWriteItem."""
+
+# Bytes on a row, names and values, as they were weighed on real rows.
+FIXED = 270
+ACCEPTED, LINE_ON_ROW = 137, 200
+QUEUED, LEASED, LAST_LEASE, THROUGH, REFERENCE = 77, 115, 30, 8, 130
+ENTERED, TOKEN, LONG_ID = 33, 27, 14
+"""When it came to its stage, where that was not its last change; the token of our own put, until it leaves its first stage; and how
+much longer the correlation id is that an adopted row is given."""
+TRIED = 450
+"""A failed try: an entry of retryHistory, and what there is of lastError and nextRetryAt."""
+# Bytes elsewhere.
+LINE, SEAL, ENTRY, OVERHEAD, CALL_BODY, OFFER_BODY, EVENT = 380, 256, 120, 100, 120, 420, 700
+BLOCK, BLOCK_LINE = 80, 8
+
+# Assumed, not measured: how long functions run beside the handlers' own time, and what they log.
+MEMORY_GB = 0.5
+WORKER_MS, RELAY_MS, RELAY_RECORD_MS = 60, 70, 2
+LOG_BYTES = 500
