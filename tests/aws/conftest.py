@@ -9,8 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.loaders
+import botocore.session
 import pytest
 import standins
+
+
+@pytest.fixture(scope="session", autouse=True)
+def descriptions() -> Iterator[None]:
+    """boto3 reads AWS's descriptions of its services anew for every session, and every test has one: here they share them."""
+    loader = botocore.loaders.create_loader()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", lambda *_: loader)
+        yield
 
 
 @pytest.fixture(scope="session")
