@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from milepost.cli import _folded
 from milepost.cli.commands import cli
+from milepost.loading import load_file
 
 COMMANDS = (
     "acts", "adopt", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "groups", "init", "limit", "list", "lists",
@@ -164,3 +168,15 @@ def test_init_writes_a_route_that_runs(bare) -> None:
     assert again.code == 1
     assert "not overwritten" in again.err
     assert "cd other" in bare.ok("init", "other").out
+
+
+def test_a_route_file_written_twice_within_a_second_is_read_anew(bare, monkeypatch) -> None:
+    """Python's cache of compiled files goes by size and second."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = bare.folder / "same.py"
+    for name in ("weigh", "scale"):
+        path.write_text(f"import milepost as mp\nr = mp.Route('r')\nr.external('{name}')\n")
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        sys.modules.pop("same", None)
+        assert [stage.name for stage in load_file(path).r.stages] == [name]
+    sys.modules.pop("same", None)

@@ -300,3 +300,9 @@ def test_hostile_bytes_never_stop_a_list(data: bytes, format: str | None, size: 
     if format == "jsonl":
         held = [number for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1) if line.strip()]
         assert sorted(numbers) == held
+
+
+def test_a_byte_order_mark_that_comes_in_pieces_is_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_source, "CHUNK", 1)
+    inputs, bad = read(b'\xef\xbb\xbf{"id": "a"}\n', "jsonl")
+    assert (len(inputs), bad) == (1, [])

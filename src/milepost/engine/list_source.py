@@ -82,6 +82,8 @@ class Source:
         at_start = self.bytes_done == 0
         try:
             chunk = self._stream.read(CHUNK)
+            while at_start and _may_be_a_mark(chunk) and (more := self._stream.read(CHUNK)):
+                chunk += more  # a pipe may give it in pieces
         except OSError as error:
             cure = "what came before was taken in; once it can be read, submit it again"
             raise MilepostError(f"{self.name} cannot be read past byte {self.bytes_done:,}: {error}; {cure}") from error
@@ -93,6 +95,11 @@ class Source:
             if chunk.startswith(magic):
                 raise UsageError(f"{self.name} is {what}")
         return chunk.removeprefix(_BOM)
+
+
+def _may_be_a_mark(start: bytes) -> bool:
+    """Is this the beginning of one of the marks, and not yet all of it?"""
+    return bool(start) and any(len(start) < len(mark) and mark.startswith(start) for mark in (_BOM, *_FOREIGN))
 
 
 def _cut(line: bytes) -> bytes:
