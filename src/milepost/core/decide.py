@@ -21,6 +21,9 @@ MAX_LOSSES = 10
 SHORTEST_LOOK_MS = 50
 """Looking again without any pause would never rest."""
 
+AGAIN = {"completed": "again"}
+"""Noted when an item that had been through the whole route before is through an added stage too: nobody is to take it for news."""
+
 # What a stage starts with: nothing of the stage before counts here.
 _FRESH: Fields = {
     **FREE,
@@ -148,7 +151,7 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
     row = item.row
     puts: tuple[Put, ...] = ()
     following = plan.following[row.stage]
-    output = None
+    output, note = None, None
     if done.output is not None:
         output = digest_of(done.output).hex()
         puts = (Put("result", row.stage, done.output),)
@@ -160,6 +163,8 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
             reason = Reason.COMPLETED
         status, fields, offered, to = Status.COMPLETED, end(now), None, None
         fields["error"] = None
+        if row.again:
+            note = AGAIN
     else:
         payload = done.payload
         if payload is UNSET:
@@ -173,7 +178,7 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
         to = following.name
     if row.stage in row.kept:
         fields["kept"] = without(row.kept, row.stage)
-    return change(row, reason, now, status, fields, teller, to=to, output=output, offered=offered, puts=puts)
+    return change(row, reason, now, status, fields, teller, to=to, output=output, offered=offered, note=note, puts=puts)
 
 
 def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, fields: Fields, teller: Teller) -> Change:

@@ -58,6 +58,8 @@ class Row(Struct, frozen=True, gc=False):
     alone: bool = False
     """The item failed alone in a halved batch: it is given alone until it advances."""
     handed_over: bool = False
+    again: bool = False
+    """It was COMPLETED before, and then sent on to a stage that had been added."""
     list_id: str | None = None
     note: str | None = None
     error: Failure | None = None

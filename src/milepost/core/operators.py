@@ -55,6 +55,8 @@ def skip(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
         return "it is COMPLETED; there is no stage to skip"
     if row.stage not in plan.by_name:
         return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+    if not plan.route.skips:
+        return f"route {plan.name!r} lets nobody skip a stage; if its work is done, confirm it: milepost confirm … --stage {row.stage}"
     return pass_on(item, Done(), plan, now, Reason.SKIPPED, Teller(**teller))
 
 
@@ -99,4 +101,5 @@ def back_fill(item: Item, plan: Plan, to: str, now: int, **teller: Any) -> Chang
     if item.row.status is not Status.COMPLETED:
         return f"it is {item.row.status}; only finished items are back-filled"
     status, fields, offered = enter(item, plan.by_name[to], now)
+    fields["again"] = True
     return change(item.row, Reason.BACK_FILL, now, status, fields, Teller(**teller), to=to, offered=offered)

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from milepost.core.backoff import Backoff, Checks
 from milepost.core.durations import Span, rate_per_second, span_ms
-from milepost.core.errors import MalformedInput, RouteMistake
+from milepost.core.errors import RouteMistake
+from milepost.core.handed import Handed, Key, carried, key_in
 from milepost.core.mistakes import check_count, check_name, check_shape, some_ms, told
 
 Handler = Callable[..., Any]
@@ -44,11 +45,15 @@ class Stage(Struct, frozen=True, kw_only=True):
     lane: Callable[[Any], str] | None = None
     lanes: dict[str, Limits] = {}
     batch: int = 1
+    claims: bool = True
+    """False: a pure check, which may run without a lease where workers are called by messages."""
     verify: Handler | None = None
     accepts: Callable[[Any], bool] | None = None
     announce: str | None = None
     queue: str | None = None
     """The address of somebody's own queue at which an external stage is offered, where offers go by queue."""
+    message: Callable[[dict[str, Any]], Any] | None = None
+    """What an external stage's offer says there, made from all that there is to say."""
     resend_after_ms: int | None = None
     overdue_ms: int | None = None
     grace_ms: int = 0
@@ -78,17 +83,21 @@ class Route:
 
     `remember`: how long an ended item's key stays known (None: for good). `keep`: how long an ended row stays where rows leave by
     themselves (None: until it is pruned; 0: it goes as soon as its last event is out). `dialect`: the names that others read and
-    write, as in the design documents ("seed") or as in the systems of today ("today").
+    write, as in the design documents ("seed") or as in the systems of today ("today"). `carries`: the one field of what is handed
+    over that is the item's input; beside it there may be the key's fields and `correlationId`, and nothing else. `skips=False`: no
+    operator may move an item past a stage whose work was not done.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        key: str | Sequence[str] | Callable[[Any], Any] = "id",
+        key: Key = "id",
         remember: Span | None = None,
         keep: Span | None = None,
         dialect: str = "seed",
+        carries: str | None = None,
+        skips: bool = True,
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
     ) -> None:
         check_name(name, "a route's name", "Route")
@@ -105,6 +114,10 @@ class Route:
         if dialect not in DIALECTS:
             raise RouteMistake(f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}")
         self.dialect = dialect
+        if carries is not None and (callable(key) or carries in self._fields):
+            raise RouteMistake(f"route {name!r}: carries is {carries!r}; give a field beside the key's own, and name the key's fields")
+        self.carries = carries
+        self.skips = skips
         if form is not None:
             check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
@@ -122,11 +135,15 @@ class Route:
         lane: Callable[[Any], str] | None = None,
         lanes: dict[str, Limits] | None = None,
         batch: int = 1,
+        claims: bool = True,
         verify: Handler | None = None,
         accepts: Callable[[Any], bool] | None = None,
         announce: str | None = None,
     ) -> Callable[[H], H]:
-        """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item (or, with `batch`, a list)."""
+        """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item (or, with `batch`, a list).
+
+        `claims=False` promises that the handler only looks: two may look at the same item at once, and neither changes anything.
+        """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
@@ -159,6 +176,7 @@ class Route:
                     lane=lane,
                     lanes=dict(lanes or {}),
                     batch=batch,
+                    claims=claims,
                     verify=verify,
                     accepts=accepts,
                     announce=announce,
@@ -184,15 +202,17 @@ class Route:
         accepts: Callable[[Any], bool] | None = None,
         announce: str | None = None,
         queue: str | None = None,
+        message: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         """Declare a stage that somebody else carries out: it is offered to them, and they confirm it.
 
-        `queue` is the address of their own queue, where offers go by queue; without it the ledger has one for the stage.
+        `queue` is the address of their own queue, where offers go by queue; without it the ledger has one for the stage. `message`
+        gives such an offer another form: a function of the usual one that returns text, or what is to be written as JSON.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
-        for option, function in (("lane", lane), ("accepts", accepts)):
+        for option, function in (("lane", lane), ("accepts", accepts), ("message", message)):
             if function is not None:
                 check_shape(function, f"{subject}: {option}", "input")
         self.stages.append(
@@ -204,6 +224,7 @@ class Route:
                 accepts=accepts,
                 announce=announce,
                 queue=queue,
+                message=message,
                 resend_after_ms=None if resend_after is None else told(some_ms, resend_after, f"{subject}: resend_after"),
                 overdue_ms=None if overdue is None else told(span_ms, overdue, f"{subject}: overdue"),
             )
@@ -211,37 +232,20 @@ class Route:
 
     def key_of(self, content: Any) -> str:
         """The item's key; raises MalformedInput with the field that is missing or empty."""
-        if isinstance(self.key, str):
-            if isinstance(content, dict):
-                value = content.get(self.key)
-                # The quick way for the plain case; anything else is looked at part by part below.
-                if type(value) is str and value and len(value) <= 1024 and value.isprintable() and value[0] != " " != value[-1]:
-                    return value
-            return _part(content, self.key)
-        if callable(self.key):
-            try:
-                value = self.key(content)
-            except Exception as error:
-                raise MalformedInput(f"the route's key function failed on it: {type(error).__name__}: {error}") from error
-            return _part({"key": value}, "key")
-        return "#".join(_part(content, field).replace("%", "%25").replace("#", "%23") for field in self.key)
+        return key_in(content, self.key)
+
+    def read(self, content: Any) -> Handed:
+        """What was handed over, taken apart; raises MalformedInput if it cannot be."""
+        key = key_in(content, self.key)
+        if self.carries is None:
+            return Handed(key, content)
+        return Handed(key, *carried(content, self._fields, self.carries))
+
+    @property
+    def _fields(self) -> Sequence[str]:
+        """The fields that make up the key, where no function does."""
+        return (self.key,) if isinstance(self.key, str) else () if callable(self.key) else self.key
 
     def _check_new(self, name: str) -> None:
         if any(stage.name == name for stage in self.stages):
             raise RouteMistake(f"route {self.name!r} has two stages called {name!r}; give one of them another name")
-
-
-def _part(content: Any, field: str) -> str:
-    if not isinstance(content, dict):
-        raise MalformedInput(f"the input is {type(content).__name__}, not an object with the field {field!r}")
-    value = content.get(field)
-    if value is None:
-        raise MalformedInput(f"the field {field!r} is missing")
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise MalformedInput(f"the field {field!r} is {type(value).__name__}; a key is text or a whole number")
-    text = str(value).strip()
-    if not text:
-        raise MalformedInput(f"the field {field!r} is empty")
-    if len(text) > 1024 or any(ord(c) < 32 for c in text):
-        raise MalformedInput(f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key")
-    return text

@@ -65,29 +65,31 @@ def take_in(
     dry_run: bool = False,
 ) -> list[Receipt]:
     """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written."""
-    key_of = plan.route.key_of
+    read = plan.route.read
     try:
-        keys = [key_of(content) for content in inputs]
-        digests = [_digest(content) for content in inputs]
+        handed = [read(content) for content in inputs]
+        digests = [_digest(one.content) for one in handed]
     except MalformedInput:
         return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run)
 
-    distinct = list(dict.fromkeys(keys))
+    distinct = list(dict.fromkeys(one.key for one in handed))
     known: dict[str, Known | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
     now = ctx.clock.now()
     prefix = ctx.chance.token()
     arrivals: dict[str, Newcomer] = {}
-    for key, digest, content in zip(keys, digests, inputs, strict=True):
+    for one, digest in zip(handed, digests, strict=True):
+        key = one.key
         if known[key] is None and key not in arrivals:
-            own_id = correlation_id or f"{prefix}-{len(arrivals):x}"
-            change = accept(plan, key, content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by)
-            arrivals[key] = Newcomer(change, content)
+            own_id = one.correlation_id or correlation_id or f"{prefix}-{len(arrivals):x}"
+            change = accept(plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by)
+            arrivals[key] = Newcomer(change, one.content)
     if arrivals and not dry_run:
         # What was unknown a moment ago may be there by now: then the other one was first, and the ledger says so.
         known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
 
     receipts: list[Receipt] = []
-    for key, digest in zip(keys, digests, strict=True):
+    for one, digest in zip(handed, digests, strict=True):
+        key = one.key
         there = known[key]
         if there is None:
             row = arrivals[key].change.after
@@ -114,8 +116,7 @@ def _without_the_malformed(
     sound = []
     for place, content in enumerate(inputs):
         try:
-            plan.route.key_of(content)
-            _digest(content)
+            _digest(plan.route.read(content).content)
         except MalformedInput as error:
             refused[place] = Receipt("", "malformed", error=str(error))
         else:

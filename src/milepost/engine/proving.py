@@ -17,7 +17,7 @@ PAGE = 200
 SHOWN = 100
 SAME = (
     "stage", "status", "version", "head", "created_at", "entered_at", "correlation_id", "input_digest", "lane", "overdue_at", "attempts",
-    "total_attempts", "looks", "losses", "round", "pass_no", "unknown", "alone", "handed_over", "list_id", "note", "kept", "undecided",
+    "total_attempts", "looks", "losses", "round", "pass_no", "unknown", "alone", "handed_over", "again", "list_id", "note", "kept", "undecided",
 )  # fmt: skip
 """What must be the same in a row that nobody has touched since."""
 

@@ -94,6 +94,9 @@ def _alone(item: Item) -> Item:
 def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, follow: list[Row]) -> None:
     """One outcome that lost its race. While its lease holds it is decided again on the row as it is now."""
     held = ran.item.row
+    if held.lease is None:
+        _look_again(ctx, ran, answer, summary, follow)
+        return
     for _ in range(TRIES):
         current = answer.current
         if current is None:
@@ -127,6 +130,28 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
     summary.refused += 1
 
 
+def _look_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, follow: list[Row]) -> None:
+    """The outcome of a pure check, which had no lease: it holds for the same stage and round of an item that nobody holds and that
+    has not ended. Else it is dropped: nothing was done that would have to be noted, and whoever is next looks again."""
+    held = ran.item.row
+    for _ in range(TRIES):
+        current = answer.current
+        if current is None or answer.outdated or current.terminal or current.lease is not None:
+            break
+        if (current.stage, current.round, current.pass_no) != (held.stage, held.round, held.pass_no):
+            break
+        now = ctx.clock.now()
+        item = Item(replace(current, holder=held.holder, claimed_at=held.claimed_at), ran.item.content)
+        change = decide(item, ran.outcome, ctx.plans[current.route], now, ctx.chance.jitter(), response_ms=ran.response_ms)
+        again = ctx.ledger.apply([change], now, _versions(ctx))[0]
+        if again is None:
+            summary.written += 1
+            follow.append(change.after)
+            return
+        answer = again
+    summary.refused += 1
+
+
 def _recorded(ctx: Context, held: Row) -> bool:
     """Was an outcome of this very claim written, and only the answer lost? Its line names the holder and the time of the claim."""
     lines = (written.line for written in ctx.ledger.history(held.route, held.key) if held.claimed_at is not None)
@@ -135,7 +160,8 @@ def _recorded(ctx: Context, held: Row) -> bool:
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
     """Let go of claims that will not be finished here; uncounted. How many were still ours to give back."""
-    rows = [item.row for item in items]
+    # Who only looked holds nothing: its message comes again.
+    rows = [item.row for item in items if item.row.lease is not None]
     given: list[Row] = []
     for _ in range(TRIES):
         if not rows:

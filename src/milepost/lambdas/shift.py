@@ -80,6 +80,8 @@ class Shift:
         self._finished: list[Ran] = []
         """What has ended and is not written yet."""
         self.counts: Counter[str] = Counter()
+        self.correlation_ids: list[str] = []
+        """Of what was claimed."""
         self.outdated = False
 
     def run(self, messages: Sequence[Message]) -> Again:
@@ -116,6 +118,7 @@ class Shift:
         self._messages |= {message.body["key"]: message for message in messages if isinstance(message.body.get("key"), str)}
         self.counts["claimed"] += len(answered.items)
         self.counts["moved"] += answered.moved
+        self.correlation_ids += [item.correlation_id for item in answered.items]
         if answered.items:
             desk.take_in_hand(answered.items)
             desk.crew.put(desk.jobs(answered.items))
@@ -201,6 +204,7 @@ class Shift:
         except LedgerError as error:
             log.error("items could not be given back: %s", error)
             self._items_again(items)
+        self._items_again([item for item in items if item.row.lease is None])
         self._station.desk.let_go(items)
 
     # What must come again -----------------------------------------------------------------------------------------------

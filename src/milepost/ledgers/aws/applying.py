@@ -84,8 +84,10 @@ def extend(store: Store, rows: Sequence[Row], until: int, now: int) -> list[bool
 
     def one(row: Row) -> bool:
         layout = store.layout(row.route)
-        if layout is None or row.lease is None:
+        if layout is None:
             return False
+        if row.lease is None:
+            return True  # it is only looked at: there is no lease to move on, but its message must not come again meanwhile
         update = Update(layout, row.key)
         due_at = until if row.overdue_at is None else min(until, row.overdue_at)
         update.set("dueAt", {"S": iso(due_at)})
@@ -150,8 +152,13 @@ def _content(store: Store, change: Change, given: Content | None, image: Image |
 
 def _let_go(store: Store, written: Sequence[Change]) -> None:
     """The messages of what has been settled have done their work."""
-    done = [message_of(change.before) for change in written if change.before.lease is not None and change.after.lease is None]
+    done = [message_of(change.before) for change in written if _in_hand(change.before) and not _in_hand(change.after)]
     store.queues.delete([message for message in done if message is not None])
+
+
+def _in_hand(row: Row) -> bool:
+    """Is somebody at work on it: under a lease, or looking without one?"""
+    return row.lease is not None or (row.claimed_at is not None and row.undecided is None)
 
 
 def _outdated(store: Store, row: Row) -> Conflict:

@@ -13,7 +13,7 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.ledgers.aws.claiming import MOST_COPIES, SOON_MS, Claims, Verdict
 from milepost.ledgers.aws.gate import Gate
-from milepost.ledgers.aws.keys import Layout
+from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.queues import Message, read
 from milepost.ledgers.aws.store import Store
 from milepost.ports.ledger import Ask
@@ -56,7 +56,9 @@ class Calls(Claims):
         # Nothing else is claimed beside these, so no lane need leave room for another.
         admitted = gate.admit(self._distinct(ask, messages), set())
         answered = Answered(waiting=admitted.waiting)
-        verdicts = store.requests.each([partial(self._try, ask, layout, message, now, jitter) for message in admitted.chosen])
+        images = self._read_for_looks(ask, layout, admitted.chosen)
+        tries = [partial(self._try, ask, layout, message, now, jitter, images) for message in admitted.chosen]
+        verdicts = store.requests.each(tries)
         later: list[tuple[Message, int]] = []
         for message, verdict in zip(admitted.chosen, verdicts, strict=True):
             if verdict is None:
@@ -87,9 +89,9 @@ class Calls(Claims):
         # What was put off too often is not: it stays in its queue as it is.
         return [message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES]
 
-    def _try(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float) -> Verdict | None:
+    def _try(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image]) -> Verdict | None:
         try:
-            return self._take(ask, layout, message, now, jitter)
+            return self._take(ask, layout, message, now, jitter, images)
         except LedgerError:
             return None
         except Exception as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.item import Item
@@ -30,7 +31,11 @@ SOON_MS = 2_000
 MOST_COPIES = 400
 """A call that was put off so often is let go of: the resender brings its item back if there is one."""
 
+MOST_LOOKS = 3
+"""A call for a pure check that came more often was never answered: from then on the item is claimed, so that losses are counted."""
+
 _encode = msgspec.json.Encoder().encode
+_NO_IMAGES: Mapping[str, Image] = {}
 
 
 class Verdict(Struct):
@@ -72,7 +77,9 @@ class Claims:
         known = self._lanes.setdefault((route, ask.stage), set())
         known.update(lane_of(message) for message in messages)
         admitted = gate.admit(messages, known)
-        verdicts = store.requests.each([partial(self._take, ask, layout, message, now, jitter) for message in admitted.chosen])
+        images = self._read_for_looks(ask, layout, admitted.chosen)
+        takes = [partial(self._take, ask, layout, message, now, jitter, images) for message in admitted.chosen]
+        verdicts = store.requests.each(takes)
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
         gate.settle([item.lane for item in items])
         self._clear_away(ask, layout, verdicts, admitted.paused, admitted.waiting)
@@ -110,9 +117,20 @@ class Claims:
         queues.delete(twice)
         return list(seen.values())
 
-    def _take(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float) -> Verdict:
-        """One message: the plain claim at once, everything else on the row as the failed condition shows it."""
+    def _read_for_looks(self, ask: Ask, layout: Layout, messages: Sequence[Message]) -> dict[str, Image]:
+        """The rows that are only to be looked at, read together; empty where the stage's items are claimed."""
+        if not _only_looks(ask):
+            return {}
+        return self._store.images(layout.route, [message.body["key"] for message in messages if message.received <= MOST_LOOKS])
+
+    def _take(
+        self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
+    ) -> Verdict:
+        """One message: the plain claim at once, everything else on the row as the failed condition shows it. A row among `images`
+        is only looked at."""
         key = message.body["key"]
+        if key in images:
+            return self._look(ask, layout, message, images[key], now, jitter)
         if ask.fragile:
             image = self._store.images(layout.route, [key]).get(key)
             return Verdict(message) if image is None else self._look(ask, layout, message, image, now, jitter)
@@ -145,6 +163,9 @@ class Claims:
         if change is None:
             early = (row.look_at or now) - now
             return Verdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
+        if change.line is None and change.after.lease == ask.grip.token and _only_looks(ask) and message.received <= MOST_LOOKS:
+            # Nothing is written: the outcome of a look holds only for the row as it is now (see `engine.settle`).
+            return Verdict(message, Item(replace(row, holder=ask.grip.holder, claimed_at=now), item.content))
         if apply(store, [change], now, {plan.name: plan.version})[0] is not None:
             return Verdict(message, later_ms=SOON_MS)
         if change.after.lease != ask.grip.token:
@@ -191,6 +212,11 @@ class Claims:
     def _waiting(self, ask: Ask, now: int) -> list[Message]:
         """Fragile items' messages that are still ours to use."""
         return [message for message, until in self._put_by.get((ask.plan.name, ask.stage), ()) if until > now]
+
+
+def _only_looks(ask: Ask) -> bool:
+    """A pure check is not claimed. What took two workers with it is, whatever its stage says."""
+    return not ask.plan.by_name[ask.stage].claims and not ask.fragile
 
 
 def _version_in(message: Message) -> int:

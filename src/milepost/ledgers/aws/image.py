@@ -89,7 +89,7 @@ def attributes(row: Row) -> Image:
     ):  # fmt: skip
         if number != usual:
             found[name] = {"N": str(number)}
-    for name, flag in (("unknown", row.unknown), ("alone", row.alone), ("handedOver", row.handed_over)):
+    for name, flag in (("unknown", row.unknown), ("alone", row.alone), ("handedOver", row.handed_over), ("again", row.again)):
         if flag:
             found[name] = {"BOOL": True}
     if row.error is not None:
@@ -153,6 +153,7 @@ def row_of(image: Image, layout: Layout, values: Values, message: Message | None
         "unknown" in image,
         "alone" in image,
         "handedOver" in image,
+        "again" in image,
         _text(image, "listId"),
         _text(image, "note"),
         _decode_failure(image["lastError"]["S"]) if "lastError" in image else None,

@@ -23,7 +23,7 @@ OWN = frozenset({
     "input", "status", "attempts", "totalAttempts", "queue", "firstQueued", "lastQueued", "nextRetryAt", "retryHistory",
     "maxRetriesExceeded", "maxRetriesExceededAt", "correlationId", "createdAt", "lastUpdatedAt", "enteredAt", "version", "round",
     "lease", "leaseUntil", "holder", "claimedAt", "lastLease", "createToken", "inputDigest", "head", "trail", "copied", "dueShard",
-    "dueAt", "lookAt", "overdueAt", "ttl", "lane", "looks", "losses", "pass", "unknown", "alone", "handedOver", "listId", "note",
+    "dueAt", "lookAt", "overdueAt", "ttl", "lane", "looks", "losses", "pass", "unknown", "alone", "handedOver", "again", "listId", "note",
     "lastError", "kept", "undecided", "through", "untold", "place",
 })  # fmt: skip
 """The attributes that are ours; a route's key field of such a name is called `key` in the table."""

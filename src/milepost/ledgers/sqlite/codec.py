@@ -21,7 +21,7 @@ COLUMNS = (
     " due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round, pass_no,"
     " flags, list_id, rest"
 )
-UNKNOWN, ALONE, HANDED_OVER = 1, 2, 4
+UNKNOWN, ALONE, HANDED_OVER, AGAIN = 1, 2, 4, 8
 
 
 class Rest(Struct, omit_defaults=True):
@@ -55,7 +55,7 @@ def row_of(columns: Sequence[Any], names: Names) -> Row:
         place.route, key, place.stage, STATUSES[status], version, head, created_at, updated_at, entered_at, correlation_id,
         input_digest, place.lane, due_at if look_at is None else look_at if look_at >= 0 else None, overdue_at, lease, holder, claimed_at,
         attempts, total_attempts, looks, losses, round_no, pass_no, bool(flags & UNKNOWN), bool(flags & ALONE), bool(flags & HANDED_OVER),
-        list_id, note, error, kept, undecided, number,
+        bool(flags & AGAIN), list_id, note, error, kept, undecided, number,
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def changing(row: Row, place: int) -> tuple[Any, ...]:
     return (
         place, CODES[row.status], due_at, kept_look, row.overdue_at, row.version, row.head, row.updated_at, row.entered_at,
         row.attempts, row.total_attempts, row.looks, row.losses, row.round, row.pass_no,
-        row.unknown * UNKNOWN | row.alone * ALONE | row.handed_over * HANDED_OVER,
+        row.unknown * UNKNOWN | row.alone * ALONE | row.handed_over * HANDED_OVER | row.again * AGAIN,
         row.lease, row.holder, row.claimed_at, None if error is None else error.group, rest, row.handle,
     )  # fmt: skip
 
