@@ -33,14 +33,15 @@ class Event(Struct, frozen=True):
 
 
 class Envelope(dict[str, Any]):
-    """What a subscriber is told of an event: a plain dict that also knows its `event`. A route may give it any form, and one who
-    files or groups events must still know what each is about."""
+    """What a subscriber is told of an event: a plain dict that also knows its `event`. A route may give it any form (then it is
+    `formed`), and one who files or groups events must still know what each is about."""
 
-    __slots__ = ("event",)
+    __slots__ = ("event", "formed")
 
-    def __init__(self, content: dict[str, Any], event: Event) -> None:
+    def __init__(self, content: dict[str, Any], event: Event, *, formed: bool = False) -> None:
         super().__init__(content)
         self.event = event
+        self.formed = formed
 
 
 def event_id(route: str, key: str, version: int, kind: str) -> str:
@@ -127,11 +128,11 @@ def cloud_event(event: Event, plan: Plan | None = None) -> Envelope:
         "correlationid": event.correlation_id,
         "data": data,
     }
-    if plan is not None and plan.route.form is not None:
-        formed = plan.route.form(envelope) or envelope
-        if not isinstance(formed, dict):
-            raise TypeError(
-                f"the form of route {event.route!r} gave {type(formed).__name__}; it must give a dict, or None to leave it as it is"
-            )
-        envelope = formed
-    return Envelope(envelope, event)
+    formed = plan.route.form(envelope) if plan is not None and plan.route.form is not None else None
+    if formed is None:
+        return Envelope(envelope, event)
+    if not isinstance(formed, dict):
+        raise TypeError(
+            f"the form of route {event.route!r} gave {type(formed).__name__}; it must give a dict, or None to leave it as it is"
+        )
+    return Envelope(formed, event, formed=True)

@@ -44,7 +44,8 @@ def submit(
 ) -> list[Receipt]:
     """Hand over items; one receipt each, in the order given. What is answered "new" is durably recorded.
 
-    Without a `correlation_id` each item gets one of its own. An input that cannot be taken in never hinders the others.
+    Without a `correlation_id` each item gets one of its own; one that was handed over as a row that names it keeps that, or its key.
+    An input that cannot be taken in never hinders the others.
     """
     plan = ctx.plan(route)
     receipts: list[Receipt] = []
@@ -74,13 +75,14 @@ def take_in(
 
     distinct = list(dict.fromkeys(one.key for one in handed))
     known: dict[str, Known | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
+    misfits = ctx.ledger.misfits(plan, distinct)
     now = ctx.clock.now()
-    prefix = ctx.chance.token()
+    prefix, carries = ctx.chance.token(), plan.route.carries is not None
     arrivals: dict[str, Newcomer] = {}
     for one, digest in zip(handed, digests, strict=True):
         key = one.key
-        if known[key] is None and key not in arrivals:
-            own_id = one.correlation_id or correlation_id or f"{prefix}-{len(arrivals):x}"
+        if known[key] is None and key not in arrivals and key not in misfits:
+            own_id = one.correlation_id or correlation_id or (key if carries else f"{prefix}-{len(arrivals):x}")
             change = accept(plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by)
             arrivals[key] = Newcomer(change, one.content)
     if arrivals and not dry_run:
@@ -91,7 +93,9 @@ def take_in(
     for one, digest in zip(handed, digests, strict=True):
         key = one.key
         there = known[key]
-        if there is None:
+        if key in misfits:
+            receipts.append(Receipt("", "malformed", error=misfits[key]))
+        elif there is None:
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage))
             known[key] = Known(key, row.status, row.input_digest, row.stage)

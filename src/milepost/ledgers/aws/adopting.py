@@ -6,7 +6,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -77,13 +76,16 @@ def carry_out(store: Store, adoptions: Sequence[Adoption]) -> int:
     return sum(store.requests.each([partial(_write, store, adoption.update) for adoption in adoptions]))
 
 
-def correlation_of(route: str, key: str, image: Image) -> str:
-    """The id that the row came with, or else one that follows from its key."""
-    return image.get("correlationId", {}).get("S") or sha256(f"{route}/{key}".encode()).hexdigest()[:32]
+def correlation_of(key: str, image: Image) -> str:
+    """The id that the row came with; one that came without is followed under its own key."""
+    return image.get("correlationId", {}).get("S") or key
 
 
 def _wrong(layout: Layout, image: Image) -> str | None:
     """Why a row that somebody put is none to be taken in by itself."""
+    misnamed = layout.misnamed(image)
+    if misnamed is not None:
+        return misnamed
     if "input" not in image:
         return "it has no input: an update of a row that was gone leaves such a ghost"
     born = sorted(name for name in image if name.startswith(layout.prefix))
@@ -97,7 +99,7 @@ def _wrong(layout: Layout, image: Image) -> str | None:
 
 def _take_in(store: Store, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
     """Offered and recorded in one write, after the send; only our own attributes are set, and only if still nobody has."""
-    told = correlation_of(layout.route, key, image)
+    told = correlation_of(key, image)
     first = accept(plan, key, content, now, correlation_id=told, digest=digest_of(content), by=by)
     call = None
     if first.after.status is Status.QUEUED:

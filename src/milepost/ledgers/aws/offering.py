@@ -23,12 +23,13 @@ _encode = msgspec.json.Encoder().encode
 def call_of(store: Store, item: Item, stage: Stage, delay_ms: int = 0, *, freed: bool = False) -> Outgoing:
     """The message for an item at a stage: a call for one of our own workers, or an offer with all that a confirmer needs. `freed`:
     the write that follows this call takes the item out of somebody's hand."""
-    if stage.external:
-        body = _offer(store, item, stage)
-    else:
-        body = call_body(item.route, item.key, stage.name, item.lane, version=item.row.version if freed else 0)
     delay_s = min(-(-max(0, delay_ms) // 1000), store.settings.longest_delay_s)
-    return Outgoing(store.queues.url(item.route, stage.name, stage.queue), _encode(body).decode(), delay_s, item.lane)
+    url = store.queues.url(item.route, stage.name, stage.queue)
+    if stage.external:
+        offer = _offer(store, item, stage)
+        return Outgoing(url, _worded(offer, stage), delay_s, item.lane, _labels(offer) if stage.message is not None else {})
+    body = call_body(item.route, item.key, stage.name, item.lane, version=item.row.version if freed else 0)
+    return Outgoing(url, _encode(body).decode(), delay_s, item.lane)
 
 
 def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0) -> dict[str, Any]:
@@ -65,6 +66,25 @@ def _offer(store: Store, item: Item, stage: Stage) -> dict[str, Any]:
         body["payload"] = None
         body["payloadAt"] = {"attribute": f"payload_{stage.name}", "size": size}
     return body
+
+
+def _worded(offer: dict[str, Any], stage: Stage) -> str:
+    """The offer as it is sent: in the stage's own words, where it has some."""
+    said = offer if stage.message is None else stage.message(offer)
+    return said if isinstance(said, str) else _encode(said).decode()
+
+
+def _labels(offer: dict[str, Any]) -> dict[str, str]:
+    """What a confirmer must know, whatever the message itself says: how to confirm, and which work it is."""
+    confirm = offer["confirm"]
+    return {
+        "route": offer["route"],
+        "stage": offer["stage"],
+        "key": _encode(confirm["key"]).decode(),
+        "attribute": confirm["attribute"],
+        "workId": offer["workId"],
+        "correlationId": offer["correlationId"],
+    }
 
 
 def send(store: Store, outgoing: Sequence[Outgoing]) -> None:

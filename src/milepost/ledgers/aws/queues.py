@@ -51,6 +51,7 @@ class Outgoing(Struct, frozen=True):
     body: str
     delay_s: int = 0
     lane: str = ""
+    attributes: dict[str, str] = {}
 
 
 class Message(Struct, frozen=True):
@@ -241,7 +242,11 @@ def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, li
             entry["MessageGroupId"] = (
                 one.lane if _GROUP.fullmatch(one.lane) else b64(hashlib.sha256(one.lane.encode("utf-8", "surrogatepass")).digest())
             )
-        size = len(one.body.encode())
+        if one.attributes:
+            entry["MessageAttributes"] = {
+                told: {"DataType": "String", "StringValue": value} for told, value in one.attributes.items() if value
+            }
+        size = len(one.body.encode()) + sum(len(told) + len("String") + len(value.encode()) for told, value in one.attributes.items())
         entries, total = filling.get(one.url, ([], 0))
         if entries and (len(entries) == BATCH or total + size > BATCH_BYTES):
             yield one.url, entries

@@ -35,6 +35,9 @@ def stray_of(store: Store, layout: Layout, plan: Plan, image: Image) -> Stray:
         key = layout.key_of(image)
     except (KeyError, TypeError) as error:
         return Stray(str({name: image.get(name) for name in layout.key}), wrong=f"its key cannot be read: {error}")
+    misnamed = layout.misnamed(image)
+    if misnamed is not None:
+        return Stray(key, wrong=misnamed)
     named = image.get("queue", {}).get("S", "") if "queue" in image else plan.first.name
     if named not in plan.by_name:
         known = ", ".join(plan.by_name)
@@ -74,7 +77,7 @@ def _first(
     """Its first line, which says what it came with."""
     found = {"queue": stray.stage, "through": list(stray.through)} if "queue" in image or stray.through else None
     note = None if found is None else {"found": found}
-    told = correlation_of(layout.route, stray.key, image)
+    told = correlation_of(stray.key, image)
     made = accept(plan, stray.key, content, now, correlation_id=told, digest=digest_of(content), by=by, why=why, note=note, stage=stage)
     since = min(now, _moment(image, "firstQueued") or now)
     row = replace(made.after, created_at=since, entered_at=since)

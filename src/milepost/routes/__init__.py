@@ -1,0 +1,1 @@
+"""Routes that come with Milepost, built on its public surface only, as a user would."""

@@ -1,0 +1,125 @@
+"""What others read and write, to the letter: as in the design document ("seed"), or as the system speaks today ("today")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid5
+
+import msgspec
+
+INGESTED = "Asset has been ingested to the Preservation System."
+ON_DISK = "Asset has been written to custodial copy disk."
+UPDATE, COMPLETE = "preserve.digital.asset.ingest.update", "preserve.digital.asset.ingest.complete"
+NAMESPACE = UUID("8d9f3c53-5b1c-5c0e-9d0c-1f1a3a0f6a57")
+"""Ours alone, and never changed: an id made in it is the same wherever and whenever it is made."""
+
+ALIASES: dict[str, tuple[str, str]] = {"seed": ("CC", "Scout"), "today": ("CC", "TC")}
+"""The stages where nothing is configured."""
+TEXTS: dict[str, dict[str, str]] = {
+    "seed": {"CC": ON_DISK, "Scout": "Asset has been written to data tape."},
+    "today": {"CC": ON_DISK, "TC": "Asset has been written to tape"},
+}
+"""What is told when a stage has been confirmed."""
+
+Form = Callable[[dict[str, Any]], dict[str, Any] | None]
+Message = Callable[[dict[str, Any]], Any]
+
+
+def key_parts(key: str) -> tuple[str, str]:
+    """The asset and the batch that a key names."""
+    asset, _, batch = key.partition("#")
+    return _unescaped(asset), _unescaped(batch)
+
+
+def _unescaped(part: str) -> str:
+    return part.replace("%23", "#").replace("%25", "%")
+
+
+def message_id(key: str, stage: str, kind: str) -> str:
+    """The notification's id: the same for an asset, a batch and a stage, however often it is sent."""
+    return str(uuid5(NAMESPACE, f"{key}/{stage}/{kind}"))
+
+
+def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, quiet: Sequence[str] = ()) -> Form:
+    """Gives the notifications their form; every other event is left as it is. Of a `quiet` stage that is done nothing is told, and
+    the stage before it is the one that completes."""
+    last = [stage for stage in texts if stage not in quiet][-1]
+
+    def form(envelope: dict[str, Any]) -> dict[str, Any] | None:
+        data = envelope["data"]
+        kind, stage = data["reason"], data["stage"]
+        if kind == "accepted":
+            return _notification(dialect, envelope, UPDATE, "", ingested)
+        if kind not in ("advanced", "confirmed", "completed"):
+            return None
+        if data["status"] != "COMPLETED":
+            # On its way to the end behind a quiet stage: its last text is told when it is complete.
+            told = stage not in quiet and not (data.get("to") in quiet and stage == last)
+            return _notification(dialect, envelope, UPDATE, stage, texts[stage]) if told and stage in texts else None
+        again = data.get("note") == {"completed": "again"}
+        named = last if stage in quiet else stage
+        if named not in texts:
+            return None
+        return _notification(dialect, envelope, UPDATE if again else COMPLETE, named, texts[named])
+
+    return form
+
+
+def _notification(dialect: str, envelope: dict[str, Any], kind: str, stage: str, text: str) -> dict[str, Any]:
+    key, correlation = envelope["data"]["key"], envelope["correlationid"]
+    asset, batch = key_parts(key)
+    parameters = {"assetId": asset, "status": text}
+    if dialect == "seed":
+        return {"body": {"properties": {"messageType": kind}, "parameters": parameters}}
+    properties = {
+        "executionId": batch,
+        "messageId": message_id(key, stage, kind),
+        # An asset that came without one is followed under its own key.
+        "parentMessageId": None if correlation == key else correlation,
+        "timestamp": envelope["time"],
+        "messageType": kind,
+    }
+    return {"properties": properties, "parameters": parameters}
+
+
+def message_of(dialect: str) -> Message:
+    """What a confirmer is sent, the first time and every time."""
+    return _seed_message if dialect == "seed" else _message_today
+
+
+def _seed_message(offer: dict[str, Any]) -> Any:
+    """The payload alone. What is too large for a message is told where it is."""
+    return {"payloadAt": offer["payloadAt"]} if "payloadAt" in offer else offer["payload"]
+
+
+def _message_today(offer: dict[str, Any]) -> Any:
+    confirm = offer["confirm"]
+    body = {**confirm["key"], "resultAttrName": confirm["attribute"], "payload": offer["payload"]}
+    return {**body, "payloadAt": offer["payloadAt"]} if "payloadAt" in offer else body
+
+
+def accepts_today(stage: str) -> Callable[[Any], bool] | None:
+    """Is this a result as today's confirmers write it? Where the words are known, nothing less confirms."""
+    return {"CC": _has_paths, "TC": _has_volumes}.get(stage)
+
+
+def _has_paths(value: Any) -> bool:
+    paths = value.get("filePaths") if isinstance(value, dict) else None
+    return isinstance(paths, list) and bool(paths) and all(isinstance(path, str) and path for path in paths)
+
+
+def _has_volumes(value: Any) -> bool:
+    if not isinstance(value, dict) or not value:
+        return False
+    return all(isinstance(volumes, list) and volumes and all(isinstance(one, str) and one for one in volumes) for volumes in value.values())
+
+
+def as_json(payload: Any) -> Any:
+    """A payload that somebody wrote as text, read; anything else as it is."""
+    if isinstance(payload, str):
+        try:
+            return msgspec.json.decode(payload)
+        except msgspec.DecodeError:
+            return payload
+    return payload

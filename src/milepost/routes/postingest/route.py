@@ -1,0 +1,103 @@
+"""The route of an asset after its ingest, made from the configuration of its queues."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import milepost as mp
+from milepost.routes.postingest.dialects import ALIASES, INGESTED, TEXTS, accepts_today, form_of, message_of
+from milepost.routes.postingest.queues import Queue, read_queues
+
+RETRY = mp.Backoff(attempts=10, base="1m", cap="6h")
+"""What fails, fails for reasons that people put right: it is tried for about a day before it is given up."""
+CHECKS: dict[str, dict[str, str]] = {
+    "ocfl": {"every": "1m", "up_to": "6h", "overdue": "7d"},
+    "scoutam": {"every": "10m", "up_to": "12h", "overdue": "14d"},
+}
+OVERDUE = "14d"
+CONCURRENCY = {"ocfl": 8, "scoutam": 4}
+
+Handler = Any
+"""Takes an item and gives an outcome."""
+
+
+def postingest(
+    queues: str | Path | Sequence[Mapping[str, Any]] | None = None,
+    *,
+    name: str = "postingest",
+    dialect: str = "seed",
+    workers: Mapping[str, Handler] | None = None,
+    ingested_text: str = INGESTED,
+    environment: Mapping[str, str] | None = None,
+) -> mp.Route:
+    """The route made of these queues: a JSON file, JSON text or a list (see docs/guides/postingest.md); without them the two that
+    the dialect knows, both confirmed by somebody else.
+
+    A queue with `"worker": "ocfl"` or `"scoutam"` is a stage of our own workers, set up from the environment (`os.environ`, unless
+    another is given) or from `workers`, by alias. Stages are never skipped, and an asset's evidence outlives its row.
+    """
+    if dialect not in TEXTS:
+        raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
+    given = _usual(dialect) if queues is None else queues
+    found = read_queues(given, TEXTS[dialect])
+    texts = {queue.queue_alias: queue.status_text or TEXTS[dialect][queue.queue_alias] for queue in found}
+    route = mp.Route(
+        name,
+        key=("assetId", "batchId"),
+        carries="input",
+        keep="0s",
+        skips=False,
+        dialect=dialect,
+        form=form_of(dialect, texts, ingested_text),
+    )
+    for queue in found:
+        _add(route, queue, texts[queue.queue_alias], dialect, workers or {}, os.environ if environment is None else environment)
+    return route
+
+
+def _usual(dialect: str) -> list[dict[str, Any]]:
+    return [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
+
+
+def _add(route: mp.Route, queue: Queue, text: str, dialect: str, workers: Mapping[str, Handler], environment: Mapping[str, str]) -> None:
+    alias, schedule = queue.queue_alias, queue.checks
+    accepts = accepts_today(alias) if dialect == "today" else None
+    if queue.worker == "external" and alias not in workers:
+        route.external(
+            alias,
+            queue=queue.queue_url,
+            resend_after=queue.resend_after,
+            overdue=schedule.overdue or OVERDUE,
+            accepts=accepts,
+            announce=text,
+            message=message_of(dialect),
+            retry=RETRY,
+        )
+        return
+    usual = CHECKS.get(queue.worker, CHECKS["ocfl"])
+    route.stage(
+        alias,
+        claims=False,
+        checks=mp.Checks(
+            every=schedule.every or usual["every"], up_to=schedule.up_to or usual["up_to"], overdue=schedule.overdue or usual["overdue"]
+        ),
+        rate=queue.rate,
+        concurrency=queue.concurrency or CONCURRENCY.get(queue.worker, 8),
+        accepts=accepts,
+        announce=text,
+        retry=RETRY,
+    )(workers.get(alias) or _worker(queue.worker, environment))
+
+
+def _worker(kind: str, environment: Mapping[str, str]) -> Handler:
+    """What a worker needs is imported only where there is one."""
+    if kind == "ocfl":
+        from milepost.routes.postingest.custodial_copy import CustodialCopy
+
+        return CustodialCopy.from_environment(environment)
+    from milepost.routes.postingest.tape import Tape
+
+    return Tape.from_environment(environment)

@@ -1,0 +1,189 @@
+"""What is told of an asset: an update for each stage, one `complete`, each to the letter and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import milepost as mp
+from milepost.core.durations import iso
+from milepost.engine.operate import act
+from milepost.engine.routes import apply_route
+from milepost.routes.postingest import postingest
+from milepost.routes.postingest.dialects import COMPLETE, UPDATE, message_id
+from milepost.subscribers import CallSubscriber
+from milepost.subscribers.formed import Formed
+from milepost.testing.clock import VirtualClock
+from milepost.wiring import open_context
+
+ASSET, BATCH = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "TDR_0cae3480-2b84-42a7-b899-dcce25aee98b"
+INPUT = {"preservationSystemId": "9a83532d-dd26-442d-b259-b1823f668649"}
+KEY = f"{ASSET}#{BATCH}"
+ROW = {"assetId": ASSET, "batchId": BATCH, "input": INPUT}
+THIRD = {"queueAlias": "Offsite", "queueOrder": 3, "statusText": "Tapes are off site."}
+
+
+class Desk:
+    """The route on a ledger in memory, and somebody who hears the notifications only."""
+
+    def __init__(self, *, ledger: str = "memory:", **options: Any) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.clock = VirtualClock()
+        self.route = postingest(**options)
+        listener = Formed(CallSubscriber(self.heard.append, name="desk"))
+        self.milepost = mp.open(ledger, routes=[self.route], subscribers=[listener], clock=self.clock)
+
+    def close(self) -> None:
+        self.milepost.close()
+
+    def run(self) -> list[dict[str, Any]]:
+        self.milepost.run(until_idle=0)
+        return self.heard
+
+    def confirm(self, stage: str, value: Any = True) -> None:
+        self.milepost.confirm("postingest", KEY, stage, value, by="confirmer")
+
+    def said(self) -> list[tuple[str, str]]:
+        """Kind and text of each notification, in either dialect."""
+        bodies = [one.get("body", one) for one in self.run()]
+        return [(one["properties"]["messageType"], one["parameters"]["status"]) for one in bodies]
+
+
+def test_the_documents_three_messages_to_the_letter() -> None:
+    desk = Desk()
+    desk.milepost.submit("postingest", ROW)
+    desk.confirm("CC")
+    desk.confirm("Scout")
+    assert desk.run() == [
+        {
+            "body": {
+                "properties": {"messageType": f"preserve.digital.asset.ingest.{kind}"},
+                "parameters": {"assetId": ASSET, "status": text},
+            }
+        }
+        for kind, text in (
+            ("update", "Asset has been ingested to the Preservation System."),
+            ("update", "Asset has been written to custodial copy disk."),
+            ("complete", "Asset has been written to data tape."),
+        )
+    ]
+
+
+@pytest.mark.parametrize("correlation", [None, "parent-1"])
+def test_todays_messages_to_the_letter(correlation: str | None) -> None:
+    desk = Desk(dialect="today")
+    desk.milepost.submit("postingest", {**ROW, **({"correlationId": correlation} if correlation else {})})
+    desk.confirm("CC", {"filePaths": ["a", "b"]})
+    desk.confirm("TC", {"a": ["L1"], "b": ["L1", "L2"]})
+    heard = desk.run()
+    assert [one["parameters"] for one in heard] == [
+        {"assetId": ASSET, "status": "Asset has been ingested to the Preservation System."},
+        {"assetId": ASSET, "status": "Asset has been written to custodial copy disk."},
+        {"assetId": ASSET, "status": "Asset has been written to tape"},
+    ]
+    for one, (kind, stage) in zip(heard, [(UPDATE, ""), (UPDATE, "CC"), (COMPLETE, "TC")], strict=True):
+        properties = one["properties"]
+        assert list(properties) == ["executionId", "messageId", "parentMessageId", "timestamp", "messageType"]
+        assert (properties["executionId"], properties["messageType"]) == (BATCH, kind)
+        assert properties["messageId"] == message_id(KEY, stage, kind)
+        assert properties["parentMessageId"] == correlation
+        assert properties["timestamp"] == iso(desk.clock.now())
+    assert len({one["properties"]["messageId"] for one in heard}) == 3
+
+
+def test_a_route_of_one_stage_completes_with_that_stages_own_text() -> None:
+    desk = Desk(queues=[{"queueAlias": "CC", "queueOrder": 1}])
+    desk.milepost.submit("postingest", ROW)
+    desk.confirm("CC")
+    assert desk.said()[-1] == (COMPLETE, "Asset has been written to custodial copy disk.")
+
+
+def test_texts_can_be_configured() -> None:
+    texts = [
+        {"queueAlias": "CC", "queueOrder": 1, "statusText": "On disk."},
+        {"queueAlias": "Scout", "queueOrder": 2, "statusText": "On tape."},
+    ]
+    desk = Desk(queues=texts, ingested_text="Taken in.")
+    desk.milepost.submit("postingest", ROW)
+    desk.confirm("CC")
+    desk.confirm("Scout")
+    assert desk.said() == [(UPDATE, "Taken in."), (UPDATE, "On disk."), (COMPLETE, "On tape.")]
+
+
+def test_early_and_repeated_confirmations_change_nothing_in_what_is_told() -> None:
+    desk = Desk()
+    desk.milepost.submit("postingest", ROW)
+    desk.milepost.submit("postingest", ROW)
+    desk.confirm("Scout", {"tape": "L1"})
+    desk.confirm("Scout", {"tape": "L1"})
+    assert [kind for kind, _ in desk.said()] == [UPDATE]
+    desk.confirm("CC")
+    desk.confirm("CC")
+    assert [kind for kind, _ in desk.said()] == [UPDATE, UPDATE, COMPLETE]
+
+
+def test_the_same_asset_in_two_batches_has_two_series_with_ids_of_their_own() -> None:
+    assert message_id(f"{ASSET}#one", "TC", COMPLETE) != message_id(f"{ASSET}#two", "TC", COMPLETE)
+
+
+def test_nobody_can_skip_a_stage() -> None:
+    desk = Desk()
+    desk.milepost.submit("postingest", ROW)
+    report = act(desk.milepost.context, "skip", "postingest", keys=[KEY], by="ops", reason="no tape today")
+    assert (report.done, report.refused_count) == (0, 1)
+    assert [kind for kind, _ in desk.said()] == [UPDATE]
+
+
+def test_what_is_put_again_is_known_and_what_differs_is_told_apart() -> None:
+    desk = Desk()
+    answers = [
+        desk.milepost.submit("postingest", row)[0].answer
+        for row in (ROW, {**ROW, "input": '{"preservationSystemId":"9a83532d-dd26-442d-b259-b1823f668649"}'}, {**ROW, "input": "other"})
+    ]
+    assert answers == ["new", "known", "changed"]
+    shown = desk.milepost.show("postingest", KEY)
+    assert shown is not None
+    assert shown["input"] == INPUT
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"assetId": ASSET, "batchId": BATCH}, "the field 'input' is missing"),
+        ({"assetId": ASSET, "input": "x"}, "the field 'batchId' is missing"),
+        ({**ROW, "colour": "red"}, "the field 'colour' is none that this route takes: assetId, batchId, input, correlationId"),
+        ({**ROW, "correlationId": 7}, "the field 'correlationId' is int, not text"),
+    ],
+)
+def test_a_row_that_is_none_is_not_taken_in(row: dict[str, Any], told: str) -> None:
+    receipt = Desk().milepost.submit("postingest", row)[0]
+    assert (receipt.answer, receipt.error) == ("malformed", told)
+
+
+def test_a_back_fill_tells_updates_only(tmp_path: Path) -> None:
+    ledger = f"sqlite:///{tmp_path}/assets.db"
+    desk = Desk(ledger=ledger)
+    desk.milepost.submit("postingest", ROW)
+    desk.confirm("CC")
+    desk.confirm("Scout")
+    assert [kind for kind, _ in desk.said()] == [UPDATE, UPDATE, COMPLETE]
+    desk.close()
+
+    usual = [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(("CC", "Scout"), 1)]
+    grown = postingest([*usual, THIRD])
+    ctx = open_context(ledger, [grown], clock=desk.clock, check=False)
+    done = apply_route(ctx, ctx.plan("postingest"), mapping={}, by="ops", reason="tapes go off site now", back_fill="Offsite")
+    assert done.back_filled == 1
+    ctx.ledger.close()
+
+    later = Desk(ledger=ledger, queues=[*usual, THIRD])
+    assert later.said() == []
+    later.confirm("Offsite")
+    assert later.said() == [(UPDATE, "Tapes are off site.")]
+    later.milepost.submit("postingest", {**ROW, "batchId": "another"})
+    for stage in ("CC", "Scout", "Offsite"):
+        later.milepost.confirm("postingest", f"{ASSET}#another", stage, by="confirmer")
+    assert [kind for kind, _ in later.said()[1:]] == [UPDATE, UPDATE, UPDATE, COMPLETE]
+    later.close()
