@@ -187,3 +187,66 @@ def test_a_back_fill_tells_updates_only(tmp_path: Path) -> None:
         later.milepost.confirm("postingest", f"{ASSET}#another", stage, by="confirmer")
     assert [kind for kind, _ in later.said()[1:]] == [UPDATE, UPDATE, UPDATE, COMPLETE]
     later.close()
+
+
+def test_complete_waits_while_another_batch_of_the_asset_is_unfinished() -> None:
+    desk = Desk(wait_for_batches=True)
+    other = {**ROW, "batchId": "later"}
+    desk.milepost.submit("postingest", ROW, other, {**ROW, "assetId": "another"})
+    for stage in ("CC", "Scout"):
+        desk.confirm(stage)
+    assert [kind for kind, _ in desk.said()] == [UPDATE] * 4
+    shown = desk.milepost.show("postingest", KEY)
+    assert shown is not None
+    assert (shown["stage"], shown["status"], shown["note"]) == (
+        "batches",
+        "WAITING",
+        "all its stages are confirmed; other batches of the asset are not through: later",
+    )
+    for stage in ("CC", "Scout"):
+        desk.milepost.confirm("postingest", f"{ASSET}#later", stage, by="confirmer")
+    desk.run()
+    desk.clock.advance("2h")
+    assert [kind for kind, _ in desk.said()[4:]] == [UPDATE, COMPLETE, COMPLETE]
+    assert desk.said()[-1][1] == "Asset has been written to data tape."
+
+
+def test_a_batch_that_failed_is_waited_for_and_one_that_was_cancelled_is_not() -> None:
+    desk = Desk(wait_for_batches=True)
+    desk.milepost.submit("postingest", ROW, {**ROW, "batchId": "later"})
+    desk.milepost.confirm("postingest", f"{ASSET}#later", "CC", by="confirmer", outcome=mp.Reject("damaged"))
+    for stage in ("CC", "Scout"):
+        desk.confirm(stage)
+    assert COMPLETE not in [kind for kind, _ in desk.said()]
+    ctx = desk.milepost.context
+    assert act(ctx, "retry", "postingest", keys=[f"{ASSET}#later"], by="ops", reason="mended").done == 1
+    assert act(ctx, "cancel", "postingest", keys=[f"{ASSET}#later"], by="ops", reason="it is not wanted").done == 1
+    desk.clock.advance("2h")
+    assert [kind for kind, _ in desk.said()].count(COMPLETE) == 1
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_part_of_the_files_on_tape_confirms_nothing(early: bool) -> None:
+    desk = Desk(dialect="today")
+    desk.milepost.submit("postingest", ROW)
+    if early:
+        # Nobody can say yet which files there are: it is found out when the asset comes there.
+        desk.confirm("TC", {"a": ["L1"]})
+    desk.confirm("CC", {"filePaths": ["a", "b"]})
+    if not early:
+        with pytest.raises(mp.ActRefused, match="confirms nothing"):
+            desk.confirm("TC", {"a": ["L1"]})
+    assert [kind for kind, _ in desk.said()] == [UPDATE, UPDATE]
+    shown = desk.milepost.show("postingest", KEY)
+    assert shown is not None
+    assert (shown["stage"], shown["status"]) == ("TC", "QUEUED")
+    desk.confirm("TC", {"a": ["L1"], "b": ["L2"]})
+    assert [kind for kind, _ in desk.said()] == [UPDATE, UPDATE, COMPLETE]
+
+
+@pytest.mark.parametrize("value", [True, "yes", {"filePaths": []}, {"filePaths": [""]}, {"filePaths": "a"}, ["a"]])
+def test_what_is_no_list_of_files_does_not_confirm_the_first_stage_today(value: Any) -> None:
+    desk = Desk(dialect="today")
+    desk.milepost.submit("postingest", ROW)
+    with pytest.raises(mp.ActRefused, match="confirms nothing"):
+        desk.confirm("CC", value)

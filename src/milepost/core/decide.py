@@ -40,6 +40,22 @@ _FRESH: Fields = {
 }
 
 
+def valid_confirmation(value: Any, stage: Stage | None = None, payload: Any = None) -> bool:
+    """Does this value confirm? True, a non-zero number, a non-empty object or list, or text that is not a way to say no. A stage
+    may judge by itself, also by what it was given to do (`payload`; None: that is not known yet)."""
+    if stage is not None and stage.accepts is not None:
+        try:
+            return bool(stage.accepts(value, payload))
+        except Exception:
+            return False
+    if isinstance(value, str):
+        return value.strip().lower() not in EMPTY_WORDS
+    return bool(value)
+
+
+EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
+
+
 def accept(
     plan: Plan,
     key: str,
@@ -174,11 +190,25 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
         # Without a payload of its own a stage works on the input; one left from an earlier pass must not stand in the way.
         if payload is not item.content.input or following.name in item.content.payloads:
             puts = (*puts, Put("payload", following.name, payload))
-        status, fields, offered = enter(item, following, now)
+        kept, note = _arriving(row, following, payload)
+        status, fields, offered = enter(item if kept is row.kept else Item(replace(row, kept=kept), item.content), following, now)
+        fields["kept"] = kept
         to = following.name
     if row.stage in row.kept:
-        fields["kept"] = without(row.kept, row.stage)
+        fields["kept"] = without(fields.get("kept", row.kept), row.stage)
     return change(row, reason, now, status, fields, teller, to=to, output=output, offered=offered, note=note, puts=puts)
+
+
+def _arriving(row: Row, stage: Stage, payload: Any) -> tuple[dict[str, Any], Any]:
+    """What stays kept of an item that comes to a stage, and what is to be noted: a confirmation that came early may not confirm what
+    the stage is now given to do."""
+    told = row.kept.get(stage.name)
+    if told is None or stage.accepts is None:
+        return row.kept, None
+    early = outcome_from_builtins(told)
+    if not isinstance(early, Done) or valid_confirmation(early.output, stage, payload):
+        return row.kept, None
+    return without(row.kept, stage.name), {"for": stage.name, "confirms nothing": told}
 
 
 def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, fields: Fields, teller: Teller) -> Change:

@@ -120,6 +120,11 @@ class Item(Struct, gc=False, eq=False):
         return self.row.stage
 
     @property
+    def status(self) -> Status:
+        """How it stands there."""
+        return self.row.status
+
+    @property
     def lane(self) -> str:
         """Which lane of the stage it is in; '' where there is only one."""
         return self.row.lane
@@ -133,6 +138,10 @@ class Item(Struct, gc=False, eq=False):
     def payload(self) -> Any:
         """What this stage is to work on: the stage before's output, or the input."""
         return self.content.payloads.get(self.row.stage, self.content.input)
+
+    def payload_of(self, stage: str) -> Any:
+        """What that stage is, or was, given to work on; None where the item has not come to it."""
+        return self.payload if stage == self.row.stage else self.content.payloads.get(stage)
 
     @property
     def results(self) -> dict[str, Any]:

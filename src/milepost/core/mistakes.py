@@ -36,6 +36,18 @@ def check_count(value: object, subject: str) -> None:
         raise RouteMistake(f"{subject} is {value!r}; give a whole number from 1 up")
 
 
+def judge(function: Callable[..., bool] | None, subject: str) -> Callable[[Any, Any], bool] | None:
+    """What tells whether an answer confirms: a function of the answer, or of the answer and of what the stage was given to do."""
+    if function is None:
+        return None
+    try:
+        inspect.signature(function).bind(object(), object())
+    except (TypeError, ValueError):
+        check_shape(function, subject, "value")
+        return lambda value, payload: function(value)
+    return function
+
+
 def check_shape(function: object, subject: str, wanted: str) -> None:
     """A handler must be callable with exactly one positional argument."""
     if not callable(function):

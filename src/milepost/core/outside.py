@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from milepost.core.change import Change, Teller, change
-from milepost.core.decide import decide
+from milepost.core.decide import decide, valid_confirmation
 from milepost.core.item import Item, canonical_json
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
 from milepost.core.plan import Plan
-from milepost.core.route import Stage
 from milepost.core.status import FAILED, Reason, Status
 
 
@@ -17,21 +16,6 @@ class SaidBefore(str):
     """Why there is nothing to write: the same was said before. No refusal, and no failure."""
 
     __slots__ = ()
-
-
-EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
-
-
-def valid_confirmation(value: Any, stage: Stage | None = None) -> bool:
-    """Does this value confirm? True, a non-zero number, a non-empty object or list, or text that is not a way to say no."""
-    if stage is not None and stage.accepts is not None:
-        try:
-            return bool(stage.accepts(value))
-        except Exception:
-            return False
-    if isinstance(value, str):
-        return value.strip().lower() not in EMPTY_WORDS
-    return bool(value)
 
 
 def confirm(
@@ -55,7 +39,7 @@ def confirm(
     stage = plan.by_name.get(stage_name)
     if stage is None:
         return f"route {plan.name!r} has no stage {stage_name!r}; its stages are {', '.join(plan.by_name)}"
-    if isinstance(outcome, Done) and not valid_confirmation(outcome.output, stage):
+    if isinstance(outcome, Done) and not valid_confirmation(outcome.output, stage, item.payload_of(stage_name)):
         cure = "give true, a number, text or an object" if stage.accepts is None else "the stage's own check does not accept it"
         return f"{outcome.output!r} confirms nothing; {cure}"
     teller: dict[str, Any] = {"by": by, "why": why, "act": act}

@@ -12,7 +12,7 @@ from milepost.core.backoff import Backoff, Checks
 from milepost.core.durations import Span, rate_per_second, span_ms
 from milepost.core.errors import RouteMistake
 from milepost.core.handed import Handed, Key, carried, key_in
-from milepost.core.mistakes import check_count, check_name, check_shape, some_ms, told
+from milepost.core.mistakes import check_count, check_name, check_shape, judge, some_ms, told
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
@@ -48,7 +48,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     claims: bool = True
     """False: a pure check, which may run without a lease where workers are called by messages."""
     verify: Handler | None = None
-    accepts: Callable[[Any], bool] | None = None
+    accepts: Callable[[Any, Any], bool] | None = None
+    """Does this answer confirm what the stage was given to do? (None, where that is not known yet.)"""
     announce: str | None = None
     queue: str | None = None
     """The address of somebody's own queue at which an external stage is offered, where offers go by queue."""
@@ -85,7 +86,8 @@ class Route:
     themselves (None: until it is pruned; 0: it goes as soon as its last event is out). `dialect`: the names that others read and
     write, as in the design documents ("seed") or as in the systems of today ("today"). `carries`: the one field of what is handed
     over that is the item's input; beside it there may be the key's fields and `correlationId`, and nothing else. `skips=False`: no
-    operator may move an item past a stage whose work was not done.
+    operator may move an item past a stage whose work was not done. `evidence=True`: what an item's stages gave and its whole
+    history are kept for good, beside the ledger, when its row leaves.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Route:
         dialect: str = "seed",
         carries: str | None = None,
         skips: bool = True,
+        evidence: bool = False,
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
     ) -> None:
         check_name(name, "a route's name", "Route")
@@ -118,6 +121,9 @@ class Route:
             raise RouteMistake(f"route {name!r}: carries is {carries!r}; give a field beside the key's own, and name the key's fields")
         self.carries = carries
         self.skips = skips
+        if evidence and remember is not None:
+            raise RouteMistake(f"route {name!r}: evidence is found by the key that is remembered; leave out remember, or evidence")
+        self.evidence = evidence
         if form is not None:
             check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
@@ -137,7 +143,7 @@ class Route:
         batch: int = 1,
         claims: bool = True,
         verify: Handler | None = None,
-        accepts: Callable[[Any], bool] | None = None,
+        accepts: Callable[..., bool] | None = None,
         announce: str | None = None,
     ) -> Callable[[H], H]:
         """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item (or, with `batch`, a list).
@@ -153,12 +159,13 @@ class Route:
             raise RouteMistake(f"{subject}: retry is {retry!r}; write retry=mp.Backoff(attempts=3, base=1)")
         if checks is not None and not isinstance(checks, Checks):
             raise RouteMistake(f"{subject}: checks is {checks!r}; write checks=mp.Checks(every='10m', up_to='6h')")
-        for option, function in (("lane", lane), ("verify", verify), ("accepts", accepts)):
+        for option, function in (("lane", lane), ("verify", verify)):
             if function is not None:
                 check_shape(function, f"{subject}: {option}", "item" if option == "verify" else "input")
         for lane_name, limits in (lanes or {}).items():
             if not isinstance(limits, Limits):
                 raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
+        judged = judge(accepts, f"{subject}: accepts")
         used = checks or Checks()
 
         def declare(handler: H) -> H:
@@ -178,7 +185,7 @@ class Route:
                     batch=batch,
                     claims=claims,
                     verify=verify,
-                    accepts=accepts,
+                    accepts=judged,
                     announce=announce,
                     overdue_ms=None if used.overdue is None else span_ms(used.overdue, f"{subject}: overdue"),
                 )
@@ -199,7 +206,7 @@ class Route:
         overdue: Span | None = None,
         retry: Backoff | None = None,
         lane: Callable[[Any], str] | None = None,
-        accepts: Callable[[Any], bool] | None = None,
+        accepts: Callable[..., bool] | None = None,
         announce: str | None = None,
         queue: str | None = None,
         message: Callable[[dict[str, Any]], Any] | None = None,
@@ -212,16 +219,17 @@ class Route:
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
-        for option, function in (("lane", lane), ("accepts", accepts), ("message", message)):
+        for option, function in (("lane", lane), ("message", message)):
             if function is not None:
                 check_shape(function, f"{subject}: {option}", "input")
+        judged = judge(accepts, f"{subject}: accepts")
         self.stages.append(
             Stage(
                 name=name,
                 retry=retry or Backoff(),
                 checks=Checks(),
                 lane=lane,
-                accepts=accepts,
+                accepts=judged,
                 announce=announce,
                 queue=queue,
                 message=message,

@@ -13,6 +13,8 @@ from milepost.ports.ledger import Page, Query
 
 WINDOW = 200_000
 """How many rows of the table one page may pass over: keeps every read transaction short."""
+LAST = "\U0010ffff"
+"""No key goes on with a later character."""
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
@@ -21,7 +23,9 @@ def find(connection: sqlite3.Connection, names: Names, query: Query) -> Page:
     if route is None:
         return Page([])
     where, values = _conditions(query)
-    if query.due_before is not None or query.overdue_before is not None or (query.statuses is not None and query.statuses <= LIVE):
+    if query.prefix is not None:
+        rows, after = _by_key(connection, names, query, query.prefix, route, where, values)
+    elif query.due_before is not None or query.overdue_before is not None or (query.statuses is not None and query.statuses <= LIVE):
         rows, after = _by_due(connection, names, query, where, values)
     elif query.statuses is not None and query.statuses <= FAILED:
         rows, after = _by_failure(connection, names, query, where, values)
@@ -98,6 +102,19 @@ def _by_failure(connection: sqlite3.Connection, names: Names, query: Query, wher
             if len(found) == room:
                 return rows, (place, status, found[-1][0])
     return rows, None
+
+
+def _by_key(
+    connection: sqlite3.Connection, names: Names, query: Query, prefix: str, route: int, where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
+    """In the order of the keys, from the first that begins so to the last."""
+    if query.stages is not None or query.lane is not None:
+        where += f" AND place IN ({','.join(map(str, _places(names, query)))})"
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM item WHERE route = ? AND key >= ? AND key < ? AND key > ?{where} ORDER BY key LIMIT ?",
+        (route, prefix, prefix + LAST, query.after or "", *values, query.limit),
+    ).fetchall()
+    return rows, rows[-1][2] if len(rows) == query.limit else None
 
 
 def _along(connection: sqlite3.Connection, names: Names, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:

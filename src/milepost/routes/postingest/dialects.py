@@ -44,7 +44,7 @@ def message_id(key: str, stage: str, kind: str) -> str:
 def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, quiet: Sequence[str] = ()) -> Form:
     """Gives the notifications their form; every other event is left as it is. Of a `quiet` stage that is done nothing is told, and
     the stage before it is the one that completes."""
-    last = [stage for stage in texts if stage not in quiet][-1]
+    last = list(texts)[-1]
 
     def form(envelope: dict[str, Any]) -> dict[str, Any] | None:
         data = envelope["data"]
@@ -99,18 +99,20 @@ def _message_today(offer: dict[str, Any]) -> Any:
     return {**body, "payloadAt": offer["payloadAt"]} if "payloadAt" in offer else body
 
 
-def accepts_today(stage: str) -> Callable[[Any], bool] | None:
+def accepts_today(stage: str) -> Callable[[Any, Any], bool] | None:
     """Is this a result as today's confirmers write it? Where the words are known, nothing less confirms."""
     return {"CC": _has_paths, "TC": _has_volumes}.get(stage)
 
 
-def _has_paths(value: Any) -> bool:
+def _has_paths(value: Any, payload: Any) -> bool:
     paths = value.get("filePaths") if isinstance(value, dict) else None
     return isinstance(paths, list) and bool(paths) and all(isinstance(path, str) and path for path in paths)
 
 
-def _has_volumes(value: Any) -> bool:
-    if not isinstance(value, dict) or not value:
+def _has_volumes(value: Any, payload: Any) -> bool:
+    """Volumes for every file that was asked for: one file on tape is no asset on tape."""
+    asked = payload.get("filePaths", []) if isinstance(payload, dict) else []
+    if not isinstance(value, dict) or not value or not set(asked) <= value.keys():
         return False
     return all(isinstance(volumes, list) and volumes and all(isinstance(one, str) and one for one in volumes) for volumes in value.values())
 

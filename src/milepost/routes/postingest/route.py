@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
+from milepost.routes.postingest.batches import STAGE, OtherBatches
 from milepost.routes.postingest.dialects import ALIASES, INGESTED, TEXTS, accepts_today, form_of, message_of
 from milepost.routes.postingest.queues import Queue, read_queues
 
@@ -31,13 +32,15 @@ def postingest(
     dialect: str = "seed",
     workers: Mapping[str, Handler] | None = None,
     ingested_text: str = INGESTED,
+    wait_for_batches: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> mp.Route:
     """The route made of these queues: a JSON file, JSON text or a list (see docs/guides/postingest.md); without them the two that
     the dialect knows, both confirmed by somebody else.
 
     A queue with `"worker": "ocfl"` or `"scoutam"` is a stage of our own workers, set up from the environment (`os.environ`, unless
-    another is given) or from `workers`, by alias. Stages are never skipped, and an asset's evidence outlives its row.
+    another is given) or from `workers`, by alias. With `wait_for_batches` an asset is not complete while another batch of it is
+    unfinished. Stages are never skipped, and an asset's evidence outlives its row.
     """
     if dialect not in TEXTS:
         raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
@@ -51,10 +54,12 @@ def postingest(
         keep="0s",
         skips=False,
         dialect=dialect,
-        form=form_of(dialect, texts, ingested_text),
+        form=form_of(dialect, texts, ingested_text, quiet=[STAGE] if wait_for_batches else []),
     )
     for queue in found:
         _add(route, queue, texts[queue.queue_alias], dialect, workers or {}, os.environ if environment is None else environment)
+    if wait_for_batches:
+        route.stage(STAGE, claims=False, checks=mp.Checks(every="1m", up_to="1h"), retry=RETRY)(OtherBatches())
     return route
 
 

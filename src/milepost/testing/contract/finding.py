@@ -89,6 +89,24 @@ class Finding(Promises):
         assert self.find(full, overdue_before=marked) == {"old"}
         assert self.find(full, overdue_before=marked + 86_400_000) == {"old", "waits"}
 
+    def test_by_the_keys_beginning(self, full: World) -> None:
+        assert self.find(full, prefix="") == self.find(full)
+        assert self.find(full, prefix="w") == {"waits"}
+        assert self.find(full, prefix="ne") == {"new"}
+        assert self.find(full, prefix="news") == set()
+        assert self.find(full, prefix="", stages=frozenset({"stamp"})) == {"old", "waits"}
+
+    def test_pages_by_the_keys_beginning(self, world: World) -> None:
+        world.add(*(f"a#{number}" for number in range(5)), "b#0", "a")
+        found, after = [], None
+        while True:
+            page = world.ledger.find(Query(route="parcels", prefix="a#", limit=2, after=after))
+            found += [item.key for item in page.items]
+            after = page.next
+            if after is None:
+                break
+        assert sorted(found) == [f"a#{number}" for number in range(5)]
+
     def test_all_conditions_must_hold(self, full: World) -> None:
         assert self.find(full, stages=frozenset({"weigh"}), list_id="list-1", statuses=frozenset({Status.RETRY_SCHEDULED})) == {"retried"}
         assert self.find(full, stages=frozenset({"stamp"}), list_id="list-1") == set()
