@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from life import START, after, at_stage, claimed, handler, make_plan, new_item, settled
 
 from milepost.core.change import Change
+from milepost.core.decide import valid_confirmation
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
-from milepost.core.outside import confirm, valid_confirmation
+from milepost.core.outside import confirm
 from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.core.status import Reason, Status
@@ -49,6 +50,38 @@ def test_what_confirms_nothing(value: Any) -> None:
 )
 def test_a_no_is_a_no_however_it_is_written(word: str, case: Any, blank: str) -> None:
     assert not valid_confirmation(blank + case(word) + blank)
+
+
+def counted_route() -> Plan:
+    """The second stage's answer must be as many as it was given."""
+    route = Route("parcels")
+    route.external("pack")
+    route.external("count", accepts=lambda value, payload: payload is None or value == payload["pieces"])
+    return Plan(route)
+
+
+@pytest.mark.parametrize("answer", [2, 3])
+def test_a_stage_may_judge_an_answer_by_what_it_was_given_to_do(answer: int) -> None:
+    plan = counted_route()
+    item = new_item(plan)
+    arrived = after(item, given_word(item, "pack", Done({"pieces": 3}), plan))
+    change = given_word(arrived, "count", Done(answer), plan)
+    assert isinstance(change, Change) is (answer == 3)
+
+
+@pytest.mark.parametrize("answer", [2, 3])
+def test_an_answer_that_came_early_is_judged_when_the_item_gets_there(answer: int) -> None:
+    plan = counted_route()
+    item = new_item(plan)
+    told = after(item, given_word(item, "count", Done(answer), plan))
+    assert set(told.row.kept) == {"count"}
+    change = given_word(told, "pack", Done({"pieces": 3}), plan)
+    assert isinstance(change, Change)
+    assert change.line is not None
+    assert set(change.after.kept) == ({"count"} if answer == 3 else set())
+    assert change.line.note == (None if answer == 3 else {"for": "count", "confirms nothing": {"type": "done", "output": 2}})
+    # What confirms is looked at once; what does not leaves the stage to be offered as any other.
+    assert (change.after.look_at == START) is (answer == 3)
 
 
 def test_a_stage_may_say_itself_what_it_accepts() -> None:

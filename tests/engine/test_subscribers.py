@@ -5,15 +5,23 @@ from __future__ import annotations
 import io
 import json
 import logging
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from ears import Ear, Envelope
 from engine_world import World
 
-from milepost.core.errors import RouteMistake, UsageError
+from milepost.core.decide import accept
+from milepost.core.errors import Refused, RouteMistake, UsageError
+from milepost.core.events import cloud_event, events_of
+from milepost.core.item import digest_of
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.engine.relay import Relay
 from milepost.ports.documents import CURSOR
 from milepost.subscribers import CallSubscriber, LogSubscriber
+from milepost.subscribers.formed import Formed
 
 
 def test_log_and_call(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -38,3 +46,30 @@ def test_names_must_be_names(world: World) -> None:
         CallSubscriber(lambda envelope: None)
     with pytest.raises(RouteMistake, match="a subscriber's name is 'a/b'"):
         Relay(world.ctx, Ear("a/b"), "p1")
+
+
+class Answers:
+    """Refuses every second event that it is told."""
+
+    name = "answers"
+    batch = 4
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def tell(self, envelopes: Sequence[dict[str, Any]]) -> list[Exception | None]:
+        self.told += [envelope["said"] for envelope in envelopes]
+        return [None if place % 2 == 0 else Refused(f"not {envelope['said']}") for place, envelope in enumerate(envelopes)]
+
+
+def test_who_wants_one_form_only_is_told_nothing_else() -> None:
+    route = Route("parcels", form=lambda envelope: None if envelope["data"]["key"] == "plain" else {"said": envelope["data"]["key"]})
+    route.external("weigh")
+    plan = Plan(route)
+    lines = {key: accept(plan, key, {"id": key}, 1, correlation_id=key, digest=digest_of({"id": key})).line for key in ("a", "plain", "b")}
+    envelopes = [cloud_event(events_of(line, "parcels", key, key)[0], plan) for key, line in lines.items() if line is not None]
+    answers = Answers()
+    assert [repr(answer) for answer in Formed(answers).tell(envelopes) or ()] == ["None", "None", "Refused('not b')"]
+    assert answers.told == ["a", "b"]
+    assert Formed(answers).tell([envelopes[1]]) is None
+    assert answers.told == ["a", "b"]

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from milepost.subscribers.call import CallSubscriber
 from milepost.subscribers.log import LogSubscriber
+from milepost.subscribers.webhook import WebhookSubscriber
 
-__all__ = ["CallSubscriber", "LogSubscriber"]
+__all__ = ["CallSubscriber", "LogSubscriber", "WebhookSubscriber"]
