@@ -107,3 +107,15 @@ def test_a_bad_stage_name_and_a_bad_schedule_are_told_too() -> None:
         postingest([queue("CC", 1, checks={"overdue": "soon"})])
     with pytest.raises(mp.ConfigMistake, match="dialect"):
         postingest(dialect="tomorrow")
+
+
+@pytest.mark.parametrize(("worker", "missing"), [("ocfl", "OCFL_REPO_DIR"), ("scoutam", "SCOUTAM_URL")])
+def test_who_only_submits_and_looks_needs_no_settings_of_a_worker(worker: str, missing: str) -> None:
+    route = postingest([queue("CC", 1, worker=worker)], environment={})
+    with mp.open("memory:", routes=[route]) as desk:
+        assert desk.submit("postingest", {"assetId": "a", "batchId": "b", "input": {"preservationSystemId": "x"}})[0].answer == "new"
+        with pytest.raises(mp.ConfigMistake, match=missing):
+            desk.run(until_idle=0)
+        shown = desk.show("postingest", "a#b")
+    assert shown is not None
+    assert (shown["status"], shown["attempts"]) == ("QUEUED", 0)

@@ -15,11 +15,12 @@ from milepost.loading import load_file, load_module, load_routes
 if TYPE_CHECKING:
     from milepost.core.route import Route
     from milepost.engine.context import Context
+    from milepost.evidence.signing import Signer
     from milepost.ports.publisher import Subscriber
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
 FILE = "milepost.toml"
-FIELDS = {"ledger": "text", "routes": "a list of texts", "subscribers": "a list of texts"}
+FIELDS = {"ledger": "text", "routes": "a list of texts", "subscribers": "a list of texts", "signing_key": "text"}
 
 
 class Settings:
@@ -50,9 +51,18 @@ class Settings:
         """The routes that were named; none is no mistake here."""
         return load_routes(self._routes or self.file.get("routes", []))
 
+    def signer(self, given: str | None = None) -> Signer | None:
+        """Who signs: the key in the file that was given, else the one that milepost.toml names, else nobody."""
+        path = given or self.file.get("signing_key")
+        if path is None:
+            return None
+        from milepost.evidence.signing import read_signer
+
+        return read_signer(Path(path))
+
     def subscribers(self) -> list[Subscriber]:
-        """Who is told: "log", "sns:" and a topic's ARN, or any "module:callable" that takes an event, or that is a subscriber
-        already. Two of one name would share a cursor, and each be told only a part."""
+        """Who is told: "log", "sns:" and a topic's ARN, a URL, or any "module:callable" that takes an event, or that is a
+        subscriber already. Two of one name would share a cursor, and each be told only a part."""
         found: dict[str, Subscriber] = {}
         for spec in self.file.get("subscribers", []):
             # Where each external stage has a queue of its own, its offers would only fill the topic.
@@ -146,14 +156,19 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def _subscriber(spec: str, *, offers: bool = True) -> Subscriber:
     from milepost.subscribers import CallSubscriber, LogSubscriber
+    from milepost.subscribers.formed import PREFIX, Formed
 
+    if spec.startswith(PREFIX):
+        return Formed(_subscriber(spec.removeprefix(PREFIX), offers=offers))
     if spec == "log":
         return LogSubscriber()
     place, _, name = spec.partition(":")
     if not name:
-        raise ConfigMistake(f'the subscriber {spec!r} is not known; write "log", sns:ARN, or module:name or file.py:name')
+        raise ConfigMistake(f'the subscriber {spec!r} is not known; write "log", sns:ARN, https://…, or module:name or file.py:name')
     if place == "sns":
         return _topic(name, offers)
+    if place in ("https", "http"):
+        return _webhook(spec)
     module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
     found: Any = getattr(module, name, None)
     if hasattr(found, "tell"):
@@ -176,3 +191,12 @@ def _topic(arn: str, offers: bool) -> Subscriber:
             "write  events = Topic(arn, name='…')  in a Python file, and name that here: file.py:events"
         )
     return topic
+
+
+def _webhook(url: str) -> Subscriber:
+    from milepost.subscribers import WebhookSubscriber
+
+    try:
+        return WebhookSubscriber(url)
+    except UsageError as error:
+        raise ConfigMistake(f"the subscriber {url!r}: {error}") from None

@@ -19,6 +19,14 @@ Ticks = Callable[[], int]
 """Milliseconds that only ever rise, for response times."""
 
 
+def ready(stage: Stage) -> None:
+    """Somebody is about to work at the stage: a handler with a `ready` of its own looks whether it has all that it needs, and raises
+    if not, before any item is taken in hand."""
+    check = getattr(stage.handler, "ready", None)
+    if callable(check):
+        check()
+
+
 def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
     """Run a plain handler in the calling thread."""
     assert stage.handler is not None

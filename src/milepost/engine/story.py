@@ -267,7 +267,8 @@ def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
         verbs = [f"milepost resend {subject} {SIGNED}"]
     if row.handed_over or (stage is not None and stage.external):
         verbs.append(f"milepost confirm {subject} --stage {row.stage} {SIGNED}")
-    verbs.append(f"milepost skip {subject} {SIGNED}")
+    if plan is None or plan.route.skips:
+        verbs.append(f"milepost skip {subject} {SIGNED}")
     if not row.terminal:
         verbs.append(f"milepost cancel {subject} {SIGNED}")
     return verbs

@@ -8,7 +8,7 @@ from milepost.core.due import Grip
 from milepost.core.item import Item
 from milepost.engine.claim import Desk
 from milepost.engine.context import Context
-from milepost.engine.execute import run_async, run_plain
+from milepost.engine.execute import ready, run_async, run_plain
 from milepost.engine.settle import give_back, settle
 from milepost.ports.documents import HOLD, LIMIT, Limit, is_held, read_as, scope
 from milepost.ports.runner import Runner
@@ -50,6 +50,8 @@ class Worker:
             for stage in plan.stages
             if not stage.external and (wanted is None or (plan.name, stage.name) in wanted)
         ]
+        for desk in self.desks:
+            ready(desk.stage)
         self._fragile: list[Desk] = []
         self._fragile_at = 0
         self._fragile_pause = FRAGILE_PAUSE_MS

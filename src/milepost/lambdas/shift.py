@@ -14,7 +14,7 @@ from milepost.core.due import Grip
 from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.core.item import Item
 from milepost.engine.claim import Desk
-from milepost.engine.execute import run_async, run_plain
+from milepost.engine.execute import ready, run_async, run_plain
 from milepost.engine.settle import give_back, settle
 from milepost.lambdas.start import Call, Opened, log
 from milepost.ledgers.aws.calling import Answered, Calls
@@ -43,6 +43,7 @@ class Station:
         found = plan.by_name.get(stage)
         if found is None or found.external:
             raise ConfigMistake(f"MILEPOST_STAGE is {route}/{stage}; that is no stage with a handler of route {route!r}")
+        ready(found)
         self.opened = opened
         self.name = scope(route, stage)
         self.url = opened.store.queues.url(route, stage, found.queue)

@@ -94,15 +94,31 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, workers: Mappin
         accepts=accepts,
         announce=text,
         retry=RETRY,
-    )(workers.get(alias) or _worker(queue.worker, environment))
+    )(workers.get(alias) or FromEnvironment(queue.worker, environment))
 
 
-def _worker(kind: str, environment: Mapping[str, str]) -> Handler:
-    """What a worker needs is imported only where there is one."""
-    if kind == "ocfl":
-        from milepost.routes.postingest.custodial_copy import CustodialCopy
+class FromEnvironment:
+    """A worker of ours, set up when somebody works with it: who only submits or looks needs none of its settings."""
 
-        return CustodialCopy.from_environment(environment)
-    from milepost.routes.postingest.tape import Tape
+    def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
+        self._kind, self._environment = kind, environment
+        self._worker: Handler = None
 
-    return Tape.from_environment(environment)
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake if a setting is missing or wrong."""
+        if self._worker is not None:
+            return
+        # What a worker needs is imported only where there is one.
+        if self._kind == "ocfl":
+            from milepost.routes.postingest.custodial_copy import CustodialCopy
+
+            self._worker = CustodialCopy.from_environment(self._environment)
+        else:
+            from milepost.routes.postingest.tape import Tape
+
+            self._worker = Tape.from_environment(self._environment)
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        self.ready()
+        outcome: mp.Outcome = self._worker(item)
+        return outcome
