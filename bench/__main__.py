@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from bench import aws, report
+from bench import aws, ocfl, report
 from bench.inputs import KEYS, write_list
 from bench.report import Results
 
@@ -134,7 +135,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="a smoke run: 2000 and 10000 items, 50000 pre-filled, one round, fewer cases, 100 for DBOS"
     )
-    parser.add_argument("--only", choices=("sqlite", "aws"), help="only this section: speed on SQLite, or requests and units on AWS")
+    parser.add_argument(
+        "--only",
+        choices=("sqlite", "aws", "ocfl"),
+        help="only this section: speed on SQLite, requests and units on AWS, or assets in an OCFL repository",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
     a.sizes = a.sizes or ([2_000, 10_000] if a.quick else [10_000, 100_000])
@@ -150,20 +155,26 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix=".run-", dir=HERE))
     results = Results(a.prefilled)
     figures: list[aws.Figure] = []
+    found: dict[str, Any] = {}
+    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl")
     try:
         bench = Bench(folder, results, None if a.no_dbos else a.dbos_python)
-        if a.only != "aws":
+        if "sqlite" in wanted:
             on_sqlite(bench, a)
-        if a.only != "sqlite":
+        if "ocfl" in wanted:
+            found = ocfl.run(folder, bench.part, quick=a.quick, say=bench.say)
+        if "aws" in wanted:
             figures = aws.run(folder, quick=a.quick, say=bench.say)
     finally:
         shutil.rmtree(folder)
-    if a.only != "aws":
+    if "sqlite" in wanted:
         print(report.text(results))
-    if a.only != "sqlite":
+    if "ocfl" in wanted:
+        print(ocfl.text(found))
+    if "aws" in wanted:
         print(aws.text(figures))
     if a.json:
-        a.json.write_text(json.dumps({**report.as_json(results), "aws": aws.as_json(figures)}, indent=2) + "\n")
+        a.json.write_text(json.dumps({**report.as_json(results), "aws": aws.as_json(figures), "ocfl": found}, indent=2) + "\n")
 
 
 def on_sqlite(bench: Bench, a: argparse.Namespace) -> None:

@@ -1,0 +1,203 @@
+"""Looking for assets in an OCFL repository: `CustodialCopy.check`, alone and through a whole ledger, beside a bare loop that
+reads and parses each inventory, whose path it has been given.
+
+Each part is a process of its own: `python -m bench.ocfl WHAT FOLDER N`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import milepost as mp
+from bench.measure import Span, ledger_bytes, tell
+from bench.ours import completed, run_station
+from bench.route import NAME
+from milepost.engine.context import Context
+from milepost.engine.intake import submit
+from milepost.routes.postingest.custodial_copy import CustodialCopy
+from milepost.wiring import open_context
+
+VALIDATOR = Path(__file__).resolve().parent.parent / ".standins/ocfl/bin/ocfl-validate.py"
+ROUNDS = 5
+SAMPLE = 20
+PARTS = ("bare", "check", "fixity", "ledger")
+TITLES = {
+    "bare": "a bare loop: read and json.loads each inventory",
+    "check": "check: inventory, sidecar, versions, every file seen",
+    "fixity": "check with fixity: every file read",
+    "ledger": "submitted, checked and completed in a SQLite ledger",
+}
+Part = Callable[..., dict[str, float]]
+
+
+def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """`part(WHAT, FOLDER, N, module=…)` runs one part. Rounds are interleaved, and ratios are taken within each."""
+    n, rounds = (1_000, 1) if quick else (10_000, ROUNDS)
+    say(f"ocfl: writing {n:,} objects of three files")
+    repository = folder / "repository"
+    write(repository, n)
+    say(f"ocfl: {validated(repository, n)}")
+    part("bare", repository, n, module="bench.ocfl")  # so that all of them find the files in memory
+    facts: dict[str, list[dict[str, float]]] = {what: [] for what in PARTS}
+    for number in range(rounds):
+        for what in PARTS if number % 2 == 0 else reversed(PARTS):
+            facts[what].append(part(what, repository, n, module="bench.ocfl"))
+        say("  " + ", ".join(f"{what} {facts[what][-1]['rate']:,.0f}/s" for what in PARTS))
+    figures = {
+        what: {
+            "rate": median(fact["rate"] for fact in facts[what]),
+            "cpu_us": median(fact["cpu_us"] for fact in facts[what]),
+            "ratio": median(fact["rate"] / bare["rate"] for fact, bare in zip(facts[what], facts["bare"], strict=True)),
+        }
+        for what in PARTS
+    }
+    return {"n": n, "rounds": rounds, "figures": figures}
+
+
+def text(found: dict[str, Any]) -> str:
+    lines = ["", f"Assets looked for in an OCFL repository of {found['n']:,} (medians of {found['rounds']}, files in memory)", ""]
+    lines.append(f"  {'':56}{'assets/s':>10}{'CPU µs':>8}{'of bare':>9}")
+    for what, figure in found["figures"].items():
+        lines.append(f"  {TITLES[what]:56}{figure['rate']:>10,.0f}{figure['cpu_us']:>8,.0f}{figure['ratio']:>9.2f}")
+    return "\n".join(lines)
+
+
+# The repository --------------------------------------------------------------------------------------------------------------
+
+
+def object_id(number: int) -> str:
+    return str(uuid.UUID(int=(0xB << 124) + number))
+
+
+def place(root: Path, number: int) -> Path:
+    digest = hashlib.sha256(object_id(number).encode()).hexdigest()
+    return root / digest[:3] / digest[3:6] / digest[6:9] / digest
+
+
+def write(root: Path, n: int) -> None:
+    """Straight to disk, as the library would take too long; `validated` has it look at some."""
+    root.mkdir()
+    (root / "0=ocfl_1.1").write_text("ocfl_1.1\n")
+    (root / "ocfl_layout.json").write_text(json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "hashed"}))
+    for number in range(n):
+        _write_object(place(root, number), number)
+
+
+def _write_object(folder: Path, number: int) -> None:
+    inner = f"Preservation_1/{uuid.UUID(int=(0xC << 124) + number)}"
+    files = {
+        "IO_Metadata.xml": f"<io>{number}</io>\n" * 40,
+        f"{inner}/CO_Metadata.xml": f"<co>{number}</co>\n" * 40,
+        f"{inner}/original/g1/{number}.txt": f"line {number}\n" * 100,
+    }
+    digests = {hashlib.sha512(content.encode()).hexdigest(): name for name, content in files.items()}
+    for name, content in files.items():
+        path = folder / "v1/content" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    version = {
+        "created": "2026-01-01T00:00:00Z",
+        "message": "ingest",
+        "user": {"name": "ingest", "address": "mailto:ops@example.org"},
+        "state": {digest: [name] for digest, name in digests.items()},
+    }
+    inventory = json.dumps(
+        {
+            "id": object_id(number),
+            "type": "https://ocfl.io/1.1/spec/#inventory",
+            "digestAlgorithm": "sha512",
+            "head": "v1",
+            "manifest": {digest: [f"v1/content/{name}"] for digest, name in digests.items()},
+            "versions": {"v1": version},
+        },
+        indent=2,
+    )
+    (folder / "0=ocfl_object_1.1").write_text("ocfl_object_1.1\n")
+    for where in (folder, folder / "v1"):
+        (where / "inventory.json").write_text(inventory)
+        (where / "inventory.json.sha512").write_text(f"{hashlib.sha512(inventory.encode()).hexdigest()} inventory.json\n")
+
+
+def validated(root: Path, n: int) -> str:
+    """A library that is not ours looks at a sample of the objects."""
+    if not VALIDATOR.exists():
+        return "not validated: there is no ocfl-py in .standins"
+    sample = [place(root, number) for number in range(0, n, -(-n // SAMPLE))]
+    done = subprocess.run([VALIDATOR.with_name("python"), VALIDATOR, "--quiet", *sample], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ocfl-py does not find the objects valid: {(done.stdout + done.stderr).strip()[-1500:]}")
+    return f"ocfl-py finds {len(sample)} of them valid"
+
+
+# The parts -------------------------------------------------------------------------------------------------------------------
+
+
+def bare(root: Path, n: int) -> None:
+    paths = [str(place(root, number) / "inventory.json") for number in range(n)]
+    with Span() as span:
+        for path in paths:
+            with open(path, "rb") as file:
+                json.loads(file.read())
+    tell(span, n)
+
+
+def check(root: Path, n: int, *, fixity: bool = False) -> None:
+    payloads = list(_payloads(n))
+    look = CustodialCopy(root, fixity=fixity).check
+    with Span() as span:
+        done = sum(isinstance(look(payload), mp.Done) for payload in payloads)
+    if done != n:
+        raise SystemExit(f"expected {n} assets confirmed, got {done}")
+    tell(span, n)
+
+
+def ledger(root: Path, n: int) -> None:
+    """From the first submit until the last settle is on disk."""
+    route = mp.Route(NAME, key="preservationSystemId")
+    route.stage("CC")(CustodialCopy(root))
+    with tempfile.TemporaryDirectory(dir=root.parent) as folder:
+        file = Path(folder, "ledger.db")
+        span = _through(open_context(f"sqlite:///{file}", [route]), n)
+        size = ledger_bytes(str(file))
+    tell(span, n, bytes_each=size / n)
+
+
+def _through(ctx: Context, n: int) -> Span:
+    payloads = list(_payloads(n))
+    with Span() as span:
+        submit(ctx, NAME, payloads)
+        run_station(ctx, n, span)
+    done = completed(ctx)
+    ctx.ledger.close()
+    if done != n:
+        raise SystemExit(f"expected {n} items COMPLETED, got {done}")
+    return span
+
+
+def _payloads(n: int) -> Iterator[dict[str, str]]:
+    return ({"preservationSystemId": object_id(number)} for number in range(n))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=PARTS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("n", type=int)
+    a = parser.parse_args()
+    if a.what == "fixity":
+        check(a.folder, a.n, fixity=True)
+    else:
+        {"bare": bare, "check": check, "ledger": ledger}[a.what](a.folder, a.n)
+
+
+if __name__ == "__main__":
+    main()
