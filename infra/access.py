@@ -82,6 +82,11 @@ def own_log(group: logs.LogGroup) -> iam.PolicyStatement:
     return _statement("Log", "logs", ("CreateLogStream", "PutLogEvents"), [group.log_group_arn])
 
 
+def traces() -> iam.PolicyStatement:
+    """AWS knows no narrower resource for these."""
+    return _statement("Traces", "xray", ("PutTraceSegments", "PutTelemetryRecords"), ["*"])
+
+
 def _telling(parts: Parts) -> list[iam.PolicyStatement]:
     """What relay and resender have in common."""
     return [

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infra.app import DEFAULT_CODE, is_file
+from infra.settings import PYTHON
 from milepost.core.errors import ConfigMistake, MilepostError
 
 ROOT = Path(__file__).resolve().parent.parent
-PLATFORM = ("--platform", "manylinux2014_aarch64", "--implementation", "cp", "--python-version", "3.13", "--only-binary=:all:")
-"""As the functions run: Python 3.13 on arm64, whatever this machine is."""
+PLATFORM = ("--platform", "manylinux2014_aarch64", "--implementation", "cp", "--python-version", PYTHON, "--only-binary=:all:")
+"""As the functions run: on arm64, whatever this machine is."""
+TASK_ROOT = "/var/task"
+"""Where the code is on Lambda."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _emptied(out)
         _install(out, asked.requirement)
         copy_routes(files, [Path(path) for path in asked.include], out / "routes")
+        python = fitting_python([asked.python] if asked.python else [sys.executable, f"python{PYTHON}"])
+        if python is None:
+            print(
+                f"infra.bundle: nothing is compiled, and every cold start will do that: there is no Python {PYTHON} here;"
+                " install it, or name it with --python",
+                file=sys.stderr,
+            )
+        elif not compiled(out, python):
+            print("infra.bundle: the files named above cannot be compiled; all others are", file=sys.stderr)
     except MilepostError as error:
         print(f"infra.bundle: {error}", file=sys.stderr)
         return 2
@@ -63,6 +75,25 @@ def copy_routes(files: Sequence[Path], include: Sequence[Path], folder: Path) ->
             raise ConfigMistake(f"there is no {path} to be included")
 
 
+def fitting_python(candidates: Sequence[str], version: str = PYTHON) -> str | None:
+    """The first of them that is this version: no other can make what the functions' Python reads."""
+    tell = "import sys; print('%d.%d' % sys.version_info[:2])"
+    for candidate in candidates:
+        found = shutil.which(candidate)
+        # What is found may be a stand-in for a version that is not installed.
+        if found and subprocess.run([found, "-c", tell], check=False, capture_output=True, text=True).stdout.strip() == version:
+            return found
+    return None
+
+
+def compiled(folder: Path, python: str) -> bool:
+    """Compile everything once, here: on Lambda the folder cannot be written to, and each cold start would compile all that it imports.
+    The sources' times are not compared, since packing changes them; and nothing tells of this machine, so that the same code always
+    makes the same package. False: some files cannot be compiled."""
+    how = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", TASK_ROOT)
+    return subprocess.run([python, *how, str(folder)], check=False).returncode == 0
+
+
 def _emptied(out: Path) -> None:
     """A folder of ours is made anew; one that holds something else is left alone."""
     if out.exists() and any(out.iterdir()) and not (out / "milepost").is_dir():
@@ -92,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--requirement", action="append", default=[], metavar="FILE", help="what else they need, as a pip requirements file"
     )
+    parser.add_argument("--python", metavar="PATH", help=f"a Python {PYTHON} of this machine, to compile with [python{PYTHON}]")
     parser.add_argument("--out", default=DEFAULT_CODE, metavar="FOLDER", help=f"where to write [{DEFAULT_CODE}]")
     return parser
 

@@ -12,7 +12,7 @@ from aws_cdk import aws_logs as logs
 
 from infra import access
 from infra.parts import Parts, fitted
-from infra.settings import LONGEST_RUN_S, at_once, batch_size, run_seconds, window_seconds
+from infra.settings import LONGEST_RUN_S, PYTHON, at_once, batch_size, run_seconds, window_seconds
 
 LONGEST_NAME = 64
 MEMORY_MB = 512
@@ -22,7 +22,9 @@ LOG_RETENTION = logs.RetentionDays.THREE_MONTHS
 
 
 def add_functions(parts: Parts) -> None:
-    code = lambda_.Code.from_asset(str(parts.settings.code), exclude=["**/__pycache__/**", "*.egg-info"])
+    # Of what is compiled, only what the functions' Python can use.
+    compiled = f"!*.cpython-{PYTHON.replace('.', '')}.pyc"
+    code = lambda_.Code.from_asset(str(parts.settings.code), exclude=["*.egg-info", "*.pyc", compiled])
     for route, stage in parts.stages():
         if stage.external:
             continue
@@ -117,7 +119,7 @@ def _function(
         scope,
         f"{id}-role",
         assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-        inline_policies={"uses": iam.PolicyDocument(statements=[*statements, access.own_log(group)])},
+        inline_policies={"uses": iam.PolicyDocument(statements=[*statements, access.own_log(group), access.traces()])},
     )
     function = lambda_.Function(
         scope,
@@ -131,6 +133,7 @@ def _function(
         timeout=Duration.seconds(run_s),
         memory_size=memory_mb,
         log_group=group,
+        tracing=lambda_.Tracing.ACTIVE,
         environment={
             "MILEPOST_LEDGER": parts.ledger_url,
             "MILEPOST_ROUTES": parts.settings.routes_in_code,

@@ -11,6 +11,8 @@ from milepost.core.errors import ConfigMistake
 from milepost.core.route import Route, Stage
 from milepost.ledgers.aws.names import Names
 
+PYTHON = "3.13"
+"""What the functions run on."""
 LONGEST_RUN_S = 900
 """AWS ends a function after this."""
 USUAL_RUN_S = 300

@@ -26,9 +26,9 @@ from milepost.core.plan import Plan
 from milepost.core.route import Limits, Route
 from milepost.core.status import Status
 from milepost.engine.context import Context
+from milepost.engine.cursors import floor
 from milepost.engine.intake import submit
 from milepost.engine.relay import Relay as Teller
-from milepost.engine.relay import floor
 from milepost.engine.resend import Resender
 from milepost.engine.settle import settle
 from milepost.ledgers.aws.client import Requests

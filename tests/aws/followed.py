@@ -16,6 +16,7 @@ from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.finishing import finish
 from milepost.ledgers.aws.holding import resume
 from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.relay import Relay
 from milepost.ledgers.aws.store import Settings
 from milepost.ledgers.aws.stream import Stream
@@ -55,10 +56,24 @@ class Follower:
 
     def resend(self, now: int) -> None:
         with self.lock:
-            context = Context(self.ledger, self.plans, Moment(now), SeededChance(), MemoryBlobs())
-            Resender(context).run_once()
+            if any(self._due(route, now) for route in self.plans):
+                context = Context(self.ledger, self.plans, Moment(now), SeededChance(), MemoryBlobs())
+                Resender(context).run_once()
             resume(self.ledger.store, now)
             self.follow(now)
+
+    def _due(self, route: str, now: int) -> bool:
+        """Has the resender anything to do? One look at the whole index; itself it asks partition by partition, and with every claim
+        of the contract that was half of all requests."""
+        store = self.ledger.store
+        due = store.requests.scan(
+            store.names.rows(route),
+            IndexName="due",
+            FilterExpression="#due <= :now",
+            ExpressionAttributeNames={"#due": "dueAt"},
+            ExpressionAttributeValues={":now": {"S": iso(now)}},
+        )
+        return next(iter(due), None) is not None
 
     def _poll(self, route: str, now: int) -> int:
         store = self.ledger.store

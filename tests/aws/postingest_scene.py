@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
 from followed import PROMPT
@@ -22,6 +22,7 @@ from milepost.core.route import Route
 from milepost.engine import relay as telling
 from milepost.engine import resend
 from milepost.engine.context import Context
+from milepost.engine.cursors import floor
 from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.finishing import finish, sweep
 from milepost.ledgers.aws.ledger import AwsLedger
@@ -29,6 +30,9 @@ from milepost.ledgers.aws.names import ms
 from milepost.ledgers.aws.relay import Relay
 from milepost.ledgers.aws.store import Settings
 from milepost.ledgers.aws.stream import Record, Stream
+from milepost.ports.blobs import Blobs
+from milepost.routes.postingest import postingest
+from milepost.routes.postingest.dialects import as_json
 from milepost.testing.clock import SeededChance
 
 Image = dict[str, dict[str, Any]]
@@ -45,12 +49,26 @@ def text(value: Any) -> dict[str, Any]:
     return {"S": json.dumps(value, ensure_ascii=False)}
 
 
-def assets(name: str = "assets", **options: Any) -> Route:
-    """The document's route: on disk, then on tape."""
-    route = Route(name, key=("assetId", "batchId"), **options)
-    route.external("CC")
-    route.external("Scout")
-    return route
+def assets(queues: Any = None, **options: Any) -> Route:
+    """The route that comes with Milepost: on disk, then on tape, both confirmed by somebody else."""
+    return postingest(queues, **{"name": "assets", **options})
+
+
+class Sent(NamedTuple):
+    """A message as a confirmer finds it: what it says, and the labels on it."""
+
+    body: Any
+    labels: dict[str, str]
+
+    @property
+    def key(self) -> dict[str, str]:
+        """The row that it is about."""
+        key: dict[str, str] = json.loads(self.labels["key"])
+        return key
+
+    @property
+    def asset(self) -> str:
+        return self.key["assetId"]
 
 
 class WallClock:
@@ -68,7 +86,8 @@ class WallClock:
 
 
 class Told:
-    """A subscriber that writes down what it is told. While it is `deaf` it takes nothing."""
+    """A subscriber that writes down what it is told: notifications in their own form apart from the rest. While it is `deaf` it
+    takes nothing."""
 
     name = "desk"
     batch = 10
@@ -76,31 +95,45 @@ class Told:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.envelopes: list[dict[str, Any]] = []
+        self.notifications: list[dict[str, Any]] = []
         self.deaf = False
 
     def tell(self, envelopes: Sequence[Envelope]) -> None:
         if self.deaf:
             raise ConnectionError("nobody listens")
         self.events += [envelope.event for envelope in envelopes]
-        self.envelopes += [dict(envelope) for envelope in envelopes]
+        self.envelopes += [dict(envelope) for envelope in envelopes if not envelope.formed]
+        self.notifications += [dict(envelope) for envelope in envelopes if envelope.formed]
 
 
 class Postingest:
     """One route on one ledger. Outsiders act by boto3 clients of their own; our side acts when `follow` or `resend` is called."""
 
     def __init__(
-        self, endpoint: str, prefix: str, clock: Any, route: Route | None = None, settings: Settings = PROMPT, make: bool = True
+        self,
+        endpoint: str,
+        prefix: str,
+        clock: Any,
+        route: Route | None = None,
+        settings: Settings = PROMPT,
+        make: bool = True,
+        blobs: Blobs | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.clock = clock
-        self.ledger = AwsLedger(Requests(REGION, endpoint, width=4), prefix, MemoryBlobs(), settings=settings, make=make)
+        blobs = blobs or MemoryBlobs()
+        self.ledger = AwsLedger(Requests(REGION, endpoint, width=4), prefix, blobs, settings=settings, make=make)
         self.store = self.ledger.store
         timing = self.ledger.timing
         self.plan = Plan(route or assets(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
         self.route = self.plan.name
         self.ledger.prepare(self.plan)
         self.table = self.store.names.rows(self.route)
-        self.ctx = Context(self.ledger, {self.route: self.plan}, clock, SeededChance(), MemoryBlobs())
+        layout = self.store.layout(self.route)
+        assert layout is not None
+        self.prefix = layout.prefix
+        """What a confirmation's attribute begins with."""
+        self.ctx = Context(self.ledger, {self.route: self.plan}, clock, SeededChance(), blobs)
         self.told = Told()
         self.relay = Relay(self.store, {self.route: self.plan}, lambda: 0.0)
         self.batches: list[list[Record]] = []
@@ -133,9 +166,10 @@ class Postingest:
         *,
         rewrite: str | None = None,
         guarded: bool = True,
-        prefix: str = "ingested_",
+        prefix: str | None = None,
+        batch: str = BATCH,
     ) -> None:
-        """A confirmer's UpdateItem; with `rewrite` it gives the next stage's input too, without `guarded` it has no condition."""
+        """A confirmer's UpdateItem, in the words of the route's dialect unless a `prefix` is given; with `rewrite` it gives the next stage's input too, without `guarded` it has no condition."""
         more: dict[str, Any] = {"ConditionExpression": "attribute_exists(assetId)"} if guarded else {}
         values = {":x": value}
         if rewrite is not None:
@@ -143,8 +177,8 @@ class Postingest:
             more["ExpressionAttributeNames"] = {"#input": "input"}
         self.dynamodb.update_item(
             TableName=self.table,
-            Key=self.key(asset),
-            UpdateExpression=f"SET {prefix}{stage} = :x" + ("" if rewrite is None else ", #input = :y"),
+            Key=self.key(asset, batch),
+            UpdateExpression=f"SET {self.prefix if prefix is None else prefix}{stage} = :x" + ("" if rewrite is None else ", #input = :y"),
             ExpressionAttributeValues=values,
             **more,
         )
@@ -166,17 +200,28 @@ class Postingest:
         """By hand, or when its time to live is over."""
         self.dynamodb.delete_item(TableName=self.table, Key=self.key(asset))
 
-    def received(self, stage: str, url: str | None = None) -> list[dict[str, Any]]:
+    def received(self, stage: str, url: str | None = None) -> list[Sent]:
         """What a confirmer finds in its queue; it takes all of it."""
-        return [json.loads(body) for body in self.bodies(url or self.store.queues.url(self.route, stage))]
+        return [Sent(as_json(body), labels) for body, labels in self.taken(url or self.store.queues.url(self.route, stage))]
 
-    def bodies(self, url: str) -> list[str]:
-        found: list[str] = []
-        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+    def shown(self, stage: str) -> list[Sent]:
+        """Messages of its queue that somebody looks at; they stay there."""
+        asked = {"MaxNumberOfMessages": 10, "VisibilityTimeout": 0, "MessageAttributeNames": ["All"]}
+        found = self.sqs.receive_message(QueueUrl=self.store.queues.url(self.route, stage), **asked).get("Messages", [])
+        return [Sent(as_json(message["Body"]), _labels(message)) for message in found]
+
+    def taken(self, url: str) -> list[tuple[str, dict[str, str]]]:
+        """The same to the letter: text and labels."""
+        found: list[tuple[str, dict[str, str]]] = []
+        asked = {"QueueUrl": url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
+        while messages := self.sqs.receive_message(**asked).get("Messages", []):
             for message in messages:
-                found.append(message["Body"])
+                found.append((message["Body"], _labels(message)))
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         return found
+
+    def bodies(self, url: str) -> list[str]:
+        return [body for body, _ in self.taken(url)]
 
     # Our side -----------------------------------------------------------------------------------------------------------
     def follow(self) -> None:
@@ -191,12 +236,12 @@ class Postingest:
     def tell(self) -> None:
         while self._teller.run_once().told:
             pass
-        sweep(self.store, self.route, telling.floor(self.ctx), self.clock.now())
+        sweep(self.store, self.route, floor(self.ctx), self.clock.now())
 
     def _handle(self, records: list[Record]) -> None:
         self.batches.append(records)
         now = self.clock.now()
-        finish(self.store, self.relay.handle(records, now), telling.floor(self.ctx), now)
+        finish(self.store, self.relay.handle(records, now), floor(self.ctx), now)
 
     def resend(self) -> resend.Summary:
         """One run of the resender, and what follows from it."""
@@ -267,6 +312,10 @@ class Postingest:
         row = self.row(asset)
         assert row is not None
         return ms(row[attribute]["S"])
+
+
+def _labels(message: dict[str, Any]) -> dict[str, str]:
+    return {name: label["StringValue"] for name, label in message.get("MessageAttributes", {}).items()}
 
 
 Opener = Callable[..., Postingest]

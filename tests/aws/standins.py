@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +140,22 @@ def ministack(folder: Path) -> Server:
     variables = {"LAMBDA_EXECUTOR": "local", "LOG_LEVEL": "WARNING", "TMPDIR": str(folder)}
     program = STANDINS / "ministack" / "bin" / "ministack"
     return Server(program, port, "/_ministack/health", folder / "ministack.log", variables=loopback | variables)
+
+
+@contextmanager
+def clients(url: str) -> Iterator[Callable[[str], Any]]:
+    """clients("…")("dynamodb"): a boto3 client of whatever account the environment names; closed in the end."""
+    import boto3  # not for those who need none: it takes a while
+
+    made: list[Any] = []
+
+    def make(service: str) -> Any:
+        made.append(boto3.session.Session().client(service, endpoint_url=url))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
 
 
 def dynoxide(folder: Path, database: Path | None = None) -> Server:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from table_scene import Died, Process, Scene, scene_at, writes
+from table_scene import Died, Process, Scene, writes
 
 from milepost.ledgers.aws.control import Control
 from milepost.ports.ledger import Document
-
-
-@pytest.fixture
-def scene(endpoint: str) -> Iterator[Scene]:
-    with scene_at(endpoint) as made:
-        yield made
-
-
-@pytest.fixture
-def process(scene: Scene) -> Process:
-    return scene.process()
-
-
-@pytest.fixture
-def control(scene: Scene, process: Process) -> Control:
-    return Control(process, scene.names)
 
 
 def test_versions_start_at_one_and_rise_by_one(control: Control) -> None:

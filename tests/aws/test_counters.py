@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from threading import Barrier, Thread
 from typing import Any
 
 import msgspec
 import pytest
-from table_scene import Died, Process, Scene, scene_at, writes
+from table_scene import Died, Process, Scene, writes
 
 from milepost.core.change import Change
 from milepost.core.consequences import HOUR
@@ -26,17 +25,6 @@ from milepost.testing.contract.world import World, sample_route
 
 NOW = 1_700_000_000_000
 HERE = NOW // HOUR
-
-
-@pytest.fixture
-def scene(endpoint: str) -> Iterator[Scene]:
-    with scene_at(endpoint) as made:
-        yield made
-
-
-@pytest.fixture
-def process(scene: Scene) -> Process:
-    return scene.process()
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def rows(draw: st.DrawFn) -> Row:
         *(draw(st.integers(0, 99)) for _ in range(4)),
         draw(st.integers(1, 9)),
         draw(st.integers(1, 9)),
-        *(draw(st.booleans()) for _ in range(3)),
+        *(draw(st.booleans()) for _ in range(4)),
         draw(st.none() | TEXT),
         draw(st.none() | TEXT),
         draw(st.none() | st.builds(Failure, TEXT, TEXT, MOMENT, TEXT, JSON, st.none() | st.integers(100, 599))),

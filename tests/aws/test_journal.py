@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
-from table_scene import Died, Process, Scene, scene_at, writes
+from table_scene import Died, Process, Scene, writes
 
 from milepost.core.history import Line, encode_line, link
 from milepost.core.status import Reason, Status
@@ -16,17 +16,6 @@ from milepost.ledgers.aws.journal import BLOCK, JOURNAL, REACH, Entry, Journal
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.lines import Batch, images_of
 from milepost.ports.ledger import Written
-
-
-@pytest.fixture
-def scene(endpoint: str) -> Iterator[Scene]:
-    with scene_at(endpoint) as made:
-        yield made
-
-
-@pytest.fixture
-def process(scene: Scene) -> Process:
-    return scene.process()
 
 
 @pytest.fixture
@@ -142,7 +131,8 @@ def test_reading_can_begin_at_any_place(scene: Scene, journal: Journal) -> None:
     for number, size in enumerate([1, BLOCK, 3, 1, 60]):
         journal.append(entries(f"b{number}-", size))
     whole = journal_of(scene).feed(0, 1000)
-    for after in range(0, 165, 3):
+    # Before, at and after each end of a block, and within.
+    for after in (0, 1, 2, 50, 99, 100, 101, 102, 103, 104, 105, 106, 130, 164, 165):
         assert journal_of(scene).feed(after, 1000) == whole[after:]
     assert keys(journal.feed(journal.last_seq() - 1, 1)) == ["b4-059"]
 

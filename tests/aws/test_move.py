@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,8 +41,23 @@ def to(endpoint: str, prefix: str) -> str:
     return address(endpoint, prefix)
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first desk that was filled is kept, for the others to have a copy of."""
+    return tmp_path_factory.mktemp("filled") / "desk"
+
+
 @pytest.fixture
-def full(desk: Desk) -> Desk:
+def full(desk: Desk, filled: Path) -> Desk:
+    if filled.exists():
+        shutil.copytree(filled, desk.folder, dirs_exist_ok=True)
+    else:
+        fill(desk)
+        shutil.copytree(desk.folder, filled)
+    return desk
+
+
+def fill(desk: Desk) -> None:
     """Items in every state that rests, a list, a pause, a limit, an act, a seal, a subscriber that has not been told the last lines."""
     items: list[dict[str, Any]] = [
         {"id": "gone", "torn": True},
@@ -71,7 +87,6 @@ def full(desk: Desk) -> Desk:
     desk.signed("pause", "parcels", "weigh")
     desk.signed("limit", "parcels", "weigh", "--rate", "100/s")
     desk.submit({"id": "fresh"})
-    return desk
 
 
 def views(desk: Desk) -> dict[str, dict[str, Any]]:

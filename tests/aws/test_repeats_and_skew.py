@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pump import StreamPump
 
 from milepost.core.errors import LedgerBusy
-from milepost.engine.relay import floor
+from milepost.engine.cursors import floor
 from milepost.ledgers.aws.control import Control
 from milepost.ledgers.aws.finishing import finish
 from milepost.ledgers.aws.stream import Record, from_event

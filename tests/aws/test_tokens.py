@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from threading import Barrier, Thread
 
 import pytest
-from table_scene import Process, Scene, scene_at, writes
+from table_scene import Process, Scene, writes
 
 from milepost.ledgers.aws.control import Control
 from milepost.ledgers.aws.tokens import Grant, take
 
 NOW = 1_700_000_000_000
 SCOPE = "parcels/weigh"
-
-
-@pytest.fixture
-def scene(endpoint: str) -> Iterator[Scene]:
-    with scene_at(endpoint) as made:
-        yield made
-
-
-@pytest.fixture
-def process(scene: Scene) -> Process:
-    return scene.process()
-
-
-@pytest.fixture
-def control(scene: Scene, process: Process) -> Control:
-    return Control(process, scene.names)
 
 
 def test_a_rate_is_kept_over_time_and_next_at_says_when_there_is_a_token(control: Control) -> None:

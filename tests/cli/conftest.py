@@ -10,47 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import DELIVERED, STAMPED, WEIGHED, Answer
 
-ROUTES = """
-from __future__ import annotations
-
-import milepost as mp
-
-parcels = mp.Route("parcels", key="id")
-
-
-@parcels.stage("weigh", retry=mp.Backoff(attempts=2, base=0.05, factor=1, jitter=0))
-def weigh(item: mp.Item) -> mp.Outcome:
-    if item.input.get("torn"):
-        return mp.Reject("it is torn", category="TORN")
-    if item.input.get("busy"):
-        return mp.Retry("the scale is busy", category="BUSY")
-    if item.input.get("later"):
-        return mp.NotYet(after="1h", note="not brought yet")
-    return mp.Done({"grams": 340})
-
-
-@parcels.stage("stamp")
-async def stamp(item: mp.Item) -> mp.Outcome:
-    return mp.Done()
-
-
-parcels.external("delivered", resend_after="14d", lane=lambda content: content.get("depot", ""))
-"""
-
-
-class Answer:
-    """What a command answered: its exit code and what it wrote."""
-
-    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
-        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    def __repr__(self) -> str:
-        return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+ROUTES = WEIGHED + STAMPED + DELIVERED
 
 
 class Shell:
@@ -68,7 +30,7 @@ class Shell:
         done = subprocess.run(
             self.command(*args), cwd=self.folder, input=stdin, env={**self.env, **env}, capture_output=True, text=True, timeout=60
         )
-        answer = Answer(done)
+        answer = Answer(done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in answer.err, answer
         return answer
 

@@ -12,7 +12,7 @@ from tests.infra.templates import EMAIL, Template
 
 import milepost
 
-NEEDED = ("msgspec", "aws_lambda_powertools", "jmespath", "typing_extensions")
+NEEDED = ("msgspec", "aws_lambda_powertools", "aws_xray_sdk", "wrapt", "jmespath", "typing_extensions")
 
 
 def fill(folder: Path) -> None:

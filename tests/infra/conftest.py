@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.aws import standins
+from tests.infra.deploying import Client
 from tests.infra.templates import CASES, Template, write_case
 
 ROOT = Path(__file__).parents[2]
@@ -63,9 +64,18 @@ def both(templates: dict[str, Template]) -> Template:
     return templates["both"]
 
 
-@pytest.fixture(scope="session")
-def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[standins.Server]:
-    server = standins.ministack(tmp_path_factory.mktemp("ministack"))
-    server.start()
-    yield server
-    server.stop()
+@pytest.fixture(scope="module")
+def account() -> Iterator[str]:
+    """Empty, and found by boto3; one for all tests of a module."""
+    fresh = standins.new_account()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in standins.environment(fresh).items():
+            patch.setenv(name, value)
+        yield fresh
+
+
+@pytest.fixture(scope="module")
+def client(ministack: standins.Server, account: str) -> Iterator[Client]:
+    """client("dynamodb"): a boto3 client of that account."""
+    with standins.clients(ministack.url) as make:
+        yield make

@@ -76,6 +76,9 @@ def write_case(folder: Path, name: str) -> list[str]:
     lambdas.mkdir(parents=True)
     for handler in ("worker", "relay", "resender", "lists"):
         (lambdas / f"{handler}.py").write_text(HANDLER)
+    (lambdas / "__pycache__").mkdir()
+    for python in ("313", "311"):
+        (lambdas / "__pycache__" / f"worker.cpython-{python}.pyc").write_bytes(b"compiled")
     for file, text in files.items():
         (folder / file).write_text(text)
         arguments += ["--routes", str(folder / file)]

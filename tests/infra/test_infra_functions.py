@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from infra.settings import PYTHON
 from tests.infra.templates import Template, listed, statements
 
 
@@ -16,7 +17,7 @@ def test_a_worker_for_each_stage_with_a_handler(both: Template, assets: Template
 def test_every_function(template: Template) -> None:
     groups = template.of("Logs::LogGroup")
     for name, function in template.named("Lambda::Function", "FunctionName").items():
-        assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
+        assert (function["Runtime"], function["Architectures"]) == (f"python{PYTHON}", ["arm64"])
         group = groups[function["LoggingConfig"]["LogGroup"]]
         assert group == {"LogGroupName": f"/aws/lambda/{name}", "RetentionInDays": 90}
         variables = function["Environment"]["Variables"]
@@ -25,6 +26,11 @@ def test_every_function(template: Template) -> None:
         assert variables["MILEPOST_BLOBS"] == "s3://test-milepost-AWS::AccountId-AWS::Region/blobs"
         # It would become a dimension of every metric, which no alarm would then find.
         assert "POWERTOOLS_SERVICE_NAME" not in variables
+
+
+def test_what_is_compiled_for_the_functions_python_goes_along(assets: Template) -> None:
+    packed = {path.name for path in assets.folder.rglob("*.pyc")}
+    assert packed == {f"worker.cpython-{PYTHON.replace('.', '')}.pyc"}
 
 
 def test_which_handler_and_which_stage(both: Template) -> None:
@@ -108,6 +114,14 @@ def test_every_schedule_may_call_what_it_calls(template: Template) -> None:
     assert json.loads(schedules["test-resend"]["Target"]["Input"]) == {}
 
 
+def test_every_function_is_traced_and_may_say_so(template: Template) -> None:
+    for name, function in template.named("Lambda::Function", "FunctionName").items():
+        assert function["TracingConfig"] == {"Mode": "Active"}
+        may = template.statements(name)
+        assert may["Traces"]["Action"] == ["xray:PutTraceSegments", "xray:PutTelemetryRecords"]
+        assert [action for one in may.values() for action in one["Action"] if action.startswith("xray:")] == may["Traces"]["Action"]
+
+
 def test_no_role_may_do_everything(template: Template) -> None:
     everywhere = []
     for role in template.of("IAM::Role").values():
@@ -116,8 +130,9 @@ def test_no_role_may_do_everything(template: Template) -> None:
             assert not [action for action in statement["Action"] if "*" in action]
             if "*" in statement["Resource"]:
                 everywhere += statement["Action"]
-    # AWS knows no narrower resource for this one.
-    assert everywhere == ["dynamodb:ListStreams"]
+    # AWS knows no narrower resource for these.
+    assert set(everywhere) == {"dynamodb:ListStreams", "xray:PutTraceSegments", "xray:PutTelemetryRecords"}
+    assert everywhere.count("dynamodb:ListStreams") == 1
     assert not template.of("IAM::Policy")
 
 

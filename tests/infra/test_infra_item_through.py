@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from tests.aws import standins
 from tests.infra.code_folder import synthesise
-from tests.infra.test_infra_deploy import Client, deploy
+from tests.infra.deploying import Client, deploy
 
 from milepost.blobs.nowhere import NoBlobs
 from milepost.core.plan import Plan
@@ -46,27 +45,6 @@ async def send(item: mp.Item) -> mp.Outcome:
     return mp.Done({"to": item.input.get("to", "nobody")})
 """
 PATIENCE_S = 60.0
-
-
-@pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch) -> str:
-    fresh = standins.new_account()
-    for name, value in standins.environment(fresh).items():
-        monkeypatch.setenv(name, value)
-    return fresh
-
-
-@pytest.fixture
-def client(ministack: standins.Server, account: str) -> Iterator[Client]:
-    made = []
-
-    def make(service: str) -> Any:
-        made.append(boto3.session.Session().client(service, endpoint_url=ministack.url))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 class World:

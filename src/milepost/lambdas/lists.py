@@ -16,6 +16,7 @@ from milepost.engine.list_source import Source
 from milepost.engine.lists import ListReport, take_in_list
 from milepost.lambdas.objects import Gone, Object, Objects
 from milepost.lambdas.start import Call, Opened, log, logged, opened
+from milepost.lambdas.traces import Trace, traced
 
 LISTS, REPORTS, FULL = "lists/", "reports/", "full"
 RESERVE_MS = 60_000
@@ -35,13 +36,15 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, str]:
 
     A list that can never be taken in is set aside with the reason. What passes is raised: Lambda calls again, twice, and what was
     taken in by then is known."""
-    with logged(context):
+    with logged(context), traced(context) as trace:
         ready = opened()
         objects = Objects(ready.store.requests)
-        return {
-            unquote_plus(record["s3"]["object"]["key"]): _take_in(ready, objects, context, record["s3"])
+        done = {
+            unquote_plus(record["s3"]["object"]["key"]): _take_in(ready, objects, context, trace, record["s3"])
             for record in event.get("Records", ())
         }
+        trace.note(done=done)
+        return done
 
 
 def place_of(key: str) -> Place:
@@ -54,7 +57,7 @@ def place_of(key: str) -> Place:
     return Place(route, "/".join(rest[full:]), full)
 
 
-def _take_in(ready: Opened, objects: Objects, call: Call, told: Mapping[str, Any]) -> str:
+def _take_in(ready: Opened, objects: Objects, call: Call, trace: Trace, told: Mapping[str, Any]) -> str:
     bucket, key = told["bucket"]["name"], unquote_plus(told["object"]["key"])
     if key.endswith("/"):
         return "a folder"
@@ -62,6 +65,8 @@ def _take_in(ready: Opened, objects: Objects, call: Call, told: Mapping[str, Any
     report = f"{REPORTS}{key.removeprefix(LISTS)}.json"
     try:
         place = place_of(key)
+        if place.route in ready.ctx.plans:
+            trace.annotate(route=place.route)
         before = objects.read_json(bucket, report)
         if before is not None and before.get("event") == event:
             return "taken in before"  # S3 may tell the same twice

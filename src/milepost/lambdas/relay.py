@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
-from milepost.engine.relay import floor
+from milepost.engine.cursors import floor
 from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
 from milepost.lambdas.telling import tell
+from milepost.lambdas.traces import Trace, traced
 from milepost.ledgers.aws.finishing import Ended, finish
 from milepost.ledgers.aws.relay import Relay
 from milepost.ledgers.aws.stream import Record, from_event
@@ -25,24 +26,29 @@ _relay: tuple[Opened, Relay] | None = None
 
 def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
     """An event of one table's stream. When AWS is the trouble, or a route has changed, all of it comes again: nothing is skipped."""
-    with logged(context):
+    with logged(context), traced(context) as trace:
         try:
-            records, ended = _carry_out(event, context)
+            records, ended = _carry_out(event, context, trace)
         except RouteChanged as error:
             log.warning("the whole batch comes again: %s", error)
             forget()
         except LedgerError as error:
             log.error("the whole batch comes again: %s", error)
         else:
-            log.info("relayed", extra={"records": len(records), "ended": len(ended)})
+            done = {"records": len(records), "ended": len(ended)}
+            log.info("relayed", extra=done)
+            trace.note(done=done)
             return {"batchItemFailures": []}
         return {"batchItemFailures": [{"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}]}
 
 
-def _carry_out(event: Mapping[str, Any], call: Call) -> tuple[list[Record], list[Ended]]:
+def _carry_out(event: Mapping[str, Any], call: Call, trace: Trace) -> tuple[list[Record], list[Ended]]:
     ready, relay = _at_hand()
     tables = {ready.store.names.rows(route): route for route in ready.ctx.plans}
     records = from_event(event, tables)
+    if records:
+        # All of one table.
+        trace.annotate(route=records[0].route)
     reserve = min(RESERVE_MS, call.get_remaining_time_in_millis() // 2)
     ended = relay.handle(records, ready.ctx.clock.now())
     told = _tell(ready, call, reserve, ended)

@@ -11,11 +11,12 @@ from typing import Any
 from msgspec.structs import asdict
 
 from milepost.core.errors import LedgerError, RouteChanged
-from milepost.engine.relay import floor
+from milepost.engine.cursors import floor
 from milepost.engine.resend import Resender
 from milepost.lambdas.measures import tell_run, tell_standing
 from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
 from milepost.lambdas.telling import tell
+from milepost.lambdas.traces import traced
 from milepost.ledgers.aws.finishing import sweep
 from milepost.ledgers.aws.holding import resume
 from milepost.ledgers.aws.repair import Repair
@@ -45,7 +46,8 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
     """Every minute: {}. Once a day, or by hand: {"repair": true}. What goes wrong in one step hinders no other; the first error is
     raised in the end, and the run does not count as one."""
     global _kept
-    with logged(context):
+    with logged(context), traced(context) as trace:
+        trace.annotate(repair=bool(event.get("repair")))
         ready = opened()
         if _kept is None or _kept.opened is not ready:
             _kept = Kept(ready)
@@ -67,6 +69,7 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
         if errors:
             raise errors[0]
         log.info("resent", extra=done)
+        trace.note(done=done)
         tell_run(prefix)
         return done
 

@@ -13,6 +13,7 @@ from typing import Any
 from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.lambdas.shift import Shift, Station
 from milepost.lambdas.start import Call, forget, log, logged, opened
+from milepost.lambdas.traces import traced
 from milepost.ledgers.aws.calling import from_event
 
 _station: Station | None = None
@@ -20,8 +21,9 @@ _station: Station | None = None
 
 def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
     """An SQS event of the queue of MILEPOST_STAGE. A batch item failure is a message that must come again."""
-    with logged(context):
+    with logged(context), traced(context) as trace:
         station = _at_work()
+        trace.annotate(route=station.desk.plan.name, stage=station.desk.stage.name)
         store = station.opened.store
         messages = from_event(event, store, station.url)
         shift = Shift(station, context)
@@ -36,7 +38,10 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
             with suppress(LedgerError):
                 station.opened.beat(context, "worker")
         failed = [message.id for wanted in again.values() for message in wanted]
-        log.info("called", extra={"stage": station.name, "messages": len(messages), "again": len(failed), **shift.counts})
+        done = {"messages": len(messages), "again": len(failed), **shift.counts}
+        log.info("called", extra={"stage": station.name, **done})
+        trace.note(done=done)
+        trace.items(shift.correlation_ids)
         return {"batchItemFailures": [{"itemIdentifier": id} for id in failed]}
 
 

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING = (
-    "route", "hold", "limit", "process", "cursor", "parked", "act", "list", "moved", "moving",
+ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD = (
+    "route", "hold", "limit", "process", "cursor", "parked", "act", "list", "moved", "moving", "head",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from milepost.core.history import Line, decode_line
 from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
+from milepost.ports.answers import Count, Document, Group, Pruned, ScanCost, Taken
 from milepost.ports.outside import Outside
 from milepost.ports.runner import Chance, Clock, Service
 
@@ -91,6 +92,8 @@ class Query(Struct, frozen=True, kw_only=True):
     """Which rows; all given conditions must hold. Pages go forward in one fixed order, `after` is the last page's `next`."""
 
     route: str
+    prefix: str | None = None
+    """How the key begins."""
     statuses: frozenset[Status] | None = None
     stages: frozenset[str] | None = None
     lane: str | None = None
@@ -127,56 +130,15 @@ class Written(Struct, frozen=True):
         return decode_line(self.body)
 
 
-class Count(Struct, frozen=True):
-    route: str
-    stage: str
-    status: Status
-    hour: int
-    """Hours since 1970 at which these items entered their stage, or ended."""
-    n: int
+class Leaving(Struct, frozen=True):
+    """An item whose row is about to be let go of: all of it, with its lines."""
+
+    item: Item
+    lines: list[Written]
 
 
-class Group(Struct, frozen=True):
-    """Like errors, across items. `now` have it at present; `total` have ever had it."""
-
-    route: str
-    stage: str
-    group: str
-    category: str
-    sample: str
-    now: int
-    total: int
-    first_at: int
-    last_at: int
-
-
-class Document(Struct, frozen=True):
-    value: Any
-    version: int
-
-
-class Pruned(Struct, frozen=True):
-    items: int
-    forgotten: int
-    """Seals that were older than the route remembers."""
-    more: bool
-
-
-class Taken(Struct, frozen=True):
-    """What became of a record that was taken over: the places of its lines here, and (key, why) for rows that were not written
-    because another row stands there."""
-
-    places: list[int]
-    refused: list[tuple[str, str]]
-
-
-class ScanCost(Struct, frozen=True):
-    """What a question costs, at most, that no index answers: all rows of the route are read."""
-
-    rows: int
-    units: int
-    dollars: float | None
-    """None: no prices are known for where the ledger is."""
+Keep = Callable[[Sequence[Leaving]], None]
+"""Keeps what must outlive rows; it may be given the same ones again."""
 
 
 class Ledger(Protocol):
@@ -186,7 +148,8 @@ class Ledger(Protocol):
     url: str
     lacks: frozenset[str]
     """What this ledger cannot do: "pulse" (say that somebody has written), "proof of death" (know a process dead before its
-    leases run out), "fair lanes" (look past one lane's backlog for another's work), "take over" (another ledger's record)."""
+    leases run out), "fair lanes" (look past one lane's backlog for another's work), "take over" (another ledger's record),
+    "heads" (hold a route that nobody has deployed, as that of the daily heads)."""
 
     @property
     def outside(self) -> Outside | None:
@@ -198,6 +161,9 @@ class Ledger(Protocol):
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         """What is known of each key, rows and seals alike, in the order asked."""
+
+    def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+        """Keys that an item cannot have on this ledger, such as ones that are too long for it, each with the reason."""
 
     def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
         """Record new items: row, content, first line and counters at once. None: recorded; Known: it was there before
@@ -263,9 +229,12 @@ class Ledger(Protocol):
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         """The holders are proved dead: what they held is due at once. How many items that was."""
 
-    def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
+    def prune(
+        self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+    ) -> Pruned:
         """Let go of rows that ended before then and whose lines have all been told (seq <= `up_to_seq`); their seals stay,
-        but for those older than `forget_before`. A place in the feed is never given out twice, whatever has been pruned."""
+        but for those older than `forget_before`. A place in the feed is never given out twice, whatever has been pruned.
+        `keep` is given each one before it goes, just as it goes; what it cannot keep stays."""
 
     def sign_on(self, holder: str) -> None:
         """This process is alive as `holder` until it signs off or dies."""
@@ -294,6 +263,6 @@ class Ledger(Protocol):
 
 
 __all__ = [
-    "Ask", "Claimed", "Conflict", "Content", "Count", "Document", "Group", "Known", "Ledger",
+    "Ask", "Claimed", "Conflict", "Content", "Count", "Document", "Group", "Keep", "Known", "Leaving", "Ledger",
     "Newcomer", "Page", "Pruned", "Query", "ScanCost", "Taken", "Timing", "Written",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.image import entered_at, is_ours
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import unb64
+from milepost.ledgers.aws.reading import SPOILT
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import put_of
 from milepost.ports.ledger import Known, Newcomer
@@ -89,12 +90,19 @@ def _is_own(there: Image, put: Image) -> bool:
     """Is the row that stands there our own put, whose answer was lost? One that has left its first stage has no token any more."""
     if "createToken" in there:
         return there["createToken"] == put["createToken"]
-    return all(there.get(name) == put[name] for name in ("correlationId", "createdAt", "inputDigest"))
+    return all(there.get(name) == put.get(name) for name in ("correlationId", "createdAt", "inputDigest"))
 
 
 def known_of(image: Image, layout: Layout, store: Store) -> Known:
     """What a row says of its key, also one that somebody put and that has not been taken in yet."""
     key = layout.key_of(image)
+    try:
+        return _known(key, image, store)
+    except SPOILT:
+        return Known(key, Status.PENDING, b"")  # it is there, and nobody can tell what with
+
+
+def _known(key: str, image: Image, store: Store) -> Known:
     if not is_ours(image):
         content = store.values.decode(image["input"]) if "input" in image else None
         return Known(key, Status.PENDING, digest_of(content))

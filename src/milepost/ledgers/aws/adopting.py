@@ -17,7 +17,7 @@ from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.ledgers.aws.aside import set_aside
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import attributes, content_of, is_ours, row_of, trail_entry
+from milepost.ledgers.aws.image import attributes, content_of, correlation_of, is_ours, row_of, trail_entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.offering import call_of, send
 from milepost.ledgers.aws.queues import Outgoing
@@ -76,11 +76,6 @@ def carry_out(store: Store, adoptions: Sequence[Adoption]) -> int:
     return sum(store.requests.each([partial(_write, store, adoption.update) for adoption in adoptions]))
 
 
-def correlation_of(key: str, image: Image) -> str:
-    """The id that the row came with; one that came without is followed under its own key."""
-    return image.get("correlationId", {}).get("S") or key
-
-
 def _wrong(layout: Layout, image: Image) -> str | None:
     """Why a row that somebody put is none to be taken in by itself."""
     misnamed = layout.misnamed(image)
@@ -99,7 +94,7 @@ def _wrong(layout: Layout, image: Image) -> str | None:
 
 def _take_in(store: Store, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
     """Offered and recorded in one write, after the send; only our own attributes are set, and only if still nobody has."""
-    told = correlation_of(key, image)
+    told = correlation_of(image, key)
     first = accept(plan, key, content, now, correlation_id=told, digest=digest_of(content), by=by)
     call = None
     if first.after.status is Status.QUEUED:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from milepost.core.errors import LedgerBusy, LedgerMissing, RouteChanged
+from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteChanged
 from milepost.core.plan import Plan
 from milepost.ledgers.aws.finishing import Ended, finish, sweep
 from milepost.ledgers.aws.holding import resume
@@ -50,8 +51,8 @@ class StreamReader:
 
     @property
     def quiet(self) -> bool:
-        """Several turns in a row have found nothing, and no row waits to be finished."""
-        return self._quiet_turns > 2 and not self._ended
+        """Several turns in a row have found nothing, no row waits to be finished, and nobody who died has left a shard unread."""
+        return self._quiet_turns > 2 and not self._ended and not any(stream.doubtful for stream in self.streams.values())
 
     def stop(self) -> None:
         """Leave the shards to others, and what is not finished to the sweeper."""
@@ -63,6 +64,10 @@ class StreamReader:
     def _handle(self, records: list[Record]) -> None:
         now = self._clock.now()
         self._ended += [(now, ended) for ended in self._relay.handle(records, now)]
+        # Before the shard is moved on, since nobody comes past these records again. Not those that somebody has still to be told of:
+        # that would be one write more for each, and should we die, the repair finds them.
+        with suppress(LedgerError):
+            self._finish()
 
     def _finish(self) -> None:
         if not self._ended:

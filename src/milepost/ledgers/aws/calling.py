@@ -91,13 +91,9 @@ class Calls(Claims):
 
     def _try(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image]) -> Verdict | None:
         try:
-            return self._take(ask, layout, message, now, jitter, images)
+            return self._take_alone(ask, layout, message, now, jitter, images)
         except LedgerError:
             return None
-        except Exception as error:
-            # Its row cannot be read, or decided: that is for people, and the repair scan meets the row again.
-            self._store.queues.set_aside("message", message.body, f"its item cannot be claimed: {type(error).__name__}: {error}")
-            return Verdict(message)
 
 
 def from_event(event: Mapping[str, Any], store: Store, url: str) -> list[Message]:

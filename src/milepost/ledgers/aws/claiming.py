@@ -10,17 +10,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.due import FRAGILE, fragile, look
+from milepost.core.errors import ActRefused, LedgerDamaged, LedgerError
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.ledgers.aws.applying import apply
 from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.gate import Gate, lane_of
 from milepost.ledgers.aws.holding import hold
-from milepost.ledgers.aws.image import is_ours, item_of, row_of
+from milepost.ledgers.aws.image import is_ours, item_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offering import call_body
 from milepost.ledgers.aws.queues import Message, Outgoing
+from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import scope
@@ -78,7 +80,7 @@ class Claims:
         known.update(lane_of(message) for message in messages)
         admitted = gate.admit(messages, known)
         images = self._read_for_looks(ask, layout, admitted.chosen)
-        takes = [partial(self._take, ask, layout, message, now, jitter, images) for message in admitted.chosen]
+        takes = [partial(self._take_alone, ask, layout, message, now, jitter, images) for message in admitted.chosen]
         verdicts = store.requests.each(takes)
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
         gate.settle([item.lane for item in items])
@@ -122,6 +124,19 @@ class Claims:
         if not _only_looks(ask):
             return {}
         return self._store.images(layout.route, [message.body["key"] for message in messages if message.received <= MOST_LOOKS])
+
+    def _take_alone(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image]) -> Verdict:
+        """A row that cannot be read, or decided, is for people: it hinders no other, and the repair scan meets it again."""
+        try:
+            return self._take(ask, layout, message, now, jitter, images)
+        except (LedgerDamaged, ActRefused) as error:
+            trouble: Exception = error
+        except LedgerError:
+            raise
+        except Exception as error:
+            trouble = error
+        self._store.queues.set_aside("message", message.body, f"its item cannot be claimed: {type(trouble).__name__}: {trouble}")
+        return Verdict(message)
 
     def _take(
         self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
@@ -203,10 +218,9 @@ class Claims:
     def _hold(self, layout: Layout, paused: Sequence[Message]) -> None:
         """A paused row stands apart in the index until it is resumed; its message goes."""
         for image in self._store.images(layout.route, [message.body["key"] for message in paused]).values():
-            if is_ours(image):
-                row = row_of(image, layout, self._store.values)
-                if row.lease is None and not row.terminal:
-                    hold(self._store, layout, row)
+            row = readable(self._store, layout, image)
+            if row is not None and row.lease is None and not row.terminal:
+                hold(self._store, layout, row)
         self._store.queues.delete(list(paused))
 
     def _waiting(self, ask: Ask, now: int) -> list[Message]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,16 +9,14 @@ from milepost.core.errors import LedgerMissing
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED
 from milepost.ledgers.aws.finishing import FAILED_SHARD
-from milepost.ledgers.aws.image import content_of, is_ours, row_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import SHARDS, iso
+from milepost.ledgers.aws.reading import readable, whole
 from milepost.ledgers.aws.store import Store
 from milepost.ports.documents import ROUTE
 from milepost.ports.ledger import Page, Query, ScanCost
 
 PAGE = 1000
-
-log = logging.getLogger(__name__)
 
 
 def find(store: Store, query: Query) -> Page:
@@ -27,7 +24,10 @@ def find(store: Store, query: Query) -> Page:
     layout = store.layout(query.route)
     if layout is None:
         return Page([])
-    walk = _by_index(store, layout, query) if by_index(query) else _by_scan(store, layout, query)
+    if query.prefix is not None and (start := layout.partition(query.prefix)) is not None:
+        walk = _by_partition(store, layout, query, start)
+    else:
+        walk = _by_index(store, layout, query) if by_index(query) else _by_scan(store, layout, query)
     items: list[Item] = []
     last: Any = None
     try:
@@ -51,7 +51,9 @@ def by_index(query: Query) -> bool:
 
 def cost_of(store: Store, query: Query) -> ScanCost | None:
     """A scan reads every row of the route, whatever it is to find: about a unit each, since what is larger than 4 KB is kept apart."""
-    if by_index(query):
+    layout = store.layout(query.route)
+    served = query.prefix is not None and layout is not None and layout.partition(query.prefix) is not None
+    if served or by_index(query):
         return None
     from milepost.ledgers.aws.prices import REGIONS
 
@@ -60,22 +62,11 @@ def cost_of(store: Store, query: Query) -> ScanCost | None:
     return ScanCost(rows, rows, None if prices is None else prices.reads.of(rows))
 
 
-def readable(store: Store, layout: Layout, image: Image) -> Row | None:
-    """The row, if it is one of ours and nobody has spoilt it. The relay sets such a change aside; it keeps nobody from the others."""
-    if not is_ours(image):
-        return None
-    try:
-        return row_of(image, layout, store.values)
-    except (KeyError, TypeError, ValueError) as error:
-        log.warning("a row of %s cannot be read, %s: %s: %s", layout.table, layout.key_of(image), type(error).__name__, error)
-        return None
-
-
 def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item | None:
     row = readable(store, layout, image)
     if row is None or not matches(row, query):
         return None
-    return Item(row, content_of(image, layout, store.values) if query.with_content else Content())
+    return whole(store, layout, image) if query.with_content else Item(row, Content())
 
 
 def _by_index(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
@@ -118,6 +109,30 @@ def _rows(store: Store, layout: Layout, entries: list[Image], number: int) -> It
             yield image, (number, entry)
 
 
+def _by_partition(store: Store, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
+    """The rows that share the key's first part: they stand together."""
+    (first, second), (whole, begin) = layout.key, start
+    values = {":first": {"S": whole}}
+    condition, names = "#first = :first", {"#first": first}
+    if begin:
+        condition, names, values = (
+            f"{condition} AND begins_with(#second, :begin)",
+            {**names, "#second": second},
+            {**values, ":begin": {"S": begin}},
+        )
+    more = {} if query.after is None else {"ExclusiveStartKey": query.after}
+    found = store.requests.query(
+        layout.table,
+        KeyConditionExpression=condition,
+        ExpressionAttributeNames=names,
+        ExpressionAttributeValues=values,
+        ConsistentRead=True,
+        **more,
+    )
+    for image in found:
+        yield image, {name: image[name] for name in layout.key}
+
+
 def _by_scan(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
     more: dict[str, Any] = {} if query.after is None else {"ExclusiveStartKey": query.after}
     if query.statuses is not None:
@@ -144,7 +159,8 @@ def stages_of(store: Store, route: str) -> list[str]:
 def matches(row: Row, query: Query) -> bool:
     """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
     return (
-        (query.statuses is None or row.status in query.statuses)
+        (query.prefix is None or row.key.startswith(query.prefix))
+        and (query.statuses is None or row.status in query.statuses)
         and (query.stages is None or row.stage in query.stages)
         and (query.lane is None or row.lane == query.lane)
         and (query.group is None or (row.error is not None and row.error.group == query.group))

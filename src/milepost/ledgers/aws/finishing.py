@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import is_ours, row_of
 from milepost.ledgers.aws.keys import Layout
 from milepost.ledgers.aws.names import SHARDS, due_shard, iso
+from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Store
 from milepost.ledgers.aws.writing import Update
 
@@ -56,13 +56,10 @@ def sweep(store: Store, route: str, told_up_to: int, now: int, limit: int = 1000
     for shard in range(SHARDS):
         for key in store.due(layout, f"{ENDED_SHARD}#{shard}", now, limit - len(waiting)):
             image = store.images(route, [key]).get(key)
-            if image is not None and is_ours(image) and "place" in image:
-                try:
-                    row = row_of(image, layout, store.values)
-                except (KeyError, TypeError, ValueError):
-                    continue  # somebody has spoilt it, and the relay has set that change aside
-                if row.terminal and int(image["place"]["N"]) <= told_up_to:
-                    waiting.append(Ended(route, key, row.version, int(image["place"]["N"]), row.status, row.entered_at))
+            if image is not None and "place" in image:
+                row = readable(store, layout, image)
+                if row is not None and row.terminal and int(image["place"]["N"]) <= told_up_to:
+                    waiting.append(Ended(route, row.key, row.version, int(image["place"]["N"]), row.status, row.entered_at))
     return finish(store, waiting, told_up_to, now)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
 from milepost.core.due import offered, resent
+from milepost.core.errors import ActRefused
 from milepost.core.item import Row
 from milepost.core.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.aws.applying import apply
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import is_ours, row_of
 from milepost.ledgers.aws.keys import Layout
 from milepost.ledgers.aws.names import SHARDS, due_shard
+from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import is_held, scope
@@ -18,6 +21,8 @@ from milepost.ports.documents import is_held, scope
 HOLDING = "holding"
 """Lanes that have, or had, rows standing apart."""
 PACE = 1000
+
+log = logging.getLogger(__name__)
 
 
 def hold(store: Store, layout: Layout, row: Row) -> None:
@@ -52,9 +57,15 @@ def resume(store: Store, now: int, most: int = PACE) -> int:
             keys = store.due(layout, f"held#{stage_name}#{lane}#{shard}", 2**62, most - found)
             left = left or bool(keys)
             for image in store.images(route, keys).values():
-                if is_ours(image):
-                    _offer(store, layout, row_of(image, layout, store.values), stage, now)
-                    found += 1
+                row = readable(store, layout, image)
+                if row is None:
+                    continue
+                try:
+                    _offer(store, layout, row, stage, now)
+                except ActRefused as refused:
+                    log.error("it stays apart in a lane that is open again: %s", refused)
+                    continue
+                found += 1
         if not left:
             store.control.write(HOLDING, name, None, document.version)
     return found
@@ -75,7 +86,11 @@ def _offer(store: Store, layout: Layout, row: Row, stage: Stage, now: int) -> No
 
 def partition(row: Row) -> str:
     """Where in the index a row stands apart."""
-    return f"held#{row.stage}#{row.lane}#{due_shard('', row.key).removeprefix('#')}"
+    return held_at(row.stage, row.lane, row.key)
+
+
+def held_at(stage: str, lane: str, key: str) -> str:
+    return f"held#{stage}#{lane}#{due_shard('', key).removeprefix('#')}"
 
 
 def _write(store: Store, update: Update) -> None:

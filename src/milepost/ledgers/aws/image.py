@@ -61,9 +61,10 @@ def attributes(row: Row) -> Image:
         "head": {"S": b64(row.head)},
         "createdAt": {"S": iso(row.created_at)},
         "lastUpdatedAt": {"S": iso(row.updated_at)},
-        "correlationId": {"S": row.correlation_id},
         "inputDigest": {"S": b64(row.input_digest)},
     }
+    if row.correlation_id != row.key:
+        found["correlationId"] = {"S": row.correlation_id}
     if row.entered_at != row.updated_at:
         found["enteredAt"] = {"S": iso(row.entered_at)}
     if due_at is not None:
@@ -121,14 +122,14 @@ def _for_people(row: Row, found: Image) -> None:
 
 def row_of(image: Image, layout: Layout, values: Values, message: Message | None = None) -> Row:
     """The row in an image. Raises KeyError, TypeError or ValueError if it is not one of ours."""
-    status = Status(image["status"]["S"])
+    key, status = layout.key_of(image), Status(image["status"]["S"])
     stage = image["queue"]["S"]
     look_at = None
     if status not in ENDS:
         look_at = _moment(image, "lookAt") if "lookAt" in image else _moment(image, "dueAt")
     return Row(
         layout.route,
-        layout.key_of(image),
+        key,
         stage,
         status,
         int(image["version"]["N"]),
@@ -136,7 +137,7 @@ def row_of(image: Image, layout: Layout, values: Values, message: Message | None
         ms(image["createdAt"]["S"]),
         ms(image["lastUpdatedAt"]["S"]),
         entered_at(image),
-        image["correlationId"]["S"],
+        correlation_of(image, key),
         unb64(image["inputDigest"]["S"]),
         _text(image, "lane") or "",
         look_at,
@@ -168,6 +169,11 @@ def row_of(image: Image, layout: Layout, values: Values, message: Message | None
     )
 
 
+def correlation_of(image: Image, key: str) -> str:
+    """The id that the row came with; one that came without is followed under its own key."""
+    return image["correlationId"]["S"] if "correlationId" in image else key
+
+
 def entered_at(image: Image) -> int:
     """When the row came to its stage, or to its end; left out where that was its last change."""
     return ms(image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"]["S"])
@@ -184,9 +190,16 @@ def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
         stage = name.removeprefix(layout.prefix)
         if name.startswith(layout.prefix) and stage not in through:
             value = values.decode(attribute)
-            if layout.valid(stage, value):
+            payload = _payload(image, layout, values, stage) if layout.judges(stage) else None
+            if layout.valid(stage, value, payload):
                 kept.setdefault(stage, outcome_to_builtins(_confirmation(image, stage, value, values)))
     return kept or _NONE_KEPT
+
+
+def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:
+    """What a stage is given to work on; None where the item has not come to it."""
+    content = content_of(image, layout, values)
+    return content.payloads.get(stage, content.input if image["queue"]["S"] == stage else None)
 
 
 def _confirmation(image: Image, stage: str, value: Any, values: Values) -> Done:

@@ -12,36 +12,25 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
-from typing import Any
 
-import msgspec
-from msgspec import Struct
-
+from milepost.core.errors import LedgerDamaged
+from milepost.ledgers.aws.blocks import JOURNAL, Block, block_key, block_name, block_of, encode_refs
 from milepost.ledgers.aws.client import ConditionFailed, Requests
 from milepost.ledgers.aws.keys import Image
-from milepost.ledgers.aws.lines import Batch, Entry, Ref, batch_of, images_of, item_name, line_at, line_key, written_of
+from milepost.ledgers.aws.lines import Batch, Entry, Ref, batch_of, images_of, item_name, line_at, line_key, unreadable, written_of
 from milepost.ledgers.aws.names import Names
 from milepost.ledgers.aws.values import Values
 from milepost.ports.ledger import Written
 
 __all__ = ["BLOCK", "JOURNAL", "REACH", "Entry", "Journal"]
 
-JOURNAL = "journal"
 BLOCK = 100
 """Lines in a block, at most."""
 REACH = 2_000
 """How many places past the one that its lines expect a block may begin; it is looked for no further than that."""
 REMEMBERED = 10_000
-
-
-class _Block(Struct, frozen=True):
-    start: int
-    token: str
-    refs: list[Ref]
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.refs) - 1
+UNREADABLE = (LedgerDamaged, FileNotFoundError)
+"""What a blob raises that is not as it was written, or not there."""
 
 
 class Journal:
@@ -84,7 +73,7 @@ class Journal:
 
     def _place(self, batch: Batch) -> int:
         """Put the batch's block at the end of all blocks; where that is."""
-        refs = _encode_refs([entry.ref for entry in batch.entries])
+        refs = encode_refs([entry.ref for entry in batch.entries])
         # Threads of one process take turns; other processes are met by the condition.
         with self._lock:
             while True:
@@ -97,7 +86,7 @@ class Journal:
                         "dynamodb",
                         "put_item",
                         TableName=self._control,
-                        Item={**_block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}},
+                        Item={**block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}},
                         ConditionExpression="attribute_not_exists(#name)",
                         ExpressionAttributeNames={"#name": "name"},
                         ReturnValuesOnConditionCheckFailure="ALL_OLD",
@@ -118,10 +107,17 @@ class Journal:
         found: dict[Ref, Image] = {}
         for entry in entries:
             image = images.get((item_name(entry.route, entry.key), entry.version))
-            if image is not None and self._values.text(image["body"]) == entry.body:
+            if image is not None and self._says(image, entry.body):
                 found[entry.ref] = image
         places = self._places_of(found.values())
         return {ref: places[line_at(image)] for ref, image in found.items() if line_at(image) in places}
+
+    def _says(self, image: Image, body: bytes) -> bool:
+        """Is this the line? One that cannot be read any more is not: written again it is whole, and better told twice than lost."""
+        try:
+            return self._values.text(image["body"]) == body
+        except UNREADABLE:
+            return False
 
     def remove(self, route: str, key: str) -> None:
         """All lines of an item. Their places stay empty."""
@@ -136,7 +132,7 @@ class Journal:
         after = max(0, after)
         found: list[Written] = []
         waiting: list[tuple[int, Ref]] = []
-        blocks: list[_Block] = []
+        blocks: list[Block] = []
         for block in self._blocks(after, limit):
             blocks.append(block)
             waiting += [(place, ref) for place, ref in enumerate(block.refs, block.start) if place > after]
@@ -162,7 +158,13 @@ class Journal:
         unplaced = [line_at(image) for image in images if line_at(image) not in places]
         if unplaced:
             places |= {line: place for place, line in enumerate(unplaced, self._read_head() + 1)}
-        return [written_of(image, places[line_at(image)], route, key, self._values) for image in images]
+        return [self._read(image, places[line_at(image)], route, key) for image in images]
+
+    def _read(self, image: Image, place: int, route: str, key: str) -> Written:
+        try:
+            return written_of(image, place, route, key, self._values)
+        except UNREADABLE as error:
+            return unreadable(image, place, route, key, error)
 
     def _lines(self, route: str, key: str) -> Iterator[Image]:
         return self._requests.query(
@@ -173,7 +175,7 @@ class Journal:
             ConsistentRead=True,
         )
 
-    def _blocks(self, after: int, limit: int) -> Iterator[_Block]:
+    def _blocks(self, after: int, limit: int) -> Iterator[Block]:
         """The blocks that hold places past `after`, without a gap.
 
         A query is no picture of one moment: it may miss a block that is put while it runs and still find the one after it.
@@ -185,11 +187,11 @@ class Journal:
             self._control,
             KeyConditionExpression="#kind = :kind AND #name >= :begin",
             ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
-            ExpressionAttributeValues={":kind": {"S": JOURNAL}, ":begin": {"S": _block_name(begin)}},
+            ExpressionAttributeValues={":kind": {"S": JOURNAL}, ":begin": {"S": block_name(begin)}},
             ConsistentRead=True,
             Limit=max(4, limit // 25),
         )
-        for block in map(_block_of, images):
+        for block in map(block_of, images):
             if block.start > expected:
                 return
             if block.end >= expected:
@@ -198,7 +200,7 @@ class Journal:
             elif block.end == after:
                 self._begins[after] = expected
 
-    def _mark(self, place: int, blocks: list[_Block]) -> None:
+    def _mark(self, place: int, blocks: list[Block]) -> None:
         """Remember for whoever reads on from this place where to begin. Forgetting that only makes a wider read."""
         if len(self._begins) >= REMEMBERED:
             self._begins.clear()
@@ -217,10 +219,10 @@ class Journal:
                 continue
             try:
                 written.append(written_of(image, place, route, key, self._values, payload=True))
-            except FileNotFoundError:
-                # Its blob is gone: right if the line has been removed since, and the ledger's damage if not.
+            except UNREADABLE as error:
+                # Its blob is gone, which is right if the line has been removed since; or there is damage, which is told once for all.
                 if self._requests.batch_get(self._history, [line_key(route, key, version)]):
-                    raise
+                    written.append(unreadable(image, place, route, key, error))
         return written
 
     # Where lines are ------------------------------------------------------------------------------------------------
@@ -230,7 +232,7 @@ class Journal:
         expected = {token: after + 1 for token, _, after in batches.values()}
         starts = {token: self._starts[token] for token in expected if token in self._starts}
         missing = {token: place for token, place in expected.items() if token not in starts}
-        for block in self._requests.batch_get(self._control, [_block_key(place) for place in missing.values()]):
+        for block in self._requests.batch_get(self._control, [block_key(place) for place in missing.values()]):
             if block["token"]["S"] in missing:
                 starts[block["token"]["S"]] = int(block["name"]["S"])
         for token in missing.keys() - starts.keys():
@@ -249,8 +251,8 @@ class Journal:
             ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
             ExpressionAttributeValues={
                 ":kind": {"S": JOURNAL},
-                ":first": {"S": _block_name(place)},
-                ":last": {"S": _block_name(place + REACH)},
+                ":first": {"S": block_name(place)},
+                ":last": {"S": block_name(place + REACH)},
             },
             ConsistentRead=True,
         )
@@ -279,32 +281,4 @@ class Journal:
             ScanIndexForward=False,
             Limit=1,
         )
-        return next((_block_of(image).end for image in answer["Items"]), 0)
-
-
-def _block_name(start: int) -> str:
-    return f"{start:015d}"
-
-
-def _block_key(start: int) -> Image:
-    return {"kind": {"S": JOURNAL}, "name": {"S": _block_name(start)}}
-
-
-def _block_of(image: Image) -> _Block:
-    return _Block(int(image["name"]["S"]), image["token"]["S"], list(_decode_refs(image["lines"]["S"])))
-
-
-def _encode_refs(refs: list[Ref]) -> str:
-    """Runs of one route each: [["parcels", "p1", 1, "p2", 1], …]."""
-    runs: list[list[Any]] = []
-    for route, key, version in refs:
-        if not runs or runs[-1][0] != route:
-            runs.append([route])
-        runs[-1] += (key, version)
-    return msgspec.json.encode(runs).decode()
-
-
-def _decode_refs(text: str) -> Iterator[Ref]:
-    for route, *rest in msgspec.json.decode(text):
-        for key, version in zip(rest[::2], rest[1::2], strict=True):
-            yield route, key, version
+        return next((block_of(image).end for image in answer["Items"]), 0)

@@ -12,14 +12,15 @@ from milepost.core.change import Change
 from milepost.core.errors import ConfigMistake, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
-from milepost.ledgers.aws import adding, applying, upkeep
+from milepost.ledgers.aws import adding, applying, keeping, upkeep
 from milepost.ledgers.aws.attending import StreamReader, Sweeper
 from milepost.ledgers.aws.claiming import Claims
 from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finding import cost_of, find, readable
-from milepost.ledgers.aws.image import content_of, is_ours, links_of
+from milepost.ledgers.aws.finding import cost_of, find
+from milepost.ledgers.aws.keys import Layout
 from milepost.ledgers.aws.names import Names
 from milepost.ledgers.aws.outsiders import Outsiders
+from milepost.ledgers.aws.reading import whole
 from milepost.ledgers.aws.renaming import rename_stage
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings, Store
 from milepost.ledgers.aws.tables import make_common, make_route
@@ -32,6 +33,7 @@ from milepost.ports.ledger import (
     Count,
     Document,
     Group,
+    Keep,
     Known,
     Newcomer,
     Page,
@@ -59,7 +61,7 @@ class Address(Struct, frozen=True):
 class AwsLedger:
     """One deployment (a region and a prefix), as one process sees it."""
 
-    lacks = frozenset({"pulse", "proof of death", "fair lanes"})
+    lacks = frozenset({"pulse", "proof of death", "fair lanes", "heads"})
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: Settings | None = None, make: bool = False) -> None:
         settings = settings or Settings()
@@ -98,6 +100,10 @@ class AwsLedger:
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         return adding.peek(self.store, route, keys)
 
+    def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+        layout = Layout.of(plan, self.store.names.rows(plan.name))
+        return {key: why for key in keys if (why := layout.misfit(key)) is not None}
+
     def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
         self.prepare(plan)
         if self.store.outdated(plan.name, plan.version, now):
@@ -123,23 +129,16 @@ class AwsLedger:
         for route, keys in wanted.items():
             layout = self.store.layout(route)
             for key, image in self.store.images(route, keys).items():
-                row = None if layout is None else readable(self.store, layout, image)
-                if layout is not None and row is not None:
-                    found[route, key] = Item(row, content_of(image, layout, self.store.values))
+                item = None if layout is None else whole(self.store, layout, image)
+                if item is not None:
+                    found[route, key] = item
         return [found.get((route, key)) for route, key in refs]
 
     def find(self, query: Query) -> Page:
         return find(self.store, query)
 
     def history(self, route: str, key: str) -> list[Written]:
-        """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
-        written = self.store.journal.history(route, key)
-        image = self.store.images(route, [key]).get(key)
-        if image is None or not is_ours(image):
-            return written
-        newest = written[-1].line.version if written else 0
-        fresh = [link for link in links_of(image, self.store.values) if link.version > newest]
-        return written + [Written(0, route, key, image["correlationId"]["S"], link.previous, link.body) for link in fresh]
+        return keeping.history(self.store, route, key, self.store.images(route, [key]).get(key))
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[Written]:
@@ -183,8 +182,10 @@ class AwsLedger:
     def reclaim(self, holders: Sequence[str], now: int) -> int:
         return upkeep.reclaim(self.store, holders, now)
 
-    def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
-        return upkeep.prune(self.store, route, ended_before, forget_before, up_to_seq, limit)
+    def prune(
+        self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+    ) -> Pruned:
+        return upkeep.prune(self.store, route, ended_before, forget_before, up_to_seq, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         """Nothing proves a process on another machine dead but its leases running out."""

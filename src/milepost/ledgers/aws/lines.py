@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
 from msgspec import UNSET, Struct
 
+from milepost.ledgers.aws.image import correlation_of
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.names import b64, unb64
 from milepost.ledgers.aws.values import Values
@@ -16,6 +18,8 @@ from milepost.ports.ledger import Written
 
 LONGEST_ITEM = 2048
 """Bytes that DynamoDB takes in a hash key."""
+
+log = logging.getLogger(__name__)
 
 Ref = tuple[str, str, int]
 """(route, key, version): one line."""
@@ -71,11 +75,12 @@ def images_of(batch: Batch, values: Values) -> list[Image]:
             **line_key(*entry.ref),
             "previous": {"S": b64(entry.previous)},
             "body": values.encode_text(entry.body, place),
-            "correlationId": {"S": entry.correlation_id},
             "batch": {"S": batch.token},
             "nth": {"N": str(nth)},
             "after": {"N": str(batch.after)},
         }
+        if entry.correlation_id != entry.key:
+            image["correlationId"] = {"S": entry.correlation_id}
         if entry.payload is not UNSET:
             image["payload"] = values.encode(entry.payload, place)
         images.append(image)
@@ -87,7 +92,14 @@ def batch_of(image: Image) -> tuple[str, int, int]:
     return image["batch"]["S"], int(image["nth"]["N"]), int(image["after"]["N"])
 
 
+def unreadable(image: Image, seq: int, route: str, key: str, error: Exception) -> Written:
+    """In the place of a line whose blob is damaged or gone. It is told to nobody, and stops nobody; the chain tells where it is broken."""
+    log.error("line %s of %s/%s cannot be read: %s: %s", image["version"]["N"], route, key, type(error).__name__, error)
+    told = f"{type(error).__name__}: {error}".encode()
+    return Written(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), told)
+
+
 def written_of(image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False) -> Written:
     """The line in an image, with what it offered if that is asked for."""
     offered = values.decode(image["payload"]) if payload and "payload" in image else None
-    return Written(seq, route, key, image["correlationId"]["S"], unb64(image["previous"]["S"]), values.text(image["body"]), offered)
+    return Written(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), values.text(image["body"]), offered)

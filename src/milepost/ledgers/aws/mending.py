@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
-from milepost.core.status import FAILED, Status
+from milepost.core.status import FAILED, Reason, Status
 from milepost.ledgers.aws.adopting import adopt
 from milepost.ledgers.aws.applying import apply
 from milepost.ledgers.aws.aside import aside, set_aside
@@ -178,13 +178,13 @@ class Mender:
     def _calls_for(self, one: _Seen, now: int) -> bool:
         """Is there anything to be written for this row alone?"""
         if one.row.terminal:
-            return one.untold or not _ended_well(one.image, one.row)
+            return bool(one.row.kept or _ended_badly(one))
         return bool(one.untold or one.row.kept or "ttl" in one.image or self._misplaced(one, now))
 
     def _mend(self, one: _Seen, now: int) -> Findings:
         found = Findings()
         try:
-            for kind in self._end(one, now) if one.row.terminal else self._go_on(one, now):
+            for kind in (self._answer(one, now) or self._end(one, now)) if one.row.terminal else self._go_on(one, now):
                 found.mend(kind)
         except Exception as error:
             self._set_aside(one.image, "it cannot be mended", error, found, now)
@@ -192,8 +192,9 @@ class Mender:
 
     def _end(self, one: _Seen, now: int) -> list[str]:
         """It has ended, and nobody has seen to that: it is put where it is found once everybody has been told."""
-        row = one.row
-        place = one.place
+        row, place = one.row, one.place
+        if not _ended_badly(one):
+            return []
         if place is None:
             written = self._store.journal.history(row.route, row.key)
             place = written[-1].seq if written else 0
@@ -201,7 +202,7 @@ class Mender:
         return ["ended"]
 
     def _go_on(self, one: _Seen, now: int) -> list[str]:
-        row, image, store = one.row, one.image, self._store
+        row, image = one.row, one.image
         kinds: list[str] = []
         update = Update(self._layout, row.key)
         misplaced = self._misplaced(one, now)
@@ -221,15 +222,21 @@ class Mender:
             update.remove("trail")
         if (kinds or one.untold) and not self._write(update, one):
             return []
-        if row.kept:
-            content = content_of(image, self._layout, store.values)
-            change = answered(Item(row, content), self._plan, now, self._jitter)
-            if change is not None:
-                ref = (row.route, row.key)
-                versions = {self._plan.name: self._plan.version}
-                if apply(store, [change], now, versions, {ref: content}, {ref: row.version})[0] is None:
-                    kinds.append("confirmed" if row.stage in row.kept else "noted")
-        return kinds
+        return kinds + self._answer(one, now)
+
+    def _answer(self, one: _Seen, now: int) -> list[str]:
+        """What outsiders have put on the row, and nobody has seen to."""
+        row, store = one.row, self._store
+        if not row.kept:
+            return []
+        content = content_of(one.image, self._layout, store.values)
+        change = answered(Item(row, content), self._plan, now, self._jitter)
+        if change is None:
+            return []
+        ref, versions = (row.route, row.key), {self._plan.name: self._plan.version}
+        if apply(store, [change], now, versions, {ref: content}, {ref: row.version})[0] is not None:
+            return []
+        return ["noted" if change.line is not None and change.line.reason is Reason.NOTED else "confirmed"]
 
     def _misplaced(self, one: _Seen, now: int) -> dict[str, dict[str, str] | None]:
         """What must be set, or removed (None), for the row to be found when it is due."""
@@ -270,6 +277,10 @@ class Mender:
 
 def _stands_apart(one: _Seen) -> bool:
     return "dueAt" in one.image and one.image.get("dueShard") == {"S": partition(one.row)}
+
+
+def _ended_badly(one: _Seen) -> bool:
+    return one.untold or not _ended_well(one.image, one.row)
 
 
 def _ended_well(image: Image, row: Row) -> bool:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from milepost.core.plan import Plan
 from milepost.ledgers.aws.image import is_ours
+from milepost.ledgers.aws.keys import FULL_KEY
 from milepost.ledgers.aws.mending import Mender
 from milepost.ledgers.aws.queues import Message, Outgoing
 from milepost.ledgers.aws.store import Store
@@ -62,7 +63,9 @@ def _again(store: Store, plans: Mapping[str, Plan], jitter: Jitter, aside: Aside
     if not isinstance(content, dict) or "cut" in content:
         return Adopted(aside.id, False, why="it was too long to be kept whole, or says nothing that can be seen to; drop it")
     if aside.kind == "message":
-        [refused] = store.queues.send([Outgoing(str(content.get("url", "")), str(content.get("body", "")))])
+        told = content.get("attributes") or {}
+        again = Outgoing(str(content.get("url", "")), str(content.get("body", "")), attributes={name: str(told[name]) for name in told})
+        [refused] = store.queues.send([again])
         return Adopted(aside.id, refused is None, why=refused or "")
     route = str(content.get("route", ""))
     plan = plans.get(route)
@@ -71,7 +74,7 @@ def _again(store: Store, plans: Mapping[str, Plan], jitter: Jitter, aside: Aside
     layout = store.know(plan)
     shown = content.get("row") or content.get("keys") or {}
     try:
-        key = layout.key_of({name: {"S": shown[name]} for name in layout.key})
+        key = layout.key_of({name: {"S": shown[name]} for name in (*layout.key, FULL_KEY) if name in shown})
     except (KeyError, TypeError):
         return Adopted(aside.id, False, why="its key cannot be read; put the row right in the table, and drop this")
     image = store.images(route, [key]).get(key)

@@ -24,7 +24,7 @@ from milepost.ledgers.aws.confirming import disputed, keep_input
 from milepost.ledgers.aws.finishing import Ended
 from milepost.ledgers.aws.image import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.journal import Entry
-from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.offering import call_of, send
 from milepost.ledgers.aws.queues import Outgoing
 from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
@@ -104,7 +104,11 @@ class Relay:
             # The key may have come again since, with the same content: then they are the new row's.
             if heavy and key not in self._store.images(route, [key]):
                 for image in heavy:
-                    self._store.values.remove(image)
+                    try:
+                        self._store.values.remove(image)
+                    except (OSError, ValueError) as error:
+                        # Raised, it would have all of the batch counted again; left, it only takes up room.
+                        log.error("a blob of %s/%s, whose row is gone, stays: %s", route, key, error)
 
     # What the records say -----------------------------------------------------------------------------------------------
     def _fold(self, records: Sequence[Record]) -> dict[Ref, _Seen]:
@@ -124,7 +128,8 @@ class Relay:
     def _see(self, record: Record, plan: Plan, seen: dict[Ref, _Seen]) -> None:
         store = self._store
         layout = store.know(self._plans[plan.name])
-        key = layout.key_of(record.keys)
+        # Who puts a row over ours may have left out what tells a long key whole: then the row before it does.
+        key = layout.key_of(next((image for image in (record.new, record.old) if image is not None and FULL_KEY in image), record.keys))
         old = record.old if record.old is not None and is_ours(record.old) else None
         new = record.new if record.new is not None and is_ours(record.new) else None
         before = NOTHING if old is None else row_of(old, layout, store.values)
@@ -181,12 +186,10 @@ class Relay:
                     adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now, later=adoptions)
                     continue
                 row = row_of(image, one.layout, self._store.values)
-                if row.terminal:
-                    place = places.get((*ref, row.version))
-                    if place is not None:
-                        ended.append(Ended(*ref, row.version, place, row.status, row.entered_at))
-                        seals.append((row.route, seal_for(row)))
-                    continue
+                place = places.get((*ref, row.version)) if row.terminal else None
+                if place is not None:
+                    ended.append(Ended(*ref, row.version, place, row.status, row.entered_at))
+                    seals.append((row.route, seal_for(row)))
                 wanted = row.kept or row.status is Status.PENDING
                 item = Item(row, content_of(image, one.layout, self._store.values) if wanted else Content())
                 change = self._next(one, item, image, now)
@@ -201,7 +204,7 @@ class Relay:
                     contents[ref] = item.content
                 if wanted and image is one.last.new:
                     copied[ref] = row.version
-            else:
+            elif not row.terminal:
                 calls += self._calls(one, item, now)
         if seals:
             self._store.write_seals(seals, now)
@@ -231,7 +234,8 @@ class Relay:
         """The rows as the records show them; read again where a record is old."""
         stale: dict[str, list[str]] = {}
         for (route, key), one in seen.items():
-            if one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS:
+            old = one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS
+            if old and one.layout.stands_at(key, one.last.keys):
                 stale.setdefault(route, []).append(key)
         again = {(route, key): image for route, keys in stale.items() for key, image in self._store.images(route, keys).items()}
         return {ref: again.get(ref) if ref[1] in stale.get(ref[0], ()) else one.last.new for ref, one in seen.items()}

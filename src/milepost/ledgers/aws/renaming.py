@@ -8,12 +8,13 @@ import msgspec
 
 from milepost.core.status import Status
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import is_ours
+from milepost.ledgers.aws.holding import HOLDING, held_at
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import due_shard
+from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update
-from milepost.ports.documents import HOLD, LIMIT
+from milepost.ports.documents import HOLD, LIMIT, scope
 
 
 def rename_stage(store: Store, route: str, old: str, new: str) -> None:
@@ -21,7 +22,8 @@ def rename_stage(store: Store, route: str, old: str, new: str) -> None:
     if layout is None:
         return
     for image in list(store.requests.scan(layout.table, ConsistentRead=True)):
-        while is_ours(image) and not _rename(store, layout, image, old, new):
+        # One that cannot be read is left where it is: once it has been put right, renaming again brings it along.
+        while readable(store, layout, image) is not None and not _rename(store, layout, image, old, new):
             image = store.images(route, [layout.key_of(image)]).get(layout.key_of(image), {})
     for seal in list(store.requests.scan(store.names.seen, ConsistentRead=True)):
         if seal["route"]["S"] == route and seal["queue"]["S"] == old:
@@ -32,6 +34,8 @@ def rename_stage(store: Store, route: str, old: str, new: str) -> None:
             if (name + "/").startswith(f"{route}/{old}/"):
                 store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)
                 store.control.write(kind, name, None)
+    # After the pauses: whoever finds rows apart must find their lane paused as well.
+    _rename_holding(store, route, old, new)
 
 
 def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> bool:
@@ -65,6 +69,9 @@ def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> b
                 # The call for it went to the old stage: the resender is to make another.
                 update.set("dueAt", image["lastUpdatedAt"])
                 update.remove("lookAt")
+        lane = image.get("lane", {}).get("S", "")
+        if image.get("dueShard") == {"S": held_at(old, lane, key)}:
+            update.set("dueShard", {"S": held_at(new, lane, key)})
         touched = True
     if not touched:
         return True
@@ -77,6 +84,15 @@ def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> b
     except ConditionFailed:
         return False
     return True
+
+
+def _rename_holding(store: Store, route: str, old: str, new: str) -> None:
+    """Where rows may stand apart, under the stage's new name: written before the old record goes."""
+    for name, document in store.control.read(HOLDING).items():
+        if document.value["route"] == route and document.value["stage"] == old:
+            renamed = {**document.value, "stage": new}
+            store.control.write(HOLDING, scope(route, new, renamed["lane"]), renamed)
+            store.control.write(HOLDING, name, None)
 
 
 def _pointing(value: dict[str, Any], old: str, new: str) -> dict[str, Any]:

@@ -122,10 +122,12 @@ class Repair:
         if now < run.next_at:
             return self._progress(run, "it is not time yet: the pace is set")
         try:
-            further = self._finish(run, now) if run.scanned else self._go_on(run, now)
+            snapshot, tally = (self._store.values.decode(kept) for kept in (run.snapshot, run.tally))
         except (FileNotFoundError, LedgerDamaged):
             # What the run had kept apart is gone; it begins again.
             further = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
+        else:
+            further = self._finish(run, snapshot, Tally.of(tally), now) if run.scanned else self._go_on(run, Tally.of(tally), now)
         if not self._save(further):
             return Progress(self._route, run.started, next_at=now + LEASE_MS, standing_by="another process has taken it over")
         self._let_go(run.tally, further.tally)
@@ -163,7 +165,7 @@ class Repair:
         snapshot = [[*cell, token] for cell, token in self._store.counters.snapshot(self._route).items()]
         return Run(now, self._keep(snapshot), self._keep(Tally().told()), gap=gap)
 
-    def _go_on(self, run: Run, now: int) -> Run:
+    def _go_on(self, run: Run, tally: Tally, now: int) -> Run:
         more = {} if run.place is None else {"ExclusiveStartKey": run.place}
         mender = Mender(self._store, self._plan, self._jitter)
         answer = self._store.requests.call(
@@ -175,7 +177,6 @@ class Repair:
             ReturnConsumedCapacity="TOTAL",
             **more,
         )
-        tally = Tally.of(self._store.values.decode(run.tally))
         found = mender.mend(answer["Items"], tally, now)
         units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + mender.asked
         units += MENDED_UNITS * sum(found.mended.values())
@@ -193,10 +194,10 @@ class Repair:
             until=next_at + LEASE_MS,
         )
 
-    def _finish(self, run: Run, now: int) -> Run:
+    def _finish(self, run: Run, told: Any, tally: Tally, now: int) -> Run:
         store = self._store
-        snapshot: Snapshot = {(kind, name): token for kind, name, token in store.values.decode(run.snapshot)}
-        wrong = store.counters.replace(self._route, Tally.of(store.values.decode(run.tally)), now, snapshot)
+        snapshot: Snapshot = {(kind, name): token for kind, name, token in told}
+        wrong = store.counters.replace(self._route, tally, now, snapshot)
         found = Findings()
         found.mend("counters", wrong)
         found.add(run.found)

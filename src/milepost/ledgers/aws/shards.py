@@ -69,6 +69,11 @@ class Shards:
         self.arn = ""
         self.held: dict[str, Held] = {}
         self.gap: Gap | None = None
+        self.doubtful = False
+        """Is there a shard whose reader may be dead? Somebody else's lease on it has neither been renewed nor run out since we first saw
+        it, or it is left to somebody who has not taken it yet."""
+        self._others: dict[str, Place] = {}
+        """Others' shards, as they were when each reader of theirs was first seen."""
         self._looked_at: int | None = None
         self._found_at: int | None = None
         self._announced_until = 0
@@ -84,7 +89,8 @@ class Shards:
         live = self._pollers(documents, now)
         self._forget_lost(documents)
         self._see_to_the_gone(listed, documents, now)
-        self._share(listed, documents, live, now)
+        left = self._share(listed, documents, live, now)
+        self.doubtful = self._watch(listed, documents, now) or left
         self._read_gap()
         self._looked_at = now
 
@@ -244,7 +250,17 @@ class Shards:
             else:
                 documents[shard] = changed, version + 1
 
-    def _share(self, listed: dict[str, str | None], documents: dict[str, tuple[Place, int]], live: set[str], now: int) -> None:
+    def _watch(self, listed: dict[str, str | None], documents: dict[str, tuple[Place, int]], now: int) -> bool:
+        """Is there anybody of whom only an old lease is known? Who renews it lives, and reads on."""
+        known, self._others = self._others, {}
+        for shard, (place, _) in documents.items():
+            if shard in listed and shard not in self.held and place.holder != self.holder and place.leased(now):
+                first = known.get(shard, place)
+                self._others[shard] = first if first.holder == place.holder else place
+        return any(first == documents[shard][0] for shard, first in self._others.items())
+
+    def _share(self, listed: dict[str, str | None], documents: dict[str, tuple[Place, int]], live: set[str], now: int) -> bool:
+        """Take what is free and ours to take, let go of one when others have too few. Was anything left to others?"""
         counts = dict.fromkeys(live, 0)
         for place, _ in documents.values():
             if place.holder is not None and place.holder != self.holder and place.leased(now):
@@ -272,6 +288,7 @@ class Shards:
         first = max(sorted(counts), key=counts.__getitem__)
         if not left and first == self.holder and counts[first] - min(counts.values()) > 1:
             self._let_go(self.held[next(reversed(self.held))], now)
+        return left
 
     @staticmethod
     def _read_through(shard: str, listed: dict[str, str | None], documents: dict[str, tuple[Place, int]]) -> bool:

@@ -10,10 +10,11 @@ from milepost.core.change import Change, Teller, change
 from milepost.core.decide import decide, without
 from milepost.core.history import decode_line
 from milepost.core.item import Content, Item, Row
-from milepost.core.outcome import Done
+from milepost.core.outcome import Done, outcome_from_builtins
+from milepost.core.outside import confirm
 from milepost.core.plan import Plan
-from milepost.core.status import Reason, Status
-from milepost.ledgers.aws.image import content_of, copied_of, links_of
+from milepost.core.status import FAILED, Reason, Status
+from milepost.ledgers.aws.image import content_of, copied_of, correlation_of, links_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.store import Store
@@ -34,7 +35,7 @@ def uncopied(store: Store, layout: Layout, key: str, image: Image) -> list[Entry
     links = [link for link in links_of(image, store.values) if link.version > copied_of(image)]
     if not links:
         return []
-    correlation_id = image["correlationId"]["S"]
+    correlation_id = correlation_of(image, key)
     entries = [Entry(layout.route, key, correlation_id, link.version, link.previous, link.body) for link in links]
     if not any(b'"offered":' in entry.body for entry in entries):
         return entries
@@ -50,12 +51,19 @@ def _with_payload(entry: Entry, content: Content) -> Entry:
 
 def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
     """The write that outside answers on the row call for. One for its stage is applied, unless a worker holds the item: then it
-    beats the worker's at settle. One for a stage that is behind the item came too late: it is noted."""
+    beats the worker's at settle. One for the stage at which it has failed still moves it, as it does wherever it is told; where an
+    operator has cancelled it, it does not: it may have been there before. One for a stage that is behind the item, which all are at
+    the end, came too late: it is noted."""
     row = item.row
     here = plan.position.get(row.stage)
     if here is None:
         return None  # `routes apply` moves it
-    if row.stage in row.kept and row.status is not Status.PROCESSING:
+    if row.status is Status.COMPLETED:
+        here = len(plan.stages)
+    elif row.status in FAILED and row.stage in row.kept:
+        moved = confirm(item, row.stage, outcome_from_builtins(row.kept[row.stage]), plan, now, jitter(), by=OUTSIDE.by or "")
+        return moved if isinstance(moved, Change) else None
+    elif row.stage in row.kept and not row.terminal and row.status is not Status.PROCESSING:
         return decide(item, Done(), plan, now, jitter())
     for stage, told in row.kept.items():
         if plan.position.get(stage, here) < here:

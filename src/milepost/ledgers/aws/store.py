@@ -16,7 +16,9 @@ from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.control import Control
 from milepost.ledgers.aws.counters import Counters
 from milepost.ledgers.aws.journal import Journal
-from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.keeping import keep_evidence
+from milepost.ledgers.aws.keys import FULL_KEY, Image, Layout
+from milepost.ledgers.aws.lines import item_name
 from milepost.ledgers.aws.names import Names, b64, iso, ms, unb64
 from milepost.ledgers.aws.queues import Queues
 from milepost.ledgers.aws.values import Values
@@ -51,6 +53,7 @@ class Store:
         self.requests = requests
         self.names = names
         self.settings = settings
+        self.blobs = blobs
         self.values = Values(blobs)
         self.queues = Queues(requests, names)
         self.control = Control(requests, names)
@@ -136,16 +139,20 @@ class Store:
 
     # Rows and seals ---------------------------------------------------------------------------------------------------
     def images(self, route: str, keys: Iterable[str]) -> dict[str, Image]:
-        """Rows by key, read consistently; what is not there is left out."""
+        """Rows by the key that they were asked for by, read consistently; what is not there is left out."""
         layout = self.layout(route)
-        wanted = list(dict.fromkeys(keys))
-        if layout is None or not wanted:
+        if layout is None:
+            return {}
+        # What no row can be called has none.
+        wanted = {key: layout.key_image(key) for key in dict.fromkeys(keys) if layout.misfit(key) is None}
+        if not wanted:
             return {}
         try:
-            found = self.requests.batch_get(layout.table, [layout.key_image(key) for key in wanted])
+            found = self.requests.batch_get(layout.table, wanted.values())
         except LedgerMissing:
             return {}
-        return {layout.key_of(image): image for image in found}
+        rows = {_place(image, layout): image for image in found}
+        return {key: rows[place] for key, image in wanted.items() if (place := _place(image, layout)) in rows}
 
     def due(self, layout: Layout, shard: str, before: int, limit: int) -> list[str]:
         """Keys in one partition of the index that were due before then, the oldest first."""
@@ -164,23 +171,26 @@ class Store:
         wanted = list(dict.fromkeys(keys))
         if not wanted:
             return {}
-        found = self.requests.batch_get(self.names.seen, [{"key": {"S": f"{route}/{key}"}} for key in wanted])
+        found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}} for key in wanted])
         seals = [seal_of(image, route) for image in found]
         return {seal.key: seal for seal in seals}
 
     def seal_image(self, route: str, key: str) -> Image | None:
         """One seal as it is stored, with the time at which it was written."""
-        found = self.requests.batch_get(self.names.seen, [{"key": {"S": f"{route}/{key}"}}])
+        found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}}])
         return found[0] if found else None
 
     def write_seals(self, seals: Sequence[tuple[str, Known]], now: int) -> None:
-        """Seal ended items, for good. Written again, a seal says the same or what is newer."""
+        """Seal ended items, for good, once their evidence is kept where a route wants that. Written again, a seal says the same or
+        what is newer."""
+        keep_evidence(self, seals)
         self.requests.batch_write(self.names.seen, [_seal_image(route, seal, now) for route, seal in seals])
 
 
 def _seal_image(route: str, seal: Known, now: int) -> Image:
+    name = item_name(route, seal.key)
     image: Image = {
-        "key": {"S": f"{route}/{seal.key}"},
+        "key": {"S": name},
         "route": {"S": route},
         "status": {"S": seal.status.value},
         "queue": {"S": seal.stage},
@@ -191,12 +201,18 @@ def _seal_image(route: str, seal: Known, now: int) -> Image:
     }
     if seal.list_id is not None:
         image["listId"] = {"S": seal.list_id}
+    if name != f"{route}/{seal.key}":
+        image[FULL_KEY] = {"S": seal.key}
     return image
+
+
+def _place(image: Image, layout: Layout) -> tuple[str, ...]:
+    return tuple(image[name]["S"] for name in layout.key)
 
 
 def seal_of(image: Image, route: str) -> Known:
     return Known(
-        image["key"]["S"].removeprefix(f"{route}/"),
+        image[FULL_KEY]["S"] if FULL_KEY in image else image["key"]["S"].removeprefix(f"{route}/"),
         Status(image["status"]["S"]),
         unb64(image["inputDigest"]["S"]),
         image["queue"]["S"],

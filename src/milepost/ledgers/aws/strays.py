@@ -13,9 +13,8 @@ from milepost.core.item import Item, digest_of
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import Status
-from milepost.ledgers.aws.adopting import correlation_of
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import content_of
+from milepost.ledgers.aws.image import content_of, correlation_of
 from milepost.ledgers.aws.keys import PREFIXES, Image, Layout
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offering import call_of, send
@@ -77,7 +76,7 @@ def _first(
     """Its first line, which says what it came with."""
     found = {"queue": stray.stage, "through": list(stray.through)} if "queue" in image or stray.through else None
     note = None if found is None else {"found": found}
-    told = correlation_of(stray.key, image)
+    told = correlation_of(image, stray.key)
     made = accept(plan, stray.key, content, now, correlation_id=told, digest=digest_of(content), by=by, why=why, note=note, stage=stage)
     since = min(now, _moment(image, "firstQueued") or now)
     row = replace(made.after, created_at=since, entered_at=since)

@@ -68,6 +68,11 @@ class Stream:
         """The shards that are ours at present."""
         return list(self._shards.held)
 
+    @property
+    def doubtful(self) -> bool:
+        """May there be records that nobody reads just now: of a shard whose reader may be dead, and whose lease still runs?"""
+        return self._shards.doubtful
+
     def poll(self, handle: Handle, now: int) -> int:
         """Read on in each of our shards, one page each, and hand it over in batches; how many records were done.
 

@@ -15,10 +15,11 @@ from milepost.core.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.client import AwsRefused, ConditionFailed
 from milepost.ledgers.aws.finishing import FAILED_SHARD
-from milepost.ledgers.aws.image import attributes, is_ours, links_of, row_of
+from milepost.ledgers.aws.image import attributes, is_ours, links_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import due_shard, iso
+from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.standing import seal_for
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import is_plain, place_of
@@ -84,7 +85,9 @@ def _differs(store: Store, layout: Layout, row: Row, there: Image) -> str | None
     """Is what stands there this row, as it was taken over before, or as it has gone on since?"""
     if not is_ours(there):
         return "a row stands there that somebody else put"
-    found = row_of(there, layout, store.values)
+    found = readable(store, layout, there)
+    if found is None:
+        return "a row stands there that cannot be read"
     if (found.version, found.head) == (row.version, row.head):
         return None
     if found.version > row.version:
@@ -103,7 +106,7 @@ def image_of(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> 
         # Its stage has been called where it comes from, not here.
         row = replace(row, look_at=now)
     image: Image = {
-        **layout.key_image(row.key),
+        **layout.naming(row.key),
         **attributes(row),
         "input": values.encode(item.content.input, place),
         "copied": {"N": str(row.version)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,15 +10,20 @@ from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.client import ConditionFailed, Requests
-from milepost.ledgers.aws.image import copied_of, is_ours, row_of
+from milepost.ledgers.aws.image import copied_of
+from milepost.ledgers.aws.keeping import leaving
 from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.lines import item_name
 from milepost.ledgers.aws.names import SHARDS, Names, iso
+from milepost.ledgers.aws.reading import SPOILT, readable
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Store, seal_of
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import HOLD, is_held, scope
-from milepost.ports.ledger import Known, Pruned
+from milepost.ports.ledger import Keep, Known, Pruned
 
 SAMPLE = 100
+
+log = logging.getLogger(__name__)
 
 
 def next_due(store: Store, plans: Iterable[Plan]) -> int | None:
@@ -32,7 +38,7 @@ def next_due(store: Store, plans: Iterable[Plan]) -> int | None:
             for shard in range(SHARDS):
                 keys = {key for forward in (True, False) for key in _some(store, layout, f"{stage.name}#{shard}", forward)}
                 for image in store.images(plan.name, keys).values():
-                    row = row_of(image, layout, store.values) if is_ours(image) else None
+                    row = readable(store, layout, image)
                     if row is None or row.terminal or row.stage != stage.name or is_held(holds, row.route, row.stage, row.lane):
                         continue
                     ready = row.status in (Status.PENDING, Status.QUEUED)
@@ -74,7 +80,9 @@ def reclaim(store: Store, holders: Sequence[str], now: int) -> int:
     return found
 
 
-def prune(store: Store, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
+def prune(
+    store: Store, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+) -> Pruned:
     """Rows that ended, were sealed an hour before, and whose last line everybody has been told; then old seals."""
     layout = store.layout(route)
     if layout is None:
@@ -86,11 +94,15 @@ def prune(store: Store, route: str, ended_before: int, forget_before: int | None
         if gone == limit:
             more = True
             break
-        store.pruned_to[route] = {name: image[name] for name in layout.key}
-        if _may_go(store, layout, image, ended_before, up_to_seq) and _delete(store, layout, layout.key_of(image), image):
+        if (
+            _may_go(store, layout, image, ended_before, up_to_seq)
+            and _kept(store, layout, image, keep)
+            and _delete(store, layout, layout.key_of(image), image)
+        ):
             store.journal.remove(route, layout.key_of(image))
             store.values.remove(image)
             gone += 1
+        store.pruned_to[route] = {name: image[name] for name in layout.key}
     if not more:
         store.pruned_to.pop(route, None)
     forgotten, more_seals = _forget(store, route, forget_before, limit)
@@ -98,18 +110,31 @@ def prune(store: Store, route: str, ended_before: int, forget_before: int | None
 
 
 def _may_go(store: Store, layout: Layout, image: Image, ended_before: int, up_to_seq: int) -> bool:
-    if not is_ours(image) or Status(image["status"]["S"]) not in TERMINAL:
-        return False
-    row = row_of(image, layout, store.values)
-    if row.entered_at >= ended_before or copied_of(image) < row.version or not _told(store, row.route, row.key, up_to_seq):
+    if image.get("status", {}).get("S") not in TERMINAL:
+        return False  # the rest of what it says need not be read
+    row = readable(store, layout, image)
+    if row is None or row.entered_at >= ended_before or copied_of(image) < row.version or not _told(store, row.route, row.key, up_to_seq):
         return False
     seal = store.seal_image(row.route, row.key)
     return seal is not None and seal["sealedAt"]["S"] <= iso(ended_before - SEALED_FOR_MS)
 
 
+def _kept(store: Store, layout: Layout, image: Image, keep: Keep | None) -> bool:
+    """Whatever must outlive it has been kept. One that cannot be read any more stays, and hinders no other."""
+    if keep is None:
+        return True
+    try:
+        going = leaving(store, layout, image)
+    except SPOILT as error:
+        log.error("%s of %s cannot be kept, and stays: %s", layout.key_of(image), layout.table, error)
+        return False
+    keep([going])
+    return True
+
+
 def sealed(store: Store, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
     """By a scan of all routes' seals; those whose row is still there are left out."""
-    more = {} if after is None else {"ExclusiveStartKey": {"key": {"S": f"{route}/{after}"}}}
+    more = {} if after is None else {"ExclusiveStartKey": {"key": {"S": item_name(route, after)}}}
     found: list[Known] = []
     for image in store.requests.scan(store.names.seen, ConsistentRead=True, **more):
         if image["route"]["S"] == route:

@@ -101,7 +101,7 @@ def put_of(change: Change, content: Any, layout: Layout, values: Values, token: 
     row = change.after
     place = place_of(row.route, row.key)
     image = {
-        **layout.key_image(row.key),
+        **layout.naming(row.key),
         **attributes(row),
         "input": values.encode(content, place),
         "createToken": {"S": token},

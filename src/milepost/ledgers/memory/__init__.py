@@ -19,6 +19,8 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.memory.claiming import claim_one
+from milepost.ledgers.memory.finding import matches
+from milepost.ledgers.memory.pruning import prune
 from milepost.ledgers.memory.renaming import rename_stage
 from milepost.ledgers.memory.state import Record, State, encode
 from milepost.ports.ledger import (
@@ -28,6 +30,7 @@ from milepost.ports.ledger import (
     Count,
     Document,
     Group,
+    Keep,
     Known,
     Newcomer,
     Page,
@@ -59,6 +62,9 @@ class MemoryLedger:
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         with self._lock:
             return [self._state.known((route, key)) for key in keys]
+
+    def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+        return {}
 
     def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
         with self._lock:
@@ -115,9 +121,7 @@ class MemoryLedger:
 
     def find(self, query: Query) -> Page:
         with self._lock:
-            found = [
-                record for record in self._state.records.values() if record.number > (query.after or 0) and _matches(record.row, query)
-            ]
+            found = [record for record in self._state.records.values() if record.number > (query.after or 0) and matches(record.row, query)]
             page = found[: query.limit]
             items = [record.item() if query.with_content else Item(record.row, Content()) for record in page]
             return Page(items, page[-1].number if len(found) > len(page) else None)
@@ -218,33 +222,11 @@ class MemoryLedger:
             self._state.writes += 1
             return len(held)
 
-    def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
+    def prune(
+        self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+    ) -> Pruned:
         with self._lock:
-            ended = [
-                record
-                for record in self._state.records.values()
-                if record.row.route == route
-                and record.row.terminal
-                and record.row.entered_at < ended_before
-                and record.lines[-1].seq <= up_to_seq
-            ]
-            for record in ended[:limit]:
-                row = record.row
-                seal = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head)
-                self._state.seals[row.route, row.key] = seal
-                del self._state.records[row.route, row.key]
-                for line in record.lines:
-                    del self._state.lines[line.seq]
-                    self._state.offered.pop(line.seq, None)
-            old = (
-                []
-                if forget_before is None
-                else [ref for ref, seal in self._state.seals.items() if ref[0] == route and _ended(seal) < forget_before]
-            )
-            for ref in old[:limit]:
-                del self._state.seals[ref]
-            self._state.writes += 1
-            return Pruned(len(ended[:limit]), len(old[:limit]), len(ended) > limit or len(old) > limit)
+            return prune(self._state, route, ended_before, forget_before, up_to_seq, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         with self._lock:
@@ -282,23 +264,3 @@ class MemoryLedger:
 
     def close(self) -> None:
         """Nothing to let go of."""
-
-
-def _ended(seal: Known) -> int:
-    return seal.ended_at or 0
-
-
-def _matches(row: Row, query: Query) -> bool:
-    """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
-    return (
-        row.route == query.route
-        and (query.statuses is None or row.status in query.statuses)
-        and (query.stages is None or row.stage in query.stages)
-        and (query.lane is None or row.lane == query.lane)
-        and (query.group is None or (row.error is not None and row.error.group == query.group))
-        and (query.list_id is None or row.list_id == query.list_id)
-        and (query.entered_before is None or row.entered_at < query.entered_before)
-        and (query.changed_before is None or row.updated_at < query.changed_before)
-        and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))
-        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= query.overdue_before))
-    )

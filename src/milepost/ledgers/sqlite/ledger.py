@@ -25,6 +25,7 @@ from milepost.ports.ledger import (
     Count,
     Document,
     Group,
+    Keep,
     Known,
     Newcomer,
     Page,
@@ -67,6 +68,9 @@ class SqliteLedger:
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         return self._read(lambda connection, names: reading.known(connection, names, route, keys))
+
+    def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+        return {}
 
     def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
         def run(connection: sqlite3.Connection, names: Names) -> list[Known | None]:
@@ -231,14 +235,10 @@ class SqliteLedger:
         self._liveness.bury(list(holders))
         return taken
 
-    def prune(self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int) -> Pruned:
-        numbers = self._read(lambda connection, names: upkeep.prunable(connection, names, route, ended_before, up_to_seq, limit))
-        if not numbers and forget_before is None:
-            return Pruned(0, 0, False)
-        items, forgotten = self._write(
-            lambda connection, names: upkeep.prune(connection, names, route, numbers, ended_before, forget_before, up_to_seq)
-        )
-        return Pruned(items, forgotten, len(numbers) == limit)
+    def prune(
+        self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+    ) -> Pruned:
+        return upkeep.let_go(self._read, self._write, route, ended_before, forget_before, up_to_seq, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         self._liveness.sign_on(holder)

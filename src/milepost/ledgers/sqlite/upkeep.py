@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
+from milepost.core.item import Row
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.codec import CODES, LOOK_AT, Rest, decode, encode
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, LOOK_AT, Rest, chunks, decode, encode, items_of, row_of
 from milepost.ledgers.sqlite.names import Names
+from milepost.ledgers.sqlite.reading import history
 from milepost.ports.documents import HOLD, LIMIT
+from milepost.ports.ledger import Keep, Leaving, Pruned
 
 PROCESSING = CODES[Status.PROCESSING]
+
+T = TypeVar("T")
 
 
 def reclaim(connection: sqlite3.Connection, names: Names, holders: Sequence[str], now: int) -> int:
@@ -87,31 +93,59 @@ def _rename_kept(connection: sqlite3.Connection, route: int, old: str, new: str)
 
 
 ENDED = (
-    "SELECT i.id FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status > 4 AND i.entered_at < ?"
+    "SELECT i.id, i.head FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status > 4 AND i.entered_at < ?"
     " AND (SELECT max(h.seq) FROM history h WHERE h.item = i.id) <= ?"
 )
 
 
-def prunable(connection: sqlite3.Connection, names: Names, route: str, ended_before: int, up_to_seq: int, limit: int) -> list[int]:
-    """The numbers of rows that may go. Looked for while reading, so that nobody waits for a long search."""
+class Run(Protocol):
+    """How the ledger reads, or writes: in a transaction of its own."""
+
+    def __call__(self, run: Callable[[sqlite3.Connection, Names], T], /) -> T: ...
+
+
+def let_go(
+    read: Run, write: Run, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None
+) -> Pruned:
+    """Look for rows that may go, have kept of them what is to be kept, and let go of those that are still the same."""
+    heads = read(lambda connection, names: prunable(connection, names, route, ended_before, up_to_seq, limit))
+    if not heads and forget_before is None:
+        return Pruned(0, 0, False)
+    if keep is not None and heads:
+        keep(read(lambda connection, names: leaving(connection, names, list(heads))))
+    items, forgotten = write(lambda connection, names: prune(connection, names, route, heads, ended_before, forget_before, up_to_seq))
+    return Pruned(items, forgotten, len(heads) == limit)
+
+
+def prunable(connection: sqlite3.Connection, names: Names, route: str, ended_before: int, up_to_seq: int, limit: int) -> dict[int, bytes]:
+    """The numbers of rows that may go, with their heads. Looked for while reading, so that nobody waits for a long search."""
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
     # The newest line stays in any case: its number must never be given out again, or a cursor would pass over the next one.
     told = min(up_to_seq, newest - 1)
     # "+route" keeps SQLite on the table itself: in the order of numbers the oldest come first.
     search = ENDED.replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
-    return [row[0] for row in connection.execute(search, (names.routes.get(route), ended_before, told, limit))]
+    return dict(connection.execute(search, (names.routes.get(route), ended_before, told, limit)).fetchall())
+
+
+def leaving(connection: sqlite3.Connection, names: Names, numbers: Sequence[int]) -> list[Leaving]:
+    """These items with their content and their lines, in one view of the file."""
+    rows: list[Row] = []
+    for chunk in chunks(numbers, 500):
+        marks = ",".join("?" * len(chunk))
+        rows += [row_of(columns, names) for columns in connection.execute(f"SELECT {COLUMNS} FROM item WHERE id IN ({marks})", chunk)]
+    return [Leaving(item, history(connection, names, item.route, item.key)) for item in items_of(connection, rows, names)]
 
 
 def prune(
     connection: sqlite3.Connection,
     names: Names,
     route: str,
-    numbers: Sequence[int],
+    heads: Mapping[int, bytes],
     ended_before: int,
     forget_before: int | None,
     up_to_seq: int,
 ) -> tuple[int, int]:
-    """These rows, where it still holds that they ended long ago and all their lines have been told, become seals.
+    """These rows, where they still are as they were found, ended long ago and with all their lines told, become seals.
     How many, and how many old seals were forgotten."""
     route_id = names.routes.get(route)
     forgotten = 0
@@ -119,8 +153,8 @@ def prune(
         forgotten = connection.execute("DELETE FROM seal WHERE route = ? AND ended_at < ?", (route_id, forget_before)).rowcount
     each = [
         (number,)
-        for number in numbers
-        if connection.execute(ENDED + " AND i.id = ?", (route_id, ended_before, up_to_seq, number)).fetchone()
+        for number, head in heads.items()
+        if connection.execute(ENDED + " AND i.id = ? AND i.head = ?", (route_id, ended_before, up_to_seq, number, head)).fetchone()
     ]
     connection.executemany(
         "INSERT OR REPLACE INTO seal (route, key, status, input_digest, ended_at, head, list_id, stage)"

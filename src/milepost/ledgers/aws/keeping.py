@@ -1,0 +1,69 @@
+"""Evidence is kept where the seal is written: the row goes later by itself, and nobody is asked then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from milepost.core.errors import LedgerError
+from milepost.core.evidence import kept
+from milepost.core.item import Item
+from milepost.ledgers.aws.image import content_of, correlation_of, is_ours, links_of, row_of
+from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.reading import SPOILT
+from milepost.ports.ledger import Known, Leaving, Written
+
+if TYPE_CHECKING:
+    from milepost.ledgers.aws.store import Store
+
+log = logging.getLogger(__name__)
+
+
+def keep_evidence(store: Store, seals: Sequence[tuple[str, Known]]) -> None:
+    """Of items that are about to be sealed, for the routes that want it. Said again it writes the same; a row that has changed since
+    is sealed again, and kept again."""
+    wanted: dict[str, list[str]] = {}
+    for route, seal in seals:
+        plan = store.plans.get(route)
+        if plan is not None and plan.route.evidence:
+            wanted.setdefault(route, []).append(seal.key)
+    for route, keys in wanted.items():
+        layout = store.layout(route)
+        if layout is None:
+            continue
+        images = {key: image for key, image in store.images(route, keys).items() if is_ours(image)}
+        store.requests.each([partial(_keep, store, layout, image) for image in images.values()])
+
+
+def _keep(store: Store, layout: Layout, image: Image) -> None:
+    try:
+        going = leaving(store, layout, image)
+    except SPOILT as error:
+        # Its lines stay where they are; it must not keep the others from being sealed.
+        log.error("the evidence of %s of %s cannot be kept: %s", layout.key_of(image), layout.table, error)
+        return
+    item, lines = going.item, going.lines
+    name, body = kept(item, [written.body for written in lines], lines[-1].seq if lines else 0)
+    try:
+        store.blobs.write(name, [body])
+    except OSError as error:
+        raise LedgerError(f"the evidence of {item.route}/{item.key} cannot be kept, so it is not sealed yet: {error}") from error
+
+
+def leaving(store: Store, layout: Layout, image: Image) -> Leaving:
+    """An item as it is in this image, with its lines."""
+    item = Item(row_of(image, layout, store.values), content_of(image, layout, store.values))
+    lines = history(store, item.route, item.key, image)
+    return Leaving(item, lines[: item.row.version])
+
+
+def history(store: Store, route: str, key: str, image: Image | None) -> list[Written]:
+    """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
+    written = store.journal.history(route, key)
+    if image is None or not is_ours(image):
+        return written
+    newest = written[-1].line.version if written else 0
+    fresh = [link for link in links_of(image, store.values) if link.version > newest]
+    return written + [Written(0, route, key, correlation_of(image, key), link.previous, link.body) for link in fresh]

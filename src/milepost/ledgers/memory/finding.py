@@ -1,0 +1,23 @@
+"""Which rows a query means."""
+
+from __future__ import annotations
+
+from milepost.core.item import Row
+from milepost.ports.ledger import Query
+
+
+def matches(row: Row, query: Query) -> bool:
+    """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
+    return (
+        row.route == query.route
+        and (query.prefix is None or row.key.startswith(query.prefix))
+        and (query.statuses is None or row.status in query.statuses)
+        and (query.stages is None or row.stage in query.stages)
+        and (query.lane is None or row.lane == query.lane)
+        and (query.group is None or (row.error is not None and row.error.group == query.group))
+        and (query.list_id is None or row.list_id == query.list_id)
+        and (query.entered_before is None or row.entered_at < query.entered_before)
+        and (query.changed_before is None or row.updated_at < query.changed_before)
+        and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))
+        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= query.overdue_before))
+    )

@@ -1,0 +1,94 @@
+"""Whole journeys with confirmers that stand alone: rows and queues on a stand-in for AWS, a real repository, a tape library that
+answers. Numbers are those of the scenario list for this system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postingest_scene import ASSET, BATCH, Opener, Postingest, assets, opener
+from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, Whole, long_names, whole
+
+from milepost.blobs.folder import FolderBlobs
+from milepost.engine.evidence import evidence_of
+from milepost.evidence.premis import files_of
+from milepost.ledgers.aws.offering import LARGEST_PAYLOAD
+from milepost.routes.postingest.confirmer import Confirmer, Tally
+
+LAST = {"seed": "Scout", "today": "TC"}
+STATUSES = ["Asset has been ingested to the Preservation System.", "Asset has been written to custodial copy disk."]
+
+
+@pytest.fixture
+def open_at(endpoint: str, prefix: str) -> Iterator[Opener]:
+    with opener(endpoint, prefix) as open_at:
+        yield open_at
+
+
+class Journey:
+    """An asset's way through both stages; each confirmer has its turn when the test says so."""
+
+    def __init__(self, post: Postingest, asset: Whole, dialect: str, blobs: Path) -> None:
+        self.post, self.asset, self.last = post, asset, LAST[dialect]
+        self.confirmers = {
+            stage: Confirmer(
+                check,
+                queue_url=post.store.queues.url(post.route, stage),
+                table=post.table,
+                attribute=post.prefix + stage,
+                dialect=dialect,
+                sqs=post.sqs,
+                dynamodb=post.dynamodb,
+                blobs=str(blobs),
+                width=1,
+            )
+            for stage, check in (("CC", asset.on_disk.check), (self.last, asset.on_tape.check))
+        }
+
+    def turn(self, stage: str) -> Tally:
+        tally = self.confirmers[stage].tick()
+        self.post.follow()
+        return tally
+
+    def statuses(self) -> list[str]:
+        bodies = [one.get("body", one) for one in self.post.told.notifications]
+        return [one["parameters"]["status"] for one in bodies]
+
+
+@pytest.mark.parametrize(
+    ("names", "dialect"),
+    [(SCRIPTS, "seed"), (SCRIPTS, "today"), (long_names(2000), "seed")],
+    ids=["other alphabets", "other alphabets today", "two thousand files"],
+)
+def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
+    open_at: Opener, tmp_path: Path, names: list[str], dialect: str
+) -> None:
+    """Scenarios 18, 24, 32, 33 and 35: what is too large for a message or a row goes by reference, and every name is the same
+    everywhere."""
+    blobs = tmp_path / "blobs"
+    post = open_at(route=assets(dialect=dialect), blobs=FolderBlobs(str(blobs)))
+    with whole(tmp_path, names) as asset:
+        journey = Journey(post, asset, dialect, blobs)
+        post.put(content=json.dumps(PAYLOAD))
+        post.follow()
+        assert journey.turn("CC").confirmed == 1
+        assert post.at() == (journey.last, "QUEUED")
+        (message,) = post.shown(journey.last)
+        by_reference = len(json.dumps(asset.paths)) > LARGEST_PAYLOAD
+        assert by_reference == (len(names) == 2000)
+        assert ("payloadAt" in message.body) == by_reference
+        volumes = asset.archive()
+        assert journey.turn(journey.last).confirmed == 1
+    assert post.at() == (journey.last, "COMPLETED")
+    results = post.item().results
+    assert results["CC"]["filePaths"] == asset.paths
+    assert results[journey.last] == volumes
+    assert journey.statuses()[:2] == STATUSES
+    assert len(journey.statuses()) == 3
+    found = evidence_of(post.ctx, post.route, f"{ASSET}#{BATCH}")
+    assert found is not None
+    assert found.faults == []
+    assert {path: file.volumes for path, file in files_of(found.record).items()} == volumes
+    assert (post.received("CC"), post.received(journey.last), post.aside()) == ([], [], [])
