@@ -14,17 +14,23 @@ from typing import Any
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
 from milepost.blobs.nowhere import NoBlobs
+from milepost.blobs.places import open_blobs
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerMissing
 from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.engine.closing import refuse_moved
 from milepost.engine.context import Context
+from milepost.engine.cursors import floor
+from milepost.engine.heads import ROUTE as HEADS
+from milepost.engine.heads import HeadKeeper, heads_for
 from milepost.engine.heartbeat import Heartbeat
 from milepost.engine.idle import all_told, nothing_due
-from milepost.engine.relay import Relay, floor
+from milepost.engine.neighbours import attach_all
+from milepost.engine.relay import Relay
 from milepost.engine.resend import Resender
 from milepost.engine.routes import register
 from milepost.engine.worker import Worker
+from milepost.evidence.signing import Signer
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
 from milepost.ports.publisher import Subscriber
@@ -65,18 +71,6 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
     )
 
 
-def open_blobs(place: str | None, region: str, endpoint: str | None) -> Blobs:
-    """Where large values of a ledger on AWS are kept: s3://BUCKET/PREFIX, or a folder that all its processes share."""
-    if place is None:
-        return NoBlobs("set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach")
-    if place.startswith("s3://"):
-        from milepost.blobs.s3 import S3Blobs
-
-        bucket, _, prefix = place.removeprefix("s3://").partition("/")
-        return S3Blobs(bucket, prefix, region=region, endpoint=endpoint)
-    return FolderBlobs(place)
-
-
 def open_context(
     url: str = DEFAULT_LEDGER,
     routes: Iterable[Route] = (),
@@ -94,6 +88,7 @@ def open_context(
         raise ConfigMistake(f"two routes have the same name: {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
     ledger, blobs = open_ledger(url, make=make)
     try:
+        plans_wanted += heads_for(plans_wanted, ledger, blobs.cure if isinstance(blobs, NoBlobs) else None)
         clock = clock or _clock_for(ledger)
         timing = ledger.timing
         plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]
@@ -110,7 +105,9 @@ def open_context(
     except BaseException:
         ledger.close()
         raise
-    return Context(ledger, {plan.name: plan for plan in plans}, clock, chance or SystemChance(), blobs)
+    ctx = Context(ledger, {plan.name: plan for plan in plans}, clock, chance or SystemChance(), blobs)
+    attach_all(ctx)
+    return ctx
 
 
 def _clock_for(ledger: Ledger) -> Clock:
@@ -140,6 +137,7 @@ class Station:
         roles: Iterable[str] = ROLES,
         runner: Runner | None = None,
         holder: str | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.ctx = ctx
         self.runner = runner or ThreadRunner()
@@ -154,6 +152,8 @@ class Station:
             services.append(self.worker)
         if "resender" in wanted:
             services.append(Resender(ctx))
+            if HEADS in ctx.plans:
+                services.append(HeadKeeper(ctx, signer))
         beside = ctx.ledger.services(ctx.plans, ctx.clock, ctx.chance, self.holder, lambda: floor(ctx))
         services += [service for role, service in beside if role in wanted]
         self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in services]

@@ -11,13 +11,13 @@ class NoBlobs:
     """Says what to set when the first large value comes."""
 
     def __init__(self, cure: str) -> None:
-        self._cure = cure
+        self.cure = cure
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        raise ConfigMistake(f"a value is too large for its row, and there is no place for it: {self._cure}")
+        raise ConfigMistake(f"a value is too large for its row, and there is no place for it: {self.cure}")
 
     def read(self, name: str) -> Iterator[bytes]:
-        raise FileNotFoundError(f"{name}: {self._cure}")
+        raise FileNotFoundError(f"{name}: {self.cure}")
 
     def remove(self, name: str) -> None:
         """There never was one."""

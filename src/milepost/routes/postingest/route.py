@@ -18,7 +18,8 @@ CHECKS: dict[str, dict[str, str]] = {
     "ocfl": {"every": "1m", "up_to": "6h", "overdue": "7d"},
     "scoutam": {"every": "10m", "up_to": "12h", "overdue": "14d"},
 }
-OVERDUE = "14d"
+OVERDUE = "30d"
+"""Somebody else's stage: longer than queues keep messages, so that it has been sent again by then, and was not answered twice."""
 CONCURRENCY = {"ocfl": 8, "scoutam": 4}
 
 Handler = Any
@@ -53,6 +54,7 @@ def postingest(
         carries="input",
         keep="0s",
         skips=False,
+        evidence=True,
         dialect=dialect,
         form=form_of(dialect, texts, ingested_text, quiet=[STAGE] if wait_for_batches else []),
     )

@@ -134,8 +134,8 @@ class StandIn:
             self._tokens[token] = left - 1
             state = self.files.get(path)
             if state is None and self.everything and path.startswith(f"{self.root}/"):
-                since = self._clock() - self._first.setdefault(path, self._clock())
-                state = derived(path, since >= self.after)
+                now = self._clock()
+                state = derived(path, now - self._first.setdefault(path, now) >= self.after)
             if state is None and (path == (self.root or "/") or any(known.startswith(f"{path}/") for known in self.files)):
                 state = {"type": "directory", "archdone": False}
             return (404, {"error": "no such file"}) if state is None else (200, state)
