@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import aws, ocfl, report
+from bench import aws, ocfl, report, waiting
 from bench.inputs import KEYS, write_list
 from bench.report import Results
 
@@ -137,8 +137,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--only",
-        choices=("sqlite", "aws", "ocfl"),
-        help="only this section: speed on SQLite, requests and units on AWS, or assets in an OCFL repository",
+        choices=("sqlite", "aws", "ocfl", "waiting"),
+        help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, or many assets that wait",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
@@ -156,13 +156,16 @@ def main() -> None:
     results = Results(a.prefilled)
     figures: list[aws.Figure] = []
     found: dict[str, Any] = {}
-    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl")
+    delays: dict[str, Any] = {}
+    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl", "waiting")
     try:
         bench = Bench(folder, results, None if a.no_dbos else a.dbos_python)
         if "sqlite" in wanted:
             on_sqlite(bench, a)
         if "ocfl" in wanted:
             found = ocfl.run(folder, bench.part, quick=a.quick, say=bench.say)
+        if "waiting" in wanted:
+            delays = waiting.run(folder, bench.part, quick=a.quick, say=bench.say)
         if "aws" in wanted:
             figures = aws.run(folder, quick=a.quick, say=bench.say)
     finally:
@@ -171,10 +174,13 @@ def main() -> None:
         print(report.text(results))
     if "ocfl" in wanted:
         print(ocfl.text(found))
+    if "waiting" in wanted:
+        print(waiting.text(delays))
     if "aws" in wanted:
         print(aws.text(figures))
     if a.json:
-        a.json.write_text(json.dumps({**report.as_json(results), "aws": aws.as_json(figures), "ocfl": found}, indent=2) + "\n")
+        sections = {"aws": aws.as_json(figures), "ocfl": found, "waiting": delays}
+        a.json.write_text(json.dumps({**report.as_json(results), **sections}, indent=2) + "\n")
 
 
 def on_sqlite(bench: Bench, a: argparse.Namespace) -> None:

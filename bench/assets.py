@@ -19,8 +19,8 @@ from milepost.core.item import digest_of
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
+from milepost.engine.cursors import floor
 from milepost.engine.relay import Relay as Teller
-from milepost.engine.relay import floor
 from milepost.engine.resend import Resender
 from milepost.engine.routes import register
 from milepost.ledgers.aws.client import Requests

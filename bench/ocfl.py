@@ -89,10 +89,11 @@ def write(root: Path, n: int) -> None:
     (root / "0=ocfl_1.1").write_text("ocfl_1.1\n")
     (root / "ocfl_layout.json").write_text(json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "hashed"}))
     for number in range(n):
-        _write_object(place(root, number), number)
+        add(root, number)
 
 
-def _write_object(folder: Path, number: int) -> None:
+def add(root: Path, number: int) -> None:
+    folder = place(root, number)
     inner = f"Preservation_1/{uuid.UUID(int=(0xC << 124) + number)}"
     files = {
         "IO_Metadata.xml": f"<io>{number}</io>\n" * 40,

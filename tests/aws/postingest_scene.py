@@ -193,8 +193,8 @@ class Postingest:
             ExpressionAttributeValues={":value": value},
         )
 
-    def take_off(self, attribute: str, asset: str = ASSET) -> None:
-        self.dynamodb.update_item(TableName=self.table, Key=self.key(asset), UpdateExpression=f"REMOVE {attribute}")
+    def take_off(self, attribute: str, asset: str = ASSET, batch: str = BATCH) -> None:
+        self.dynamodb.update_item(TableName=self.table, Key=self.key(asset, batch), UpdateExpression=f"REMOVE {attribute}")
 
     def delete(self, asset: str = ASSET) -> None:
         """By hand, or when its time to live is over."""

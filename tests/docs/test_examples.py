@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from samples import shell
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+from milepost.routes.postingest.scoutam_standin import StandIn
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture
@@ -19,8 +22,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, command: str, code: int = 0) -> str:
-    done = shell(command, folder)
+def run(folder: Path, command: str, code: int = 0, env: dict[str, str] | None = None) -> str:
+    done = shell(command, folder, env)
     assert done.returncode == code, f"{command}\nended with {done.returncode}, not {code}:\n{done.stdout}"
     return done.stdout
 
@@ -70,3 +73,25 @@ def test_archive(folder: Path) -> None:
     run(folder, f"milepost confirm archive letter.txt --stage on-tape --output '\"yes\"' {signed}", code=1)
     run(folder, f"""milepost confirm archive letter.txt --stage on-tape --output '{{"tape": "T-0042"}}' {signed}""")
     assert show(folder, "archive", "letter.txt")["status"] == "COMPLETED"
+
+
+def test_postingest(folder: Path) -> None:
+    here = folder / "examples/postingest"
+    run(here, "python make_repository.py repository p-1")
+    [made] = here.glob("repository/*/*/*/*")
+    # Whether it is OCFL is for somebody else to say.
+    library = ROOT / ".standins/ocfl/bin"
+    assert "is VALID" in run(here, f"{library}/python {library}/ocfl-validate.py {made}")
+
+    run(here, "milepost submit postingest assets.jsonl")
+    assert "OCFL_REPO_DIR is not set" in run(here, "milepost up --until-idle", code=2)
+    with StandIn(everything=True) as tapes:
+        env = {"SCOUTAM_URL": tapes.url, "SCOUTAM_USERNAME": tapes.user, "SCOUTAM_PASSWORD": tapes.password, "MOUNT_ROOT": tapes.root}
+        told = run(here, "milepost up --until-idle", env={**env, "OCFL_REPO_DIR": "repository"})
+
+    assert [told.count(f"asset.ingest.{kind}") for kind in ("update", "complete")] == [3, 1]
+    there = show(here, "postingest", "'a-1#b-7'")
+    assert there["status"] == "COMPLETED"
+    assert set(there["results"]["Scout"]) == set(there["results"]["CC"]["filePaths"])
+    late = show(here, "postingest", "'a-2#b-7'")
+    assert (late["stage"], late["status"], late["note"]) == ("CC", "WAITING", "not in the repository yet")

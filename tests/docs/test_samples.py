@@ -3,38 +3,68 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from samples import Page, SampleError, compare
 from tests.aws import standins
 
+from milepost.routes.postingest.scoutam_standin import StandIn
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/guides").glob("*.md"))]
+Setup = Callable[[Path], contextlib.AbstractContextManager[dict[str, str]]]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_samples_do_what_the_page_says(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.ExitStack() as stack:
-        env = stack.enter_context(stand_in(tmp_path)) if path.name == "aws.md" else {}
+        env: dict[str, str] = {}
+        for set_up in SET_UP.get(path.name, ()):
+            env |= stack.enter_context(set_up(tmp_path))
         for name, value in env.items():
             monkeypatch.setenv(name, value)
         assert Page(path, tmp_path, env).run() > 0, f"{path.name} has no sample that runs"
 
 
 @contextlib.contextmanager
-def stand_in(folder: Path) -> Iterator[dict[str, str]]:
-    """What the page on AWS has its reader set up by hand: a server at the address that it names."""
+def stand_in(folder: Path, prefix: str = "try") -> Iterator[dict[str, str]]:
+    """What the pages on AWS have their reader set up by hand: a server at the address that they name."""
     server = standins.ministack(folder)
     server.start()
     try:
         yield {
             **standins.environment(standins.new_account()),
-            "MILEPOST_LEDGER": f"dynamodb://eu-west-2/try?endpoint={server.url}",
+            "AWS_DEFAULT_REGION": "eu-west-2",
+            "AWS_ENDPOINT_URL": server.url,
+            "MILEPOST_LEDGER": f"dynamodb://eu-west-2/{prefix}?endpoint={server.url}",
         }
     finally:
         server.stop()
+
+
+@contextlib.contextmanager
+def archive(folder: Path) -> Iterator[dict[str, str]]:
+    """What the pages on postingest have their reader set up by hand: the example's folder, and something that stands for the tapes."""
+    shutil.copytree(ROOT / "examples/postingest", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    with StandIn(everything=True, after=1.0) as tapes:
+        yield {
+            "OCFL_REPO_DIR": "repository",
+            "SCOUTAM_URL": tapes.url,
+            "SCOUTAM_USERNAME": tapes.user,
+            "SCOUTAM_PASSWORD": tapes.password,
+            "MOUNT_ROOT": tapes.root,
+        }
+
+
+SET_UP: dict[str, tuple[Setup, ...]] = {
+    "aws.md": (stand_in,),
+    "postingest.md": (archive,),
+    "postingest-on-aws.md": (archive, partial(stand_in, prefix="intg-dr2")),
+}
 
 
 def run_text(text: str, folder: Path) -> int:

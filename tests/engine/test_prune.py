@@ -11,8 +11,9 @@ from milepost.core.outcome import Reject
 from milepost.core.status import Status
 from milepost.engine import prune as prune_module
 from milepost.engine.acts import act_view, all_acts
+from milepost.engine.cursors import forget_subscriber
 from milepost.engine.prune import PruneReport, prune
-from milepost.engine.relay import Relay, forget_subscriber
+from milepost.engine.relay import Relay
 
 DAY = 86_400_000
 SIGNED = {"by": "ops", "reason": "housekeeping"}

@@ -10,7 +10,8 @@ from milepost.core.errors import Refused, UsageError
 from milepost.core.outcome import Done
 from milepost.engine import relay as relay_module
 from milepost.engine.acts import all_acts
-from milepost.engine.relay import Relay, floor, forget_subscriber, silent
+from milepost.engine.cursors import floor, forget_subscriber, silent
+from milepost.engine.relay import Relay
 from milepost.engine.routes import apply_route
 from milepost.ports.documents import CURSOR, PARKED
 

@@ -41,12 +41,13 @@ class Oracle:
         self.dialect, self.last = dialect, LAST[dialect]
         self.keys = KEYS[dialect]
         self.said: dict[tuple[str, str], list[Any]] = {}
-        """What was said by anybody about a key's stage."""
+        """What was said about a key's stage by anybody, and confirms it (or might)."""
         self.repeats = False
         """May something have been heard twice? (A relay died, or an answer was lost.)"""
 
     def say(self, key: str, stage: str, value: Any) -> None:
-        self.said.setdefault((key, stage), []).append(value)
+        if value not in NOTHING:
+            self.said.setdefault((key, stage), []).append(value)
 
     def series(self, key: str) -> list[tuple[Any, ...]]:
         """What identifies each notification of a key, in the order in which they must come."""

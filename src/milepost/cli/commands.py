@@ -9,24 +9,29 @@ from milepost.cli.completion import completion
 from milepost.cli.config import Settings
 from milepost.cli.cost import cost
 from milepost.cli.demo import demo
+from milepost.cli.export import export
+from milepost.cli.heads import heads
 from milepost.cli.hold import limit, pause, resume
 from milepost.cli.init import init
 from milepost.cli.keep import doctor, prune
-from milepost.cli.look import export, groups, list_items, show, status
+from milepost.cli.look import groups, list_items, show, status
 from milepost.cli.move import move
 from milepost.cli.options import ledger_option, routes_option
 from milepost.cli.outside import adopt, quarantine
 from milepost.cli.record import acts, lists
 from milepost.cli.routes import routes
 from milepost.cli.run import up, work
+from milepost.cli.signing import signing_key
 from milepost.cli.submit import submit
 from milepost.cli.subscribers import subscribers
+from milepost.cli.verify import verify
 from milepost.cli.watch import watch
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Start": (init, demo, completion),
     "Work": (up, work, submit),
     "Look": (status, show, list_items, groups, watch, lists, acts, export, doctor),
+    "Prove": (signing_key, heads, verify),
     "Act": (retry, skip, confirm, cancel, resend, pause, resume, limit),
     "Keep": (routes, subscribers, prune, adopt, quarantine, move, cost),
 }

@@ -1,4 +1,4 @@
-"""Looking: status, show, list, groups, export. They need no route file; the ledger knows."""
+"""Looking: status, show, list, groups. They need no route file; the ledger knows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from milepost.cli.filters import afford, choice_of, filters, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, safe, show_table, styled, table
 from milepost.core.errors import MilepostError
-
-CSV_FIELDS = (
-    "route", "key", "stage", "status", "attempts", "lane", "due_at", "error_category", "error_message",
-    "correlation_id", "list", "created_at", "entered_at", "updated_at", "input", "results",
-)  # fmt: skip
 
 
 @click.command()
@@ -143,52 +138,3 @@ def groups(given: Settings, route: str | None, as_json: bool) -> None:
         sample = group["sample"] if len(group["sample"]) <= 80 else f"{group['sample'][:79]}…"
         shown.add_row(group["group"], safe(stage), safe(group["category"]), f"{group['now']:,}", f"{group['total']:,}", safe(sample))
     show_table(shown)
-
-
-@click.command()
-@click.argument("route")
-@filters
-@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
-@click.option("-o", "--output", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="A file, instead of standard output.")
-@click.option("--history", is_flag=True, help="Each item's history as well (jsonl).")
-@yes_option
-@settings
-def export(given: Settings, route: str, form: str, output: Any, history: bool, yes: bool, **chosen: Any) -> None:
-    """Write items out, as jsonl or csv.
-
-    One item a line, with its input and results.
-    """
-    import csv
-
-    import msgspec
-
-    from milepost.core.history import line_to_public
-    from milepost.engine.observe import each, row_view
-
-    if history and form == "csv":
-        raise click.UsageError("--history needs --format jsonl: a history does not fit into a row of csv")
-    with given.context() as ctx:
-        query, lists = choice_of(ctx, route, with_content=True, **chosen)
-        afford(ctx, query, yes)
-        rows = csv.writer(output, lineterminator="\n")
-        if form == "csv":
-            rows.writerow(CSV_FIELDS)
-        for item in each(ctx, query, lists=lists):
-            view = {**row_view(item), "input": item.input, "results": item.results}
-            if form == "csv":
-                rows.writerow([_cell(view, field) for field in CSV_FIELDS])
-                continue
-            if history:
-                lines = ctx.ledger.history(route, item.key)
-                view["history"] = [line_to_public(written.line, item.correlation_id) for written in lines]
-            output.write(msgspec.json.encode(view).decode() + "\n")
-
-
-def _cell(view: dict[str, Any], field: str) -> Any:
-    """One field of an item for csv; what is no plain value is written as JSON."""
-    import msgspec
-
-    if field.startswith("error_"):
-        return (view["error"] or {}).get(field.removeprefix("error_"), "")
-    value = view[field]
-    return "" if value is None else msgspec.json.encode(value).decode() if isinstance(value, (dict, list)) else value

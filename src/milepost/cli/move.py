@@ -96,9 +96,11 @@ def _both(given: Settings, to_url: str, dry_run: bool) -> Iterator[tuple[Context
 def _routes(ctx: Context, only: tuple[str, ...]) -> list[str]:
     """The routes that were named, or all that the ledger has. One whose file is not given would be left behind unseen."""
     from milepost.engine.closing import marks
+    from milepost.engine.heads import ROUTE as HEADS
     from milepost.ports.documents import ROUTE
 
-    known, moved = sorted(ctx.ledger.read(ROUTE)), marks(ctx)
+    # The daily heads stay: they speak of this ledger's feed.
+    known, moved = sorted(ctx.ledger.read(ROUTE).keys() - {HEADS}), marks(ctx)
     under_way = next((mark.routes for mark in moved.values() if mark.finished_at is None), None)
     names = list(only) or under_way or [name for name in known if name not in moved] or known
     missing = [name for name in names if name not in ctx.plans]

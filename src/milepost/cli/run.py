@@ -14,6 +14,7 @@ from milepost.cli.options import settings
 
 if TYPE_CHECKING:
     from milepost.engine.context import Context
+    from milepost.evidence.signing import Signer
     from milepost.ports.publisher import Subscriber
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +38,7 @@ def up(given: Settings, until_idle: float | None) -> None:
     Runs until Ctrl-C or SIGTERM; then what is running is finished and the rest is given back, uncounted.
     """
     with given.context(act=True, create=True) as ctx:
-        run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, "up")
+        run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, "up", given.signer())
 
 
 @click.command()
@@ -52,14 +53,21 @@ def work(given: Settings, until_idle: float | None) -> None:
         run(ctx, {"worker"}, (), until_idle, "work")
 
 
-def run(ctx: Context, roles: Iterable[str], subscribers: Sequence[Subscriber], until_idle: float | None, name: str) -> None:
+def run(
+    ctx: Context,
+    roles: Iterable[str],
+    subscribers: Sequence[Subscriber],
+    until_idle: float | None,
+    name: str,
+    signer: Signer | None = None,
+) -> None:
     """Work until a signal, or until idle; say what is being done, and what was done."""
     from milepost.core.durations import short_span
     from milepost.runners.process import settle_in
     from milepost.wiring import Station
 
     settle_in()
-    station = Station(ctx, subscribers=subscribers, roles=roles)
+    station = Station(ctx, subscribers=subscribers, roles=roles, signer=signer)
     stop_on_signal(station.stop)
     told = f"; telling {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
     until = "until idle" if until_idle is not None else "until Ctrl-C"

@@ -18,8 +18,8 @@ def subscribers(given: Settings, as_json: bool) -> None:
     from msgspec import to_builtins
 
     from milepost.core.durations import iso
+    from milepost.engine.cursors import silent
     from milepost.engine.observe import when
-    from milepost.engine.relay import silent
     from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
 
     context = click.get_current_context()
@@ -93,7 +93,7 @@ def release(given: Settings, name: str, route: str | None, key: str | None, by: 
 @settings
 def forget(given: Settings, name: str, by: str | None, reason: str | None) -> None:
     """Tell a subscriber no more; nothing is kept for it."""
-    from milepost.engine.relay import forget_subscriber
+    from milepost.engine.cursors import forget_subscriber
 
     who, why = check_signed(by, reason)
     with given.context() as ctx:

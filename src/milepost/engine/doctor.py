@@ -11,8 +11,8 @@ from msgspec import Struct
 from milepost.core.durations import short_span
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
+from milepost.engine.cursors import silent
 from milepost.engine.observe import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names, when
-from milepost.engine.relay import silent
 from milepost.engine.routes import FINISHED
 from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Hold, Parked, RouteVersion, read_as
 from milepost.ports.ledger import Query

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from milepost.core.errors import LedgerError
+from milepost.core.evidence import blob_name
 from milepost.core.plan import Plan
 from milepost.engine.acts import signed
 from milepost.engine.closing import MOVER, at_rest, check, close, finish, marks
@@ -178,6 +179,8 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
             seals, after = source.ledger.sealed(route, after, SEALS)
             target.ledger.take_over(plan, (), (), seals, target.clock.now())
             report.seals += len(seals)
+            if plan.route.evidence:
+                report.blobs += sum(_copy_evidence(source, target, route, seal.key) for seal in seals)
             tell("seals", report.seals, None)
             if after is None:
                 break
@@ -210,6 +213,14 @@ def _copy_blob(source: Context, target: Context, name: str) -> int:
         return 0
     target.blobs.write(name, source.blobs.read(name))
     return 1
+
+
+def _copy_evidence(source: Context, target: Context, route: str, key: str) -> int:
+    """What was kept of an item when its row left; nothing, if that was before it was wanted."""
+    try:
+        return _copy_blob(source, target, blob_name(route, key))
+    except FileNotFoundError:
+        return 0
 
 
 def pages(ctx: Context, after: int) -> Iterator[list[Written]]:

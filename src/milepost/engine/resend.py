@@ -16,8 +16,9 @@ from milepost.core.item import Item
 from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.engine.apply import follow_up
+from milepost.engine.back_fill import step
 from milepost.engine.context import Context
-from milepost.ports.documents import HOLD, is_held
+from milepost.ports.documents import BACK_FILL, HOLD, is_held
 from milepost.ports.ledger import Query
 
 PAGE = 500
@@ -39,6 +40,8 @@ class Summary(Struct):
     confirmed: int = 0
     decided: int = 0
     """Outcomes that an out-of-date process had left undecided."""
+    back_filled: int = 0
+    """Finished items that were sent on to an added stage, at the pace that was set."""
     looked: int = 0
     more: bool = False
     """The run was cut short by its bound; the next one goes on where this one stopped."""
@@ -48,11 +51,11 @@ class Summary(Struct):
         return f"{counts or 'nothing to do'} ({self.looked:,} looked at{', more to come' if self.more else ''})"
 
 
-_COUNTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
+_COUNTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided", "back_filled")
 
 
 class Resender:
-    """Offers stages again, writes losses, marks what is overdue, counts silences, applies what was kept.
+    """Offers stages again, writes losses, marks what is overdue, counts silences, applies what was kept; goes on with back-fills.
 
     Where the row itself is the queue, what a worker can take (due items at handler stages) is left to the workers: a backlog
     of it is never gone through. Where workers are called by messages, whatever is due has lost its message, or never had one.
@@ -77,6 +80,10 @@ class Resender:
             for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.timing.offer_life_ms > 0)):
                 for items in self._pages((plan.name, number), query, pages, summary):
                     self._look_at(items, plan, held, summary)
+        for route, begun in self._ctx.ledger.read(BACK_FILL).items():
+            portion = step(self._ctx, route, begun)
+            summary.back_filled += portion.sent
+            summary.more |= portion.more
         return summary
 
     def _pages(self, search: tuple[str, int], query: Query, pages: int, summary: Summary) -> Iterator[Sequence[Item]]:

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.change import Change
 from milepost.core.errors import RouteChanged, UsageError
-from milepost.core.item import Item, Row
-from milepost.core.operators import back_fill as send_on
+from milepost.core.item import Row
 from milepost.core.operators import move
 from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Status
 from milepost.engine.acts import enter, finish, signed
 from milepost.engine.apply import Decision, apply_all
+from milepost.engine.back_fill import begin, finished_before, refuse_second, rename, sender_on
+from milepost.engine.back_fill_view import Preview, preview
 from milepost.engine.context import Context
 from milepost.engine.observe import SIGNED, counted
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
@@ -131,6 +131,8 @@ class Applied(Struct, frozen=True):
     """How many items come along from each renamed stage; they do not move."""
     back_filled: int = 0
     left: dict[str, int] = {}
+    back_fill: Preview | None = None
+    """What sending finished items on comes to, where that is only looked at or is left to the resender's pace."""
 
 
 def apply_route(
@@ -142,12 +144,14 @@ def apply_route(
     reason: str,
     dry_run: bool = False,
     back_fill: str | None = None,
+    pace: float | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Applied:
     """Make the plan's stages the route's stages, and bring its items along.
 
     `mapping` says where the items of each removed stage go: to a stage of the plan (a rename, if that stage is new and of
-    the same kind), or None: they are cancelled. `back_fill` names an added stage to which finished items are sent on.
+    the same kind), or None: they are cancelled. `back_fill` names an added stage to which finished items are sent on: at once, or,
+    with a `pace` (items a second), by the resender from now on.
     The version rises first, so that older processes stand by; what is left to be moved stands beside it, and the same
     call again goes on with it after a crash.
     """
@@ -162,14 +166,21 @@ def apply_route(
                 register(ledger, plan, ctx.clock.now(), by)
             return Applied(1, difference)
         stored = read_as(RouteVersion, held.value)
-        moves = _moves(difference, plan, mapping, back_fill, stored.moves if difference.same else {}, stranded(ledger, plan))
+        begun = stored if difference.same else None
+        moves = _moves(difference, plan, mapping, back_fill, begun.moves if begun else {}, stranded(ledger, plan))
         renamed = _coming_along(ledger, plan.name, moves)
+        to = moves.get(FINISHED)
+        at_pace = None if to is None else pace or (begun and begun.pace)
+        if to is not None and (begun is None or FINISHED not in begun.moves):
+            refuse_second(ledger, plan.name)
         if dry_run:
-            return Applied(stored.version + (not difference.same), difference, moves, renamed=renamed, left=stranded(ledger, plan))
-        if difference.same:
-            target = replace(stored, moves=moves)
+            coming = None if to is None else preview(ledger, plan, to, at_pace, with_seals=True)
+            version = stored.version + (not difference.same)
+            return Applied(version, difference, moves, renamed=renamed, left=stranded(ledger, plan), back_fill=coming)
+        if begun is not None:
+            target = replace(stored, moves=moves, pace=at_pace)
         else:
-            target = RouteVersion(stored.version + 1, plan.digest, _shape(plan), ctx.clock.now(), by, moves)
+            target = RouteVersion(stored.version + 1, plan.digest, _shape(plan), ctx.clock.now(), by, moves, at_pace)
         if target == stored or ledger.write(ROUTE, plan.name, target, expect=held.version):
             break
     plan.at_version(target.version)
@@ -182,7 +193,8 @@ def apply_route(
     _settle_moves(ledger, plan.name, target, {stage: to for stage, to in moves.items() if stage in left})
     if not left:
         finish(ctx, act, moved + sent_on + sum(renamed.values()))
-    return Applied(target.version, difference, moves, moved, renamed, sent_on, left)
+    paced = None if to is None or target.pace is None else preview(ledger, plan, to, target.pace, with_seals=False)
+    return Applied(target.version, difference, moves, moved, renamed, sent_on, left, paced)
 
 
 def stranded(ledger: Ledger, plan: Plan) -> dict[str, int]:
@@ -248,10 +260,14 @@ def _carry_out(
     for stage, to in target.moves.items():
         if to is not None and to.startswith(RENAMED):
             ctx.ledger.rename_stage(plan.name, stage, to.removeprefix(RENAMED))
+            rename(ctx.ledger, plan.name, stage, to.removeprefix(RENAMED))
         elif stage == FINISHED:
             assert to is not None
-            finished = Query(route=plan.name, statuses=frozenset({Status.COMPLETED}), entered_before=target.at + 1)
-            sent_on = _sweep(ctx, finished, _sender_on(ctx, plan, to, target.at, teller), moved, on_progress)
+            if target.pace is not None:
+                begin(ctx, plan, to, target.pace, target.at, target.version, by=teller["by"], reason=teller["why"])
+            else:
+                sending = sender_on(ctx, plan, to, target.at, teller)
+                sent_on = _sweep(ctx, finished_before(plan.name, target.at), sending, moved, on_progress)
         else:
             query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
             if stage == to:
@@ -263,16 +279,6 @@ def _carry_out(
 
 def _mover(ctx: Context, plan: Plan, to: str | None, teller: dict[str, str]) -> Decision:
     return lambda item: move(item, plan, to, ctx.clock.now(), **teller)
-
-
-def _sender_on(ctx: Context, plan: Plan, to: str, since: int, teller: dict[str, str]) -> Decision:
-    def decision(item: Item) -> Change | str:
-        # Finished in the very millisecond of the change: under the old stages, or through the added one already?
-        if item.row.entered_at >= since and any(written.line.stage == to for written in ctx.ledger.history(item.route, item.key)):
-            return "it has been through that stage already"
-        return send_on(item, plan, to, ctx.clock.now(), **teller)
-
-    return decision
 
 
 def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progress: Callable[[int], None]) -> int:
@@ -292,7 +298,7 @@ def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[
     held = ledger.read(ROUTE)[route]
     stored = read_as(RouteVersion, held.value)
     if stored.version == target.version and stored.moves != again:
-        ledger.write(ROUTE, route, replace(stored, moves=again), expect=held.version)
+        ledger.write(ROUTE, route, replace(stored, moves=again, pace=None), expect=held.version)
 
 
 def _shape(plan: Plan) -> list[list[str]]:

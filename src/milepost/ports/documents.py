@@ -13,8 +13,8 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD = (
-    "route", "hold", "limit", "process", "cursor", "parked", "act", "list", "moved", "moving", "head",
+ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL = (
+    "route", "hold", "limit", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill",
 )  # fmt: skip
 
 
@@ -28,6 +28,48 @@ class RouteVersion(Struct, frozen=True):
     by: str = ""
     moves: dict[str, str | None] = {}
     """Stages that are gone, and where their items are being moved (None: cancelled); empty once all have been."""
+    pace: float | None = None
+    """How many finished items a second are to be sent on to an added stage, where these are among the moves; None: all at once."""
+
+
+class BackFill(Struct, frozen=True):
+    """By the route's name: its finished items are being sent on to an added stage, at a pace, a portion at a time.
+
+    A portion is taken (`in_hand`, `held_until`) before it is sent on and laid down after; whoever comes upon one that was not laid
+    down in time goes on with it.
+    """
+
+    stage: str
+    since: int
+    """When the stage was added: what has finished later has been through it."""
+    pace: float
+    """Items a second."""
+    act: str
+    by: str
+    reason: str
+    at: int
+    total: int
+    """How many finished items there were."""
+    spent_to: int
+    """The moment up to which the pace has been used: the next portion is what has become free since."""
+    done: int = 0
+    passed: int = 0
+    """Looked at and left alone: gone meanwhile, or through the stage already."""
+    ledger: str = ""
+    after: Any = None
+    """How far it has come, in the words of the ledger with that URL."""
+    in_hand: list[str] = []
+    then: Any = None
+    """Where it goes on when that portion is laid down; None: nowhere, it was the last."""
+    held_until: int = 0
+    stopped_at: int | None = None
+    stopped_by: str = ""
+    stopped_why: str = ""
+    finished_at: int | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return self.finished_at is None and self.stopped_at is None
 
 
 class Hold(Struct, frozen=True):

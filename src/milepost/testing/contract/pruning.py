@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
+
 from milepost.core.change import change
 from milepost.core.item import digest_of
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Reject
 from milepost.core.status import Reason, Status
-from milepost.ports.ledger import Conflict, Pruned
+from milepost.ports.ledger import Conflict, Keep, Leaving, Pruned
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
 
-def prune(world: World, *, forget_before: int | None = None, up_to: int | None = None, limit: int = 1000) -> Pruned:
+def prune(
+    world: World, *, forget_before: int | None = None, up_to: int | None = None, limit: int = 1000, keep: Keep | None = None
+) -> Pruned:
     """Prune what ended before now. A ledger may keep the item of its newest line, so another item is given that one first."""
     world.add("anchor")
     anchor = world.row("anchor")
     assert world.apply(change(anchor, Reason.NOTED, world.now, anchor.status, {}, note="newest")) is None
     last = world.ledger.last_seq() if up_to is None else up_to
-    return world.ledger.prune("parcels", world.now, forget_before, last, limit)
+    return world.ledger.prune("parcels", world.now, forget_before, last, limit, keep)
 
 
 class Pruning(Promises):
@@ -101,6 +107,41 @@ class Pruning(Promises):
         assert old is None
         assert new is not None
         assert world.add("old") == [None]
+
+    def test_what_goes_is_shown_before_whole_and_with_its_lines(self, world: World) -> None:
+        world.bring("p1", "p2", "p3", to="COMPLETED")
+        items = {item.key: item for item in (world.item(key) for key in ("p1", "p2", "p3"))}
+        lines = {key: world.ledger.history("parcels", key) for key in items}
+        world.bring("live", to="delivered")
+        world.clock.advance("1h")
+        shown: list[Leaving] = []
+
+        def keep(leaving: Sequence[Leaving]) -> None:
+            assert all(world.ledger.get([("parcels", one.item.key) for one in leaving])), "they are still there"
+            shown.extend(leaving)
+
+        while prune(world, limit=2, keep=keep).more:
+            pass
+        assert sorted(one.item.key for one in shown) == ["p1", "p2", "p3"]
+        for one in shown:
+            item = items[one.item.key]
+            assert (one.item.row.head, one.item.input, one.item.results) == (item.row.head, item.input, item.results)
+            assert [line.body for line in one.lines] == [line.body for line in lines[item.key]]
+            assert [line.seq for line in one.lines] == [line.seq for line in lines[item.key]]
+
+    def test_what_cannot_be_kept_stays(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        world.clock.advance("1h")
+
+        def keep(leaving: Sequence[Leaving]) -> None:
+            raise OSError("no space left")
+
+        with pytest.raises(OSError, match="no space left"):
+            prune(world, keep=keep)
+        assert world.row("p1").status is Status.COMPLETED
+        assert world.ledger.history("parcels", "p1")
+        assert prune(world).items == 1
+        world.audit()
 
     def test_another_routes_items_are_not_touched(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")

@@ -1,0 +1,56 @@
+"""Merkle trees as in RFC 6962: leaves and nodes are hashed with prefixes of their own, and no leaf is ever doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+EMPTY = sha256(b"").digest()
+
+Step = tuple[str, bytes]
+"""On which side the hash stands that is put beside ours, and that hash."""
+
+
+def leaf(data: bytes) -> bytes:
+    return sha256(b"\x00" + data).digest()
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\x01" + left + right).digest()
+
+
+def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    """The tree from its hashed leaves up to its root. Over the roots of aligned parts, each of the same power of two of leaves but
+    for the last, it is the upper part of the tree over all their leaves."""
+    found = [list(leaves)]
+    while len(found[-1]) > 1:
+        below = found[-1]
+        above = [node(below[index], below[index + 1]) for index in range(0, len(below) - 1, 2)]
+        # A last one without a neighbour goes up as it is: the same as splitting at powers of two.
+        found.append(above + ([below[-1]] if len(below) % 2 else []))
+    return found
+
+
+def root(leaves: Sequence[bytes]) -> bytes:
+    return levels(leaves)[-1][0] if leaves else EMPTY
+
+
+def path(tree: Sequence[Sequence[bytes]], index: int) -> list[Step]:
+    """What leads from one leaf of a tree (see `levels`) to its root."""
+    steps: list[Step] = []
+    for level in tree[:-1]:
+        beside = index ^ 1
+        if beside < len(level):
+            steps.append(("left" if beside < index else "right", level[beside]))
+        index //= 2
+    return steps
+
+
+def climb(start: bytes, steps: Sequence[Step]) -> bytes:
+    """The root that a path leads to from a hashed leaf."""
+    digest = start
+    for side, beside in steps:
+        if side not in ("left", "right"):
+            raise ValueError(f"{side!r} is no side")
+        digest = node(beside, digest) if side == "left" else node(digest, beside)
+    return digest

@@ -1,0 +1,252 @@
+"""Back-fill: finished items are sent on to a stage that was added after they had finished; at a pace, if somebody set one.
+
+A paced back-fill is a document beside the route. The resender goes on with it, a small portion at a time; it may be killed at any
+point, several may run at once, and each item is still sent on once: only one that has finished before the stage was added is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.change import Change
+from milepost.core.errors import LedgerError, UsageError
+from milepost.core.item import Item, Row
+from milepost.core.operators import back_fill as send_on
+from milepost.core.plan import Plan
+from milepost.core.status import Status
+from milepost.engine.acts import enter, finish, record, recorded, signed
+from milepost.engine.apply import GONE, OUTDATED, Decision, apply_all
+from milepost.engine.back_fill_view import finished_items, left
+from milepost.engine.context import Context
+from milepost.engine.observe import SIGNED
+from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, RouteVersion, is_held, read_as
+from milepost.ports.ledger import Document, Ledger, Page, Query
+
+PORTION = 500
+SAVED_MS = 65_000
+"""Pace that nobody used is kept for so long: some resenders are called once a minute. What is older is lost, so that a back-fill
+which nobody has gone on with for hours does not make up for it at once."""
+HOLD_MS = 120_000
+"""Whoever has taken a portion and has not laid it down for so long is taken to be dead."""
+WALK = 20
+"""Pages without a finished item that one step passes over."""
+
+log = logging.getLogger(__name__)
+
+
+# The rule for one item ------------------------------------------------------------------------------------------------
+def finished_before(route: str, since: int) -> Query:
+    """Items that had finished when the stage was added."""
+    return Query(route=route, statuses=frozenset({Status.COMPLETED}), entered_before=since + 1)
+
+
+def sender_on(ctx: Context, plan: Plan, to: str, since: int, teller: dict[str, str]) -> Decision:
+    """Sends on what had finished by then, and nothing twice."""
+
+    def decision(item: Item) -> Change | str:
+        row = item.row
+        if row.status is Status.COMPLETED and row.entered_at > since:
+            return SENT_ON
+        # Finished in the very millisecond of the change: under the old stages, or through the added one already?
+        if row.entered_at == since and any(written.line.stage == to for written in ctx.ledger.history(item.route, item.key)):
+            return BEEN_THERE
+        return send_on(item, plan, to, ctx.clock.now(), **teller)
+
+    return decision
+
+
+BEEN_THERE = "it has been through that stage already"
+SENT_ON = "it was sent on before, and is through"
+
+
+# Beginning, changing, stopping ----------------------------------------------------------------------------------------
+def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, version: int, *, by: str, reason: str) -> BackFill:
+    """Put a paced back-fill on record; the resender does the rest. Said again for the same version it changes nothing."""
+    name = f"{plan.name}-v{version}-back-fill"
+    while True:
+        held = ctx.ledger.read(BACK_FILL).get(plan.name)
+        before = None if held is None else read_as(BackFill, held.value)
+        if before is not None and before.act == name:
+            return before
+        act = enter(ctx, "back-fill", plan.name, by, reason, {"stage": stage, "pace": pace}, name)
+        now = ctx.clock.now()
+        # The first one is free at once.
+        begun = BackFill(stage, since, pace, act.id, by, reason, now, finished_items(ctx.ledger, plan.name), now - ceil(1000 / pace))
+        if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=0 if held is None else held.version):
+            if before is not None and before.finished_at is None:
+                finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and nobody can go on with it now
+            return begun
+
+
+def refuse_second(ledger: Ledger, route: str) -> None:
+    """Two back-fills of one route at a time would be in each other's way."""
+    held = ledger.read(BACK_FILL).get(route)
+    there = None if held is None else read_as(BackFill, held.value)
+    if there is not None and there.under_way:
+        raise UsageError(
+            f"finished items of route {route!r} are being sent on to {there.stage!r}, {left(there):,} are left: let that come to its"
+            f" end, or stop it: milepost routes back-fill {route} --stop {SIGNED}"
+        )
+
+
+def change_pace(ctx: Context, route: str, pace: float, *, by: str, reason: str) -> BackFill:
+    """Another pace; one that was stopped goes on."""
+
+    def changed(there: BackFill) -> BackFill:
+        now = ctx.clock.now()
+        return replace(
+            there, pace=pace, spent_to=max(there.spent_to, now - ceil(1000 / pace)), stopped_at=None, stopped_by="", stopped_why=""
+        )
+
+    return _act(ctx, route, changed, "pace", by, reason, {"pace": pace})
+
+
+def stop(ctx: Context, route: str, *, by: str, reason: str) -> BackFill:
+    """Nothing more is sent on until somebody sets a pace again; what has been sent on goes its way."""
+
+    def stopped(there: BackFill) -> BackFill:
+        if there.stopped_at is not None:
+            return there
+        return replace(there, stopped_at=ctx.clock.now(), stopped_by=by, stopped_why=reason)
+
+    return _act(ctx, route, stopped, "stop", by, reason, {})
+
+
+def _act(
+    ctx: Context, route: str, change: Callable[[BackFill], BackFill], what: str, by: str, reason: str, about: dict[str, Any]
+) -> BackFill:
+    signed(by, reason)
+    while True:
+        held = ctx.ledger.read(BACK_FILL).get(route)
+        there = None if held is None else read_as(BackFill, held.value)
+        if held is None or there is None or there.finished_at is not None:
+            raise UsageError(f"no back-fill of route {route!r} is under way; see 'milepost routes'")
+        changed = change(there)
+        if changed == there:
+            return there
+        if ctx.ledger.write(BACK_FILL, route, changed, expect=held.version):
+            record(ctx, "back-fill", route, by, reason, {"what": what, "stage": there.stage, **about}, done=0)
+            return changed
+
+
+def rename(ledger: Ledger, route: str, old: str, new: str) -> None:
+    """The stage has another name now."""
+    while (held := ledger.read(BACK_FILL).get(route)) is not None:
+        there = read_as(BackFill, held.value)
+        if there.stage != old or ledger.write(BACK_FILL, route, replace(there, stage=new), expect=held.version):
+            return
+
+
+# Going on with it -----------------------------------------------------------------------------------------------------
+class Portion(Struct, frozen=True):
+    """What one step came to. `more`: there is pace left for another now."""
+
+    sent: int = 0
+    more: bool = False
+
+
+def free(there: BackFill, now: int) -> int:
+    """How many items the pace lets through now."""
+    return int(min(now - there.spent_to, _saved(there)) * there.pace / 1000)
+
+
+def _saved(there: BackFill) -> int:
+    """For how long unused pace is kept: at least until there is enough for one item."""
+    return max(SAVED_MS, ceil(1000 / there.pace))
+
+
+def can_go_on(ctx: Context, route: str, there: BackFill) -> bool:
+    """Is there anything to send on, and nothing in its way? A pause of the route or the stage holds it, too; and whoever has
+    another version of the route stands by."""
+    plan, version = ctx.plans.get(route), ctx.ledger.read(ROUTE).get(route)
+    if not there.under_way or plan is None or there.stage not in plan.by_name or version is None:
+        return False
+    if read_as(RouteVersion, version.value).version != plan.version:
+        return False
+    return not is_held(set(ctx.ledger.read(HOLD)), route, there.stage, "")
+
+
+def waiting(ctx: Context) -> bool:
+    """Is there a back-fill that a resender of this process goes on with?"""
+    return any(can_go_on(ctx, route, read_as(BackFill, held.value)) for route, held in ctx.ledger.read(BACK_FILL).items())
+
+
+def step(ctx: Context, route: str, held: Document) -> Portion:
+    """Send one portion on, if the pace lets it."""
+    there, now = read_as(BackFill, held.value), ctx.clock.now()
+    if not can_go_on(ctx, route, there) or there.held_until > now:
+        return Portion()
+    room = min(PORTION, free(there, now))
+    if not room:
+        return Portion()
+    taken = _take(ctx, route, there, room, now)
+    if not ctx.ledger.write(BACK_FILL, route, taken, expect=held.version):
+        return Portion()  # another resender has it
+    plan = ctx.plan(route)
+    teller = {"by": there.by, "why": there.reason, "act": there.act}
+    decision = sender_on(ctx, plan, there.stage, there.since, teller)
+    items = [item for item in ctx.ledger.get([(route, key) for key in taken.in_hand]) if item is not None]
+    answers = _send(ctx, items, decision)
+    if OUTDATED in answers:
+        return Portion()  # the portion is taken up by a process that has the present route
+    # One that is on its way by now was sent on by whoever had this portion before.
+    before = sum(isinstance(answer, str) and answer not in (BEEN_THERE, GONE, SPOILT) for answer in answers)
+    sent = sum(isinstance(answer, Row) for answer in answers)
+    return Portion(sent, _lay_down(ctx, route, taken, sent + before))
+
+
+def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row | str]:
+    """What became of each. One whose content cannot be read any more keeps nobody else waiting."""
+    try:
+        return apply_all(ctx, [(item, decision) for item in items])
+    except LedgerError:
+        raise
+    except Exception as error:
+        if len(items) > 1:
+            return [answer for item in items for answer in _send(ctx, [item], decision)]
+        log.error("%s/%s cannot be sent on: %s: %s", items[0].route, items[0].key, type(error).__name__, error)
+        return [SPOILT]
+
+
+SPOILT = "it cannot be sent on; the log says why"
+
+
+def _take(ctx: Context, route: str, there: BackFill, room: int, now: int) -> BackFill:
+    """The portion that somebody left lying, or the next one."""
+    here = there.ledger == ctx.ledger.url
+    until = now + HOLD_MS
+    if there.in_hand and here:
+        return replace(there, held_until=until)
+    start = there.after if here else None
+    page = Page([], start)
+    for _ in range(WALK):
+        page = ctx.ledger.find(replace(finished_before(route, there.since), after=page.next, limit=room))
+        if page.items or page.next is None:
+            break
+    keys = [item.key for item in page.items]
+    spent_to = max(there.spent_to, now - _saved(there)) + ceil(len(keys) / there.pace * 1000)
+    return replace(there, in_hand=keys, after=start, then=page.next, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to)
+
+
+def _lay_down(ctx: Context, route: str, taken: BackFill, sent: int) -> bool:
+    """The portion is done. Is there room for another now? (Somebody may have stopped it, or set another pace, meanwhile.)"""
+    while (held := ctx.ledger.read(BACK_FILL).get(route)) is not None:
+        there, now = read_as(BackFill, held.value), ctx.clock.now()
+        if (there.act, there.in_hand, there.held_until) != (taken.act, taken.in_hand, taken.held_until):
+            return False  # we were taken to be dead
+        last = taken.then is None
+        done, passed = there.done + sent, there.passed + len(taken.in_hand) - sent
+        down = replace(there, done=done, passed=passed, after=taken.then, in_hand=[], then=None, held_until=0)
+        if last:
+            down = replace(down, finished_at=now)
+        if ctx.ledger.write(BACK_FILL, route, down, expect=held.version):
+            if last:
+                finish(ctx, recorded(ctx, down.act), down.done)
+            return down.under_way and free(down, now) > 0
+    return False

@@ -1,0 +1,129 @@
+"""Evidence from the ledger: of rows that are there, of rows that have left, one item at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.errors import LedgerError, MilepostError
+from milepost.core.evidence import blob_name, differences, evidence, kept, seal_record
+from milepost.core.item import Item
+from milepost.engine.context import Context
+from milepost.engine.observe import each
+from milepost.ports.blobs import Blobs
+from milepost.ports.ledger import Keep, Known, Leaving, Query, Written
+
+SEALS = 500
+
+
+class Found(Struct, frozen=True):
+    """An item's record, and the place of its last line in the feed (0: not known)."""
+
+    record: dict[str, Any]
+    place: int
+
+    @property
+    def faults(self) -> list[str]:
+        """What the ledger itself does not bear out."""
+        return [f"{field}: {what}" for field, what in differences(self.record)]
+
+
+def keeper(blobs: Blobs) -> Keep:
+    """Writes the evidence of items whose rows are about to leave."""
+
+    def keep(leaving: Sequence[Leaving]) -> None:
+        for one in leaving:
+            name, body = kept(one.item, [written.body for written in one.lines], one.lines[-1].seq if one.lines else 0)
+            try:
+                blobs.write(name, [body])
+            except OSError as error:
+                raise LedgerError(f"the evidence of {one.item.route}/{one.item.key} cannot be kept, so its row stays: {error}") from error
+
+    return keep
+
+
+def evidence_of(ctx: Context, route: str, key: str) -> Found | None:
+    """The evidence of one item, wherever it is; None if the key was never seen."""
+    [item] = ctx.ledger.get([(route, key)])
+    if item is not None:
+        return _of_row(ctx, item)
+    [known] = ctx.ledger.peek(route, [key])
+    return None if known is None else _of_seal(ctx, route, known)
+
+
+def all_evidence(ctx: Context, query: Query, lists: Collection[str] | None = None) -> Iterator[Found]:
+    """Of all items that match, those whose rows are there first; `query` must ask for content."""
+    for item in each(ctx, query, lists=lists):
+        yield _of_row(ctx, item)
+    matches = _sealed_match(query, lists)
+    after: str | None = None
+    while True:
+        seals, after = ctx.ledger.sealed(query.route, after, SEALS)
+        for known in seals:
+            if matches(known):
+                yield _of_seal(ctx, query.route, known)
+        if after is None:
+            return
+
+
+def _of_row(ctx: Context, item: Item) -> Found:
+    row = item.row
+    # The item may have gone on since its row was read: then its later lines are not spoken of.
+    lines = ctx.ledger.history(row.route, row.key)[: row.version]
+    if not lines:
+        [known] = ctx.ledger.peek(row.route, [row.key])
+        if known is not None and known.sealed:
+            return _of_seal(ctx, row.route, known)
+    return Found(
+        evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, [line.body for line in lines], item.results),
+        _place(lines),
+    )
+
+
+def _of_seal(ctx: Context, route: str, known: Known) -> Found:
+    """From what was kept when the row left; without that, from the lines where these have stayed; else there is only the seal."""
+    try:
+        body = b"".join(ctx.blobs.read(blob_name(route, known.key)))
+    except FileNotFoundError:
+        body = b""
+    except OSError as error:
+        raise LedgerError(f"the evidence of {route}/{known.key} cannot be read: {error}") from error
+    if body:
+        try:
+            found = msgspec.json.decode(body, type=Found)
+            # The seal's word counts: lines that lead elsewhere are then found to.
+            found.record["chain"]["head"] = known.head.hex()
+            return found
+        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+            raise MilepostError(f"the evidence of {route}/{known.key} is damaged ({blob_name(route, known.key)}): {error}") from None
+    lines = ctx.ledger.history(route, known.key)
+    if not lines:
+        seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
+        return Found(seal, 0)
+    bodies = [line.body for line in lines]
+    return Found(evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {}), _place(lines))
+
+
+def _place(lines: Sequence[Written]) -> int:
+    return lines[-1].seq if lines else 0
+
+
+def _sealed_match(query: Query, lists: Collection[str] | None) -> Callable[[Known], bool]:
+    """A seal knows neither lane nor error: whoever asks for these asks for rows."""
+
+    def matches(known: Known) -> bool:
+        return (
+            query.lane is None
+            and query.group is None
+            and known.key.startswith(query.prefix or "")
+            and (query.statuses is None or known.status in query.statuses)
+            and (query.stages is None or known.stage in query.stages)
+            and (query.list_id is None or known.list_id == query.list_id)
+            and (lists is None or known.list_id in lists)
+            and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
+        )
+
+    return matches

@@ -1,0 +1,79 @@
+"""A file of evidence: JSON Lines. A header, a line for each record, and a last line that holds all of it together.
+
+Each line is JSON with sorted names and no spaces. A record's digest is over its JSON alone, so that its line can be handed on
+by itself; the last line's is over every byte before it, so that nothing can be taken out, put in or moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.item import canonical_json
+from milepost.evidence.signing import Signer, public_text
+
+HEADER, END = "milepost.evidence-file/1", "milepost.evidence-end/1"
+RECORD_SIGNED, FILE_SIGNED = "evidence-record", "evidence-file"
+BESIDE = ".evidence.jsonl"
+"""A view (csv, premis) stands beside the evidence that it was made from."""
+
+
+class Total(Struct):
+    count: int
+    digest: str
+
+
+def header(route: str, made_at: str, version: str, choice: dict[str, Any], view: str | None, signer: Signer | None) -> dict[str, Any]:
+    """What the file is, what was asked for, and with which key it is signed, if it is."""
+    made: dict[str, Any] = {"schema": HEADER, "route": route, "made_at": made_at, "made_by": f"milepost {version}", "choice": choice}
+    if view is not None:
+        made["view"] = view
+    if signer is not None:
+        made["public_key"] = public_text(signer.public)
+    return made
+
+
+def entry_of(record: dict[str, Any], proof: dict[str, Any] | None, signer: Signer | None) -> dict[str, Any]:
+    """A record's line: the record, its digest, the proof that a published head covers it, and the signature."""
+    digest = sha256(canonical_json(record)).hexdigest()
+    entry: dict[str, Any] = {"record": record, "digest": digest}
+    if proof is not None:
+        entry["proof"] = proof
+    if signer is not None:
+        entry["signature"] = signer.sign(RECORD_SIGNED, digest)
+    return entry
+
+
+def write_file(out: IO[bytes], first: dict[str, Any], entries: Iterable[dict[str, Any]], signer: Signer | None) -> Total:
+    """The whole file, a line at a time."""
+    digest, count = sha256(), 0
+
+    def put(value: dict[str, Any]) -> None:
+        line = canonical_json(value) + b"\n"
+        digest.update(line)
+        out.write(line)
+
+    put(first)
+    for entry in entries:
+        put(entry)
+        count += 1
+    total = Total(count, digest.hexdigest())
+    end: dict[str, Any] = {"schema": END, "count": count, "digest": total.digest}
+    if signer is not None:
+        end["signature"] = signer.sign(FILE_SIGNED, total.digest)
+    out.write(canonical_json(end) + b"\n")
+    return total
+
+
+def records_in(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file that was written, or has been verified."""
+    with path.open("rb") as file:
+        for line in file:
+            value = msgspec.json.decode(line)
+            if "record" in value:
+                yield value["record"]

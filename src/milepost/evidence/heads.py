@@ -1,0 +1,133 @@
+"""Daily heads: what was written is summed up in one digest a day, each bound to the one before, and told to everybody.
+
+Whoever has kept the event can later tell that a line was there on that day: from it a path leads to the day's root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from milepost.core.errors import UsageError
+from milepost.core.item import canonical_json
+from milepost.core.merkle import Step, climb, leaf
+from milepost.evidence.signing import Signer, is_signed, public_text
+
+SCHEMA = "milepost.head/1"
+HEAD_SIGNED = "head"
+_SIGNED_FIELDS = ("schema", "day", "root", "count", "after", "up_to", "previous")
+
+Head = dict[str, Any]
+
+
+def head_of(day: str, root: bytes, count: int, after: int, up_to: int, previous: str | None, signer: Signer | None) -> Head:
+    """The head of a day: `count` lines, at the places past `after` and up to `up_to` of the feed. `previous` is the digest of
+    the head before it."""
+    head: Head = {
+        "schema": SCHEMA,
+        "day": day,
+        "root": root.hex(),
+        "count": count,
+        "after": after,
+        "up_to": up_to,
+        "previous": previous,
+    }
+    head["digest"] = head_digest(head)
+    if signer is not None:
+        head["public_key"] = public_text(signer.public)
+        head["signature"] = signer.sign(HEAD_SIGNED, head["digest"])
+    return head
+
+
+def head_digest(head: Head) -> str:
+    return sha256(canonical_json({name: head[name] for name in _SIGNED_FIELDS})).hexdigest()
+
+
+def proof_of(head: Head, steps: Sequence[Step]) -> dict[str, Any]:
+    """What leads from an item's last line to the head's root."""
+    return {"day": head["day"], "root": head["root"], "path": [[side, beside.hex()] for side, beside in steps]}
+
+
+def proved_root(proof: dict[str, Any], line: bytes) -> str:
+    """The root that a proof leads to from the digest of a line."""
+    return climb(leaf(line), [(side, bytes.fromhex(beside)) for side, beside in proof["path"]]).hex()
+
+
+class Heads:
+    """Published heads, as somebody has kept them, by day."""
+
+    def __init__(self, heads: Iterable[Head], public: bytes | None = None) -> None:
+        self.by_day: dict[str, Head] = {}
+        self.faults: list[tuple[int, str]] = []
+        """(number of the head among those given, what is wrong)."""
+        previous: Head | None = None
+        for number, head in enumerate(sorted(heads, key=lambda head: str(head.get("day"))), 1):
+            fault = _fault(head, previous, public)
+            if fault is not None:
+                self.faults.append((number, f"the head of {head.get('day')}: {fault}"))
+            self.by_day[str(head.get("day"))] = previous = head
+
+
+def _fault(head: Head, previous: Head | None, public: bytes | None) -> str | None:
+    try:
+        digest = head_digest(head)
+    except KeyError as missing:
+        return f"it has no {missing}"
+    if head.get("digest") != digest:
+        return "its digest is not that of what it says"
+    if previous is not None and head["day"] == previous["day"] and digest != previous["digest"]:
+        return "there are two of this day, and they differ"
+    if previous is not None and head["after"] == previous["up_to"] and head["previous"] != previous["digest"]:
+        return f"it does not go on from the head of {previous['day']}"
+    if public is not None and not is_signed(public, head.get("signature"), HEAD_SIGNED, digest):
+        return "it was not signed with the key that was given"
+    return None
+
+
+def read_heads(paths: Iterable[Path]) -> list[Head]:
+    """The heads in files of events: one a line, one a file, or a list, in whatever envelope they came."""
+    found: list[Head] = []
+    for path in paths:
+        try:
+            body = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"--head: {path} cannot be read: {error.strerror}") from None
+        before = len(found)
+        for value in _values(body, path):
+            _collect(value, found)
+        if len(found) == before:
+            raise UsageError(f"--head: there is no head in {path}; give the event as it was told (its note has the schema {SCHEMA!r})")
+    return found
+
+
+def _values(body: bytes, path: Path) -> list[Any]:
+    try:
+        return [msgspec.json.decode(body)]
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    try:
+        return [msgspec.json.decode(line) for line in body.splitlines() if line.strip()]
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise UsageError(f"--head: {path} is neither JSON nor JSON Lines: {error}") from None
+
+
+def _collect(value: Any, found: list[Head]) -> None:
+    """Wherever it stands: some transports put an event, as text, into one of their own."""
+    if isinstance(value, dict):
+        if value.get("schema") == SCHEMA:
+            found.append(value)
+            return
+        for inner in value.values():
+            _collect(inner, found)
+    elif isinstance(value, list):
+        for inner in value:
+            _collect(inner, found)
+    elif isinstance(value, str) and SCHEMA in value:
+        try:
+            _collect(msgspec.json.decode(value), found)
+        except (msgspec.MsgspecError, UnicodeError):
+            return

@@ -1,0 +1,264 @@
+"""Checking a file of evidence offline: no ledger, no network. It says what is proved, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.errors import MilepostError, UsageError
+from milepost.core.evidence import SEAL_SCHEMA, differences
+from milepost.core.item import canonical_json
+from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, RECORD_SIGNED, records_in
+from milepost.evidence.heads import Heads
+from milepost.evidence.signing import fingerprint, is_signed, public_text, read_public
+from milepost.evidence.views import VIEWS
+
+KEPT = 100
+"""So many differences are named; all are counted."""
+_HEADER_FIELDS = frozenset({"schema", "route", "made_at", "made_by", "choice", "view", "public_key"})
+_ENTRY_FIELDS = frozenset({"record", "digest", "proof", "signature"})
+_END_FIELDS = frozenset({"schema", "count", "digest", "signature"})
+
+
+class Difference(Struct, frozen=True):
+    """Something that does not hold: in which line of the file, of which item, in which field."""
+
+    line: int
+    field: str
+    what: str
+    key: str | None = None
+
+
+class Verdict(Struct):
+    """What a file proves."""
+
+    file: str
+    records: int = 0
+    seals: int = 0
+    signed_by: str | None = None
+    """Fingerprint of the key with which everything is signed."""
+    under_heads: int = 0
+    """Records whose last line is proved to be under a published head."""
+    proved: list[str] = []
+    not_proved: list[str] = []
+    differences: list[Difference] = []
+    found: int = 0
+    """How many differences there are; the first hundred are named."""
+
+    @property
+    def holds(self) -> bool:
+        return self.found == 0
+
+    def differ(self, line: int, field: str, what: str, key: str | None = None) -> None:
+        self.found += 1
+        if len(self.differences) < KEPT:
+            self.differences.append(Difference(line, field, what, key))
+
+
+def verify(path: Path, public: bytes | None = None, heads: Heads | None = None) -> Verdict:
+    """Check a file of evidence, or a view with the evidence that stands beside it."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(1)
+        if start in (b"{", b""):
+            return _Checker(path, public, heads).run()
+        beside = path.with_name(path.name + BESIDE)
+        if not beside.exists():
+            raise UsageError(f"{path} is no evidence by itself, and {beside.name} does not stand beside it; both belong together")
+        return _view(path, beside, _Checker(beside, public, heads))
+    except OSError as error:
+        raise MilepostError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+
+
+def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
+    """A view holds if the evidence does, and if it is to the byte what is made of it."""
+    verdict = checker.run()
+    verdict.file = str(path)
+    make = VIEWS.get(str(checker.view))
+    if make is None:
+        verdict.differ(1, "view", f"{beside.name} was not written for a file beside it")
+    elif verdict.holds:
+        number = 0
+        with path.open("rb") as file:
+            for number, piece in enumerate(make(lambda: records_in(beside)), 1):
+                wanted = piece.encode()
+                if file.read(len(wanted)) != wanted:
+                    verdict.differ(number, checker.view or "", f"{path.name} differs here from what {beside.name} says")
+                    return verdict
+            if file.read(1):
+                verdict.differ(number + 1, checker.view or "", f"{path.name} goes on where it should end")
+                return verdict
+        verdict.proved.append(f"{path.name} says what the records say, no more and no less")
+    return verdict
+
+
+class _Checker:
+    """One pass over one file."""
+
+    def __init__(self, path: Path, public: bytes | None, heads: Heads | None) -> None:
+        self._path = path
+        self._given = public
+        self._key = public
+        self._heads = heads
+        self._digest = sha256()
+        self._signatures = 0
+        self.view: str | None = None
+        self.verdict = Verdict(str(path))
+
+    def run(self) -> Verdict:
+        verdict = self.verdict
+        number, ended = 0, False
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if ended:
+                    verdict.differ(number, "line", "something stands behind the last line")
+                    break
+                value = self._read(number, line)
+                if value is None:
+                    pass
+                elif number == 1 and "record" in value and not file.peek(1):
+                    self._entry(number, value)
+                    return self._alone()
+                elif number == 1:
+                    self._first(value)
+                elif value.get("schema") == END:
+                    ended = True
+                    self._end(number, value)
+                else:
+                    self._entry(number, value)
+                self._digest.update(line)
+        if not ended:
+            verdict.differ(number + 1, "line", "the last line, which holds all the others together, is missing")
+        return self._told()
+
+    def _read(self, number: int, line: bytes) -> dict[str, Any] | None:
+        try:
+            value = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            self.verdict.differ(number, "line", f"it cannot be read: {error}")
+            return None
+        if not isinstance(value, dict):
+            self.verdict.differ(number, "line", "it is not an object")
+            return None
+        if canonical_json(value) + b"\n" != line:
+            self.verdict.differ(number, "line", "it is not written as evidence is: sorted names, no spaces, one line end")
+        return value
+
+    def _first(self, value: dict[str, Any]) -> None:
+        if value.get("schema") != HEADER:
+            self.verdict.differ(1, "schema", f"a file of evidence begins with {HEADER!r}; this one may be cut off at its beginning")
+            return
+        self._fields(1, value, _HEADER_FIELDS, None)
+        self.view = value.get("view")
+        if "public_key" in value:
+            try:
+                named = read_public(str(value["public_key"]))
+            except UsageError:
+                self.verdict.differ(1, "public_key", "it is no public key")
+                return
+            if self._given is not None and named != self._given:
+                self.verdict.differ(1, "public_key", f"it is signed with another key: {public_text(named)}")
+            self._key = self._given or named
+        elif self._given is not None:
+            self.verdict.differ(1, "public_key", "the file is not signed")
+
+    def _entry(self, number: int, value: dict[str, Any]) -> None:
+        record = value.get("record")
+        key = str(record["key"]) if isinstance(record, dict) and "key" in record else None
+        self._fields(number, value, _ENTRY_FIELDS, key)
+        self.verdict.records += 1
+        digest = sha256(canonical_json(record)).hexdigest()
+        if value.get("digest") != digest:
+            self.verdict.differ(number, "digest", "it is not the digest of this record", key)
+        for field, what in differences(record):
+            self.verdict.differ(number, field, what, key)
+        if isinstance(record, dict) and record.get("schema") == SEAL_SCHEMA:
+            self.verdict.seals += 1
+        self._signature(number, value, RECORD_SIGNED, digest, key)
+        if "proof" in value and isinstance(record, dict):
+            self._proof(number, value["proof"], record, key)
+
+    def _proof(self, number: int, proof: Any, record: dict[str, Any], key: str | None) -> None:
+        from milepost.evidence.heads import proved_root
+
+        try:
+            head = record["chain"]["head"] if "chain" in record else record["head"]
+            root = proved_root(proof, bytes.fromhex(head))
+            day = str(proof["day"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self.verdict.differ(number, "proof", "it is no proof", key)
+            return
+        if root != proof.get("root"):
+            self.verdict.differ(number, "proof", f"it does not lead from the item's last line to the root that it names for {day}", key)
+        elif self._heads is not None and day in self._heads.by_day:
+            if self._heads.by_day[day].get("root") == root:
+                self.verdict.under_heads += 1
+            else:
+                self.verdict.differ(number, "proof", f"the head that was published for {day} has another root", key)
+
+    def _end(self, number: int, value: dict[str, Any]) -> None:
+        self._fields(number, value, _END_FIELDS, None)
+        if value.get("count") != self.verdict.records:
+            self.verdict.differ(
+                number, "count", f"it says {value.get('count')}, and there are {self.verdict.records}: records are missing or were added"
+            )
+        digest = self._digest.hexdigest()
+        if value.get("digest") != digest:
+            self.verdict.differ(number, "digest", "the lines before are not those that were written")
+        self._signature(number, value, FILE_SIGNED, digest, None)
+
+    def _fields(self, number: int, value: dict[str, Any], known: Iterable[str], key: str | None) -> None:
+        for name in sorted(set(value) - set(known)):
+            self.verdict.differ(number, name, "a file of evidence has no such field here", key)
+
+    def _signature(self, number: int, value: dict[str, Any], kind: str, digest: str, key: str | None) -> None:
+        if self._key is None:
+            return
+        if "signature" not in value:
+            self.verdict.differ(number, "signature", "it is missing", key)
+        elif not is_signed(self._key, value["signature"], kind, digest):
+            self.verdict.differ(number, "signature", "it was not made with this key for this content", key)
+        self._signatures += 1
+
+    def _alone(self) -> Verdict:
+        if self.verdict.holds:
+            self.verdict.not_proved.append("whether other records belong to it: this is one record, handed on by itself")
+        return self._told()
+
+    def _told(self) -> Verdict:
+        verdict = self.verdict
+        if self._heads is not None:
+            for number, what in self._heads.faults:
+                verdict.differ(number, "head", what)
+        if not verdict.holds:
+            return verdict
+        whole = verdict.records - verdict.seals
+        verdict.proved.insert(
+            0, f"{whole:,} of {verdict.records:,} records: the chain is whole, and all that is said follows from its lines"
+        )
+        if verdict.seals:
+            verdict.not_proved.append(f"what happened to {verdict.seals:,} items of which only the seal is left")
+        if self._key is None or not self._signatures:
+            verdict.not_proved.append(
+                "who wrote this, and that nobody has written it anew since: nothing here is signed, or no key was given"
+            )
+            verdict.not_proved.append("correlation ids: they stand in no line")
+        elif self._given is None:
+            verdict.signed_by = fingerprint(self._key)
+            verdict.proved.append("everything is signed with the one key that the file itself names")
+            verdict.not_proved.append(f"whose key that is: get it from its owner, and give it with --public-key ({verdict.signed_by})")
+        else:
+            verdict.signed_by = fingerprint(self._given)
+            verdict.proved.append(f"everything was signed with the key that was given ({verdict.signed_by})")
+        if self._heads is None:
+            verdict.not_proved.append("when it was written, but by the word of whoever signed: no published head was given (--head)")
+        else:
+            under = f"{verdict.under_heads:,} of {verdict.records:,} records end under a published head"
+            (verdict.proved if verdict.under_heads else verdict.not_proved).append(under)
+        verdict.not_proved.append("that what was reported is true: a stage's output is the word of whoever did it")
+        return verdict
