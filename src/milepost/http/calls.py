@@ -1,0 +1,152 @@
+"""What an endpoint is: how it is called, who may, what it takes and gives. The description for others is made from the same."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.http.problems import trouble
+
+if TYPE_CHECKING:
+    from milepost.http.desk import Desk
+
+SCOPES = ("read", "submit", "work", "operate", "admin")
+"""What a key may do. Each endpoint needs one of them; "admin" may do everything."""
+
+
+class Caller(Struct, frozen=True):
+    """Who calls: a key, a person who has logged in, or, on loopback and without any keys, whoever sits there."""
+
+    name: str
+    scopes: frozenset[str]
+    routes: frozenset[str] | None = None
+    """The routes that it sees; None: all."""
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+    def sees(self, route: str) -> bool:
+        return self.routes is None or route in self.routes
+
+
+class Call(Struct, frozen=True):
+    """One call, taken apart. `query` and `body` are of the endpoint's own types; `path` has the parts of the address."""
+
+    caller: Caller
+    path: Mapping[str, str]
+    query: Any = None
+    body: Any = None
+    headers: Mapping[str, str] = {}
+    raw: Any = None
+    """The request itself, for what is read or written bit by bit."""
+
+
+class Answer(Struct, frozen=True):
+    """What is answered: a status and plain values, a Struct, or a finished response."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+Handler = Callable[["Desk", Call], "Answer | Awaitable[Answer]"]
+
+
+class Endpoint(Struct, frozen=True):
+    method: str
+    path: str
+    handler: Handler
+    scope: str | None
+    """None: open to all (health)."""
+    query: type[Struct] | None = None
+    body: Any = None
+    answers: Mapping[int, Any] = {}
+    """By status: the type of the body, or None."""
+    problems: tuple[str, ...] = ()
+    """Codes of problems beside those that every endpoint may have."""
+    summary: str = ""
+    description: str = ""
+    types: tuple[str, ...] = ("application/json",)
+    """What its body may be."""
+    largest: int | None = None
+    """The most bytes its body may have, where that is not the usual."""
+    writes: bool = True
+    """False: calling it changes nothing, though it is no GET."""
+
+    @property
+    def is_async(self) -> bool:
+        import inspect
+
+        return inspect.iscoroutinefunction(self.handler)
+
+
+class Endpoints:
+    """A list of endpoints, filled by decorators."""
+
+    def __init__(self) -> None:
+        self.found: list[Endpoint] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        scope: str | None,
+        query: type[Struct] | None = None,
+        body: Any = None,
+        answers: Mapping[int, Any] | None = None,
+        problems: tuple[str, ...] = (),
+        summary: str,
+        types: tuple[str, ...] = ("application/json",),
+        largest: int | None = None,
+        writes: bool | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Declare an endpoint; its docstring is its description."""
+
+        def declare(handler: Handler) -> Handler:
+            changes = method not in ("GET", "HEAD") if writes is None else writes
+            told = (handler.__doc__ or "").strip()
+            self.found.append(
+                Endpoint(method, path, handler, scope, query, body, answers or {}, problems, summary, told, types, largest, changes)
+            )
+            return handler
+
+        return declare
+
+
+def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> Any:
+    """The query as the endpoint's own type; raises a problem that names the parameter."""
+    if wanted is None:
+        if given:
+            raise trouble("wrong-value", f"{next(iter(given))!r} is no parameter here", field=next(iter(given)), expected="none")
+        return None
+    fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+    plain: dict[str, Any] = {}
+    for name, values in given.items():
+        if name not in fields:
+            raise trouble("wrong-value", f"{name!r} is no parameter here", field=name, expected=", ".join(fields))
+        several = "list" in str(fields[name].type) or "frozenset" in str(fields[name].type)
+        plain[name] = values if several else values[-1]
+    try:
+        return msgspec.convert(plain, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong(error, "a parameter") from None
+
+
+def read_body(data: bytes, wanted: Any) -> Any:
+    """The body as the endpoint's own type; raises a problem that names the field."""
+    try:
+        return msgspec.json.decode(data, type=wanted)
+    except msgspec.ValidationError as error:
+        raise _wrong(error, "the body") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise trouble("malformed", f"the body is not JSON: {error}", expected="JSON") from None
+
+
+def _wrong(error: msgspec.ValidationError, what: str) -> Exception:
+    text, _, where = str(error).partition(" - at `")
+    field = where.rstrip("`").removeprefix("$").removeprefix(".").removesuffix("[...]") or None
+    return trouble("wrong-value", f"{what} is wrong: {text}", field=field)

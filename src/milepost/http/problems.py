@@ -1,0 +1,106 @@
+"""One shape for every error: a problem with a stable code, what is wrong, in which field, and what would be right (RFC 9457)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.core.errors import (
+    ActRefused,
+    LedgerBusy,
+    LedgerError,
+    LedgerFull,
+    LedgerMoved,
+    LedgerReadOnly,
+    MalformedInput,
+    MilepostError,
+    RouteChanged,
+    UsageError,
+)
+
+TYPE = "application/problem+json"
+
+
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """What went wrong with a call. `code` never changes its meaning; `field` names what was given wrongly."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    field: str | None = None
+    expected: str | None = None
+    extra: dict[str, Any] = {}
+
+    def content(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"type": f"urn:milepost:{self.code}", "title": self.title, "status": self.status, "code": self.code}
+        told["detail"] = self.detail
+        if self.field is not None:
+            told["field"] = self.field
+        if self.expected is not None:
+            told["expected"] = self.expected
+        return told | self.extra
+
+
+class Trouble(Exception):
+    """Raised anywhere in a call to answer it with this problem."""
+
+    def __init__(self, problem: Problem, headers: dict[str, str] | None = None) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+        self.headers = headers or {}
+
+
+TITLES: dict[str, tuple[int, str]] = {
+    "malformed": (400, "The request cannot be read"),
+    "wrong-value": (400, "A value is wrong"),
+    "no-key": (401, "No key was given, or it is not known"),
+    "not-allowed": (403, "The key does not allow this"),
+    "bad-origin": (403, "The request did not come from this page"),
+    "unknown-path": (404, "There is nothing here"),
+    "unknown-route": (404, "There is no such route"),
+    "unknown-stage": (404, "There is no such stage"),
+    "unknown-item": (404, "There is no such item"),
+    "wrong-method": (405, "This cannot be done here"),
+    "conflict": (409, "It was said before, otherwise"),
+    "ended": (409, "The item has ended"),
+    "refused": (409, "It cannot be done to this item now"),
+    "lease-lost": (409, "The lease does not hold any more"),
+    "route-changed": (409, "The route has changed"),
+    "too-large": (413, "The body is too large"),
+    "wrong-type": (415, "The body is of another type"),
+    "malformed-item": (422, "The item cannot be taken in"),
+    "too-many": (429, "Too many requests"),
+    "failed": (500, "Something went wrong here"),
+    "lacking": (501, "This ledger cannot do that"),
+    "busy": (503, "The ledger is busy"),
+    "unavailable": (503, "The ledger cannot be used now"),
+}
+"""Every code there is."""
+
+
+def problem(code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any) -> Problem:
+    status, title = TITLES[code]
+    return Problem(status, code, title, detail, field, expected, extra)
+
+
+def trouble(code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any) -> Trouble:
+    return Trouble(problem(code, detail, field=field, expected=expected, **extra))
+
+
+def problem_of(error: MilepostError) -> Problem:
+    """What one of Milepost's own errors is to the outside."""
+    if isinstance(error, MalformedInput):
+        return problem("malformed-item", str(error))
+    if isinstance(error, RouteChanged):
+        return problem("route-changed", str(error))
+    if isinstance(error, ActRefused):
+        return problem("refused", str(error))
+    if isinstance(error, LedgerBusy):
+        return problem("busy", str(error))
+    if isinstance(error, (LedgerFull, LedgerReadOnly, LedgerMoved, LedgerError)):
+        return problem("unavailable", str(error))
+    if isinstance(error, UsageError):
+        return problem("wrong-value", str(error))
+    return problem("failed", str(error))
