@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,7 @@ from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.cursors import floor
+from milepost.engine.heads import heads_for
 from milepost.engine.relay import Relay as Teller
 from milepost.engine.resend import Resender
 from milepost.engine.routes import register
@@ -37,8 +39,8 @@ REGION = "eu-central-1"
 ROUTE, STAGES = "assets", ("CC", "TC")
 
 
-def make_route() -> mp.Route:
-    route = mp.Route(ROUTE, key=["assetId", "batchId"], keep="7d")
+def make_route(*, evidence: bool = False) -> mp.Route:
+    route = mp.Route(ROUTE, key=["assetId", "batchId"], keep="7d", evidence=evidence)
     for stage in STAGES:
         route.external(stage)
     return route
@@ -54,21 +56,38 @@ def confirmation(asset_id: str) -> str:
     return json.dumps({"filePaths": [f"{asset_id[:8]}/v1/{name}" for name in ("a.pdf", "b.xml", "c.txt")]}, separators=(",", ":"))
 
 
+class CountedBlobs(MemoryBlobs):
+    """Counts what is written, by the beginning of its name: a request each, where blobs are in S3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: Counter[str] = Counter()
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        super().write(name, chunks)
+        self.writes[name.split("/")[0]] += 1
+
+
 class Assets:
     """One ledger with its own stream reader, relay and topic, and the outsiders around it; time is the benchmark's own."""
 
-    def __init__(self, endpoint: str, prefix: str, batch: int) -> None:
+    def __init__(self, endpoint: str, prefix: str, batch: int, *, evidence: bool = False) -> None:
         self.batch = batch
         self.clock = VirtualClock(SystemClock().now())
         requests = Requests(REGION, endpoint)
-        self.ledger = ledger = AwsLedger(requests, prefix, MemoryBlobs(), make=True)
+        self.blobs = CountedBlobs()
+        self.ledger = ledger = AwsLedger(requests, prefix, self.blobs, make=True)
         self.names = ledger.store.names
         self.meter = Meter(self.names, ROUTE)
         timing = ledger.timing
-        plan = Plan(make_route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
-        self.plan = register(ledger, plan, self.clock.now(), "bench")
-        ledger.prepare(self.plan)
-        self.ctx = Context(ledger, {ROUTE: self.plan}, self.clock, SeededChance(), MemoryBlobs())
+        plans: dict[str, Plan] = {}
+        route = make_route(evidence=evidence)
+        for one in (route, *heads_for([route], None)):
+            plan = Plan(one, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+            plans[one.name] = register(ledger, plan, self.clock.now(), "bench")
+            ledger.prepare(plans[one.name])
+        self.plan = plans[ROUTE]
+        self.ctx = Context(ledger, plans, self.clock, SeededChance(), self.blobs)
         self._stream = Stream(requests, ledger.store.control, ROUTE, self.names.rows(ROUTE), "bench")
         self._relay = Relay(ledger.store, self.ctx.plans, lambda: 0.0)
         self._outside = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs", "sns")}

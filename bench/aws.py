@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from bench import aws_cpu, aws_list
 from bench.assets import ROUTE, Assets, asset, confirmation, make_route, travel
 from bench.standin import account, running
+from milepost.engine.heads import publish
 from milepost.ledgers.aws.costing import Need, Usage, predicted
+from milepost.ledgers.aws.names import Names
 
 CASES = [
     ("put by us, confirmed at once", False, False),
@@ -48,6 +50,8 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure
                 figures += count_assets(
                     endpoint, f"{600_000_000_000 + 10 * number + case}", 100, batch, title, adopted=adopted, waits=waits
                 )
+            say(f"aws: 100 assets, evidence, batches of {batch}")
+            figures += count_evidence(endpoint, f"{620_000_000_000 + number}", 100, batch)
         known, new = (2_000, 50) if quick else (20_000, 50)
         say(f"aws: a list of {known:,} known and {new} new keys")
         figures += count_list(endpoint, folder, known, new)
@@ -70,8 +74,16 @@ def count_assets(endpoint: str, number: str, n: int, batch: int, title: str, *, 
         finally:
             assets.close()
     meter = assets.meter
+    need = predicted(make_route(), _usage(batch, adopted=adopted, waits=waits), assets.names)
+    if meter.refused:
+        raise RuntimeError(f"{meter.refused} requests were refused")
+    case = f"an asset {title}, batches of {batch}"
+    return list(_of_asset(case, assets, n, need))
+
+
+def _usage(batch: int, *, adopted: bool = False, waits: bool = False) -> Usage:
     asset_id, batch_id, content = asset(0)
-    usage = Usage(
+    return Usage(
         checks=1,
         wait_ms=DAY if waits else 0,
         payload=len(str(content)) - 2,
@@ -82,11 +94,6 @@ def count_assets(endpoint: str, number: str, n: int, batch: int, title: str, *, 
         lambdas=False,
         offers=False,
     )
-    need = predicted(make_route(), usage, assets.names)
-    if meter.refused:
-        raise RuntimeError(f"{meter.refused} requests were refused")
-    case = f"an asset {title}, batches of {batch}"
-    return list(_of_asset(case, assets, n, need))
 
 
 def _of_asset(case: str, assets: Assets, n: int, need: Need) -> Iterator[Figure]:
@@ -113,6 +120,42 @@ def _of_asset(case: str, assets: Assets, n: int, need: Need) -> Iterator[Figure]
 def _queue(assets: Assets, who: str) -> int:
     wanted = {"send_message", "send_message_batch", "receive_message", "delete_message_batch", "change_message_visibility_batch"}
     return assets.meter.made("", who=who, operations=wanted)
+
+
+# Evidence --------------------------------------------------------------------------------------------------------------------
+
+
+def count_evidence(endpoint: str, number: str, n: int, batch: int) -> Iterator[Figure]:
+    """What keeping evidence adds to an asset's end, and what the daily head then reads of it."""
+    with account(number):
+        runs = [Assets(endpoint, f"bench{int(evidence)}", batch, evidence=evidence) for evidence in (False, True)]
+        try:
+            for assets in runs:
+                travel(assets, n)
+                assets.check(n)
+            without, kept = (assets.meter for assets in runs)
+            case = f"evidence of an asset, batches of {batch}"
+            need = predicted(make_route(evidence=True), _usage(batch), Names("bench"))
+            queries, keys = {"query"}, ("ours", "rows")
+            more = (kept.made("history", operations=queries) - without.made("history", operations=queries)) / n
+            # In all, each line is read twice more: to be told, and for the daily head.
+            expected = need.units[Names("bench").history, "read"] - 2 * need.lines
+            yield Figure(case, "blobs written", runs[1].blobs.writes["evidence"] / n, need.calls["s3", "put_object"], 1)
+            yield Figure(case, "queries of history", more, None, 1)
+            units = (kept.total("history", kind="read") - without.total("history", kind="read")) / n
+            yield Figure(case, "read units of these queries", units, expected, 1)
+            yield Figure(case, "rows read", (kept.keys[keys] - without.keys[keys]) / n, None, 0)
+            state = "rows", "due", "history", "seen"
+            yield Figure(case, "write units of state, history and seal", (kept.total(*state) - without.total(*state)) / n, 0, 0)
+            before = kept.keys["ours", "history"]
+            runs[1].clock.advance("1d")
+            head = publish(runs[1].ctx, None, "2000-01-01", runs[1].clock.now())
+            assert head is not None
+            yield Figure(case, "lines read for the daily head", (kept.keys["ours", "history"] - before) / n, need.lines, head["count"] / n)
+            yield Figure(case, "bytes kept", sum(map(len, runs[1].blobs.held.values())) / n, need.blob_bytes)
+        finally:
+            for assets in runs:
+                assets.close()
 
 
 # A list, and CPU -------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import boto3
 import pytest
 from samples import Page, SampleError, compare
 from tests.aws import standins
@@ -27,6 +28,8 @@ def test_samples_do_what_the_page_says(path: Path, tmp_path: Path, monkeypatch: 
             env |= stack.enter_context(set_up(tmp_path))
         for name, value in env.items():
             monkeypatch.setenv(name, value)
+        # boto3 keeps the account of whoever was first in this process.
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
         assert Page(path, tmp_path, env).run() > 0, f"{path.name} has no sample that runs"
 
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import copy_context
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.routing import Route as Path
+from starlette.types import ASGIApp
 
 from milepost.core.errors import MilepostError
-from milepost.http.calls import SCOPES, Answer, Call, Caller, Endpoint, read_body, read_query
+from milepost.http.calls import Answer, Call, Caller, Endpoint, read_body, read_query
 from milepost.http.desk import Desk
+from milepost.http.headers import Headers
 from milepost.http.problems import TYPE, Problem, Trouble, problem, problem_of, trouble
+from milepost.http.tracing import Traced
 
 LARGEST = 1 << 20
 SLOWEST_S = 30.0
 """A body must be here by then."""
-EVERYTHING = Caller("somebody on this machine", frozenset(SCOPES))
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -30,15 +34,12 @@ Recognise = Callable[[Request, Endpoint], Awaitable[Caller]]
 """Says who calls, or raises a Trouble."""
 
 
-async def anybody(request: Request, endpoint: Endpoint) -> Caller:
-    """For a server that only this machine can reach, and that has no keys."""
-    return EVERYTHING
-
-
-def make_app(desk: Desk, endpoints: Iterable[Endpoint], recognise: Recognise = anybody) -> Starlette:
-    """The ASGI application of these endpoints."""
+def make_app(desk: Desk, endpoints: Iterable[Endpoint], recognise: Recognise | None = None) -> ASGIApp:
+    """The ASGI application of these endpoints. Who calls is for the desk's doorman to say, unless somebody else is given for it."""
+    recognise = recognise or desk.doorman.recognise
     routes = [Path(one.path, _door(desk, one, recognise), methods=[one.method]) for one in endpoints]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _not_here, Exception: _failed})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _not_here, Exception: _failed})
+    return Headers(Traced(app, desk.ctx))
 
 
 def _door(desk: Desk, endpoint: Endpoint, recognise: Recognise) -> Callable[[Request], Awaitable[Response]]:
@@ -47,11 +48,16 @@ def _door(desk: Desk, endpoint: Endpoint, recognise: Recognise) -> Callable[[Req
             caller = await recognise(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
                 raise trouble("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
+            # Before anything else is looked at: what is wrong with the rest of the call would tell that the route is there.
+            if "route" in request.path_params and not caller.sees(request.path_params["route"]):
+                raise desk.no_route(caller, request.path_params["route"])
             call = await _taken_apart(request, endpoint, caller)
             if endpoint.is_async:
                 answer = await endpoint.handler(desk, call)  # type: ignore[misc]
             else:
-                answer = await asyncio.get_running_loop().run_in_executor(desk.pool, endpoint.handler, desk, call)
+                # With what this task knows of the call: its correlation id is for the log of the thread too.
+                run = copy_context().run
+                answer = await asyncio.get_running_loop().run_in_executor(desk.pool, run, endpoint.handler, desk, call)
             return _response(answer)
         except Trouble as found:
             return problem_response(found.problem, found.headers)
@@ -60,6 +66,7 @@ def _door(desk: Desk, endpoint: Endpoint, recognise: Recognise) -> Callable[[Req
         except MilepostError as error:
             return problem_response(problem_of(error))
 
+    door.path = endpoint.path  # type: ignore[attr-defined]
     return door
 
 
@@ -89,7 +96,7 @@ async def read_all(request: Request, largest: int) -> bytes:
                 if len(data) > largest:
                     raise too_large
     except TimeoutError:
-        raise trouble("malformed", f"the body was not here within {SLOWEST_S:g} s") from None
+        raise trouble("too-slow", f"the body was not here within {SLOWEST_S:g} s") from None
     return bytes(data)
 
 
@@ -113,9 +120,15 @@ def problem_response(found: Problem, headers: dict[str, str] | None = None) -> R
 async def _not_here(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        return problem_response(
-            problem("wrong-method", f"{request.method} is not possible at {request.url.path}"), dict(error.headers or {})
-        )
+        # Each method of a path is a route of its own.
+        allowed = {
+            method
+            for route in request.app.routes
+            if isinstance(route, Path) and route.matches(request.scope)[0] is not Match.NONE
+            for method in route.methods or ()
+        }
+        told = f"{request.method} is not possible at {request.url.path}"
+        return problem_response(problem("wrong-method", told, expected=", ".join(sorted(allowed))), {"Allow": ", ".join(sorted(allowed))})
     return problem_response(problem("unknown-path", f"there is nothing at {request.url.path}"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,9 +12,6 @@ from milepost.http.problems import trouble
 
 if TYPE_CHECKING:
     from milepost.http.desk import Desk
-
-SCOPES = ("read", "submit", "work", "operate", "admin")
-"""What a key may do. Each endpoint needs one of them; "admin" may do everything."""
 
 
 class Caller(Struct, frozen=True):
@@ -53,6 +50,7 @@ class Answer(Struct, frozen=True):
 
 
 Handler = Callable[["Desk", Call], "Answer | Awaitable[Answer]"]
+H = TypeVar("H", bound=Handler)
 
 
 class Endpoint(Struct, frozen=True):
@@ -103,10 +101,10 @@ class Endpoints:
         types: tuple[str, ...] = ("application/json",),
         largest: int | None = None,
         writes: bool | None = None,
-    ) -> Callable[[Handler], Handler]:
+    ) -> Callable[[H], H]:
         """Declare an endpoint; its docstring is its description."""
 
-        def declare(handler: Handler) -> Handler:
+        def declare(handler: H) -> H:
             changes = method not in ("GET", "HEAD") if writes is None else writes
             told = (handler.__doc__ or "").strip()
             self.found.append(

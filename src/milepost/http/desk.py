@@ -2,43 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from milepost.core.errors import UsageError
 from milepost.core.plan import Plan
+from milepost.core.route import Stage
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
-from milepost.http.calls import Call
-from milepost.http.problems import trouble
+from milepost.engine.remote import Remote
+from milepost.http.calls import Call, Caller
+from milepost.http.eyes import Eyes
+from milepost.http.problems import Trouble, trouble
+from milepost.http.recognising import Doorman, visible
 from milepost.http.submitting import Submitting
+from milepost.http.waiting import Waiting
 
 THREADS = 8
+LISTS = 4
+"""So many lists are taken in at the same time; each has a thread for as long as it is being sent, so they have some of their own."""
+
+ACTS = 2
+"""So many acts on items go on at the same time: one on many items takes long, and others must not wait behind it."""
 
 
 class Desk:
     """One for each server. Everything that asks the ledger runs in its threads: the event loop never waits for a disk."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, ticks: Callable[[], float] = time.monotonic) -> None:
         self.ctx = ctx
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
+        self.doorman = Doorman(ctx, self.pool, ticks)
         self.submitting = Submitting(self._take, self.pool)
+        self.eyes = Eyes(ctx, self.pool)
+        self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
+        self.list_places = threading.BoundedSemaphore(LISTS)
+        self.act_pool = ThreadPoolExecutor(ACTS, thread_name_prefix="http-act")
+        self.remote = Remote(ctx)
+        self.waiting = Waiting(ctx, self.remote, self.pool)
 
     def plan(self, call: Call) -> Plan:
         """The route that a call's address names; one that the caller may not see is as if it were not there."""
-        name = call.path["route"]
-        try:
-            plan = self.ctx.plan(name)
-        except UsageError:
-            plan = None
-        if plan is None or not call.caller.sees(name):
-            seen = ", ".join(route for route in sorted(self.ctx.plans) if call.caller.sees(route))
-            raise trouble("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
+        plan = self.ctx.plans.get(call.path["route"])
+        if plan is None or not call.caller.sees(plan.name):
+            raise self.no_route(call.caller, call.path["route"])
         return plan
 
+    def no_route(self, caller: Caller, name: str) -> Trouble:
+        """What a caller is told of a route that is not there, or not for them."""
+        seen = ", ".join(visible(caller, sorted(self.ctx.plans)))
+        return trouble("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
+
+    def stage(self, call: Call) -> tuple[Plan, Stage]:
+        """The stage that a call's address names, with its route."""
+        plan, name = self.plan(call), call.path["stage"]
+        if name not in plan.by_name:
+            raise trouble("unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name))
+        return plan, plan.by_name[name]
+
     def close(self) -> None:
+        self.act_pool.shutdown(wait=True, cancel_futures=True)
+        self.list_pool.shutdown(wait=True, cancel_futures=True)
         self.pool.shutdown(wait=True, cancel_futures=True)
 
-    def _take(self, route: str, contents: Sequence[Any], by: str) -> list[Receipt]:
-        return submit(self.ctx, route, contents, by=by)
+    def _take(self, route: str, contents: Sequence[Any], by: str, correlation_id: Sequence[str] | str | None) -> list[Receipt]:
+        return submit(self.ctx, route, contents, by=by, correlation_id=correlation_id)

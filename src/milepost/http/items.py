@@ -6,11 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from milepost.core.durations import iso
 from milepost.engine.intake import Receipt
 from milepost.engine.observe import show
+from milepost.engine.story import story
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
-from milepost.http.problems import trouble
+from milepost.http.lists import FORMS, Report, take_in_stream
+from milepost.http.problems import Trouble, trouble
 
 ENDPOINTS = Endpoints()
 MANY = 10_000
@@ -27,22 +30,43 @@ class Taken(Struct, frozen=True, omit_defaults=True):
 
 
 class TakenMany(Struct, frozen=True):
+    """One receipt for each item, in the order given."""
+
     receipts: list[Taken]
+
+
+class Handing(Struct, frozen=True, kw_only=True):
+    """For a list: its name, whether it is the whole master list, and whether to look only."""
+
+    name: str = ""
+    full: bool = False
+    dry_run: bool = False
 
 
 @ENDPOINTS.add(
     "POST",
     "/api/v1/routes/{route}/items",
     scope="submit",
+    query=Handing,
     body=dict[str, Any] | list[dict[str, Any]],
-    answers={201: Taken, 200: Taken | TakenMany},
-    problems=("unknown-route", "conflict", "malformed-item"),
-    summary="Hand over an item, or a list of them",
+    answers={201: Taken, 200: Taken | TakenMany | Report},
+    problems=("unknown-route", "conflict", "malformed-item", "too-slow"),
+    summary="Hand over an item, several, or a list of any length",
+    types=("application/json", *FORMS),
 )
 async def submit(desk: Desk, call: Call) -> Answer:
     """One object is one item: 201 if it is new, 200 if it is known already, 409 if its key is known with other content.
-    A list of at most 10,000 is answered with one receipt each, in the same order. What is answered `new` is on disk."""
+    An array of at most 10,000 is answered with one receipt each, in the same order. What is answered `new` is on disk.
+
+    A list of any length comes as NDJSON (an object a line), CSV or plain text (a key a line), and is answered with the report that
+    `milepost submit --json` gives. It is taken in while it is sent; one that was cut off can be sent again. `name` names it,
+    `full=true` says that it is the whole master list (the report then says what has vanished), `dry_run=true` changes nothing."""
     plan = desk.plan(call)
+    kind = call.headers["content-type"].partition(";")[0].strip().lower()
+    if kind in FORMS:
+        return await take_in_stream(desk, call, kind)
+    if call.query != Handing():
+        raise trouble("wrong-value", "name, full and dry_run are for lists", field="Content-Type", expected=" or ".join(FORMS))
     if isinstance(call.body, list):
         if len(call.body) > MANY:
             raise trouble(
@@ -73,8 +97,75 @@ def _taken(receipt: Receipt) -> Taken:
 )
 def get(desk: Desk, call: Call) -> Answer:
     """Everything about one item: where it is, what it carries, what happened to it. An item whose row has left is told from its seal."""
-    plan = desk.plan(call)
-    found = show(desk.ctx, plan.name, call.path["key"])
+    return Answer(_seen(desk, call))
+
+
+def _seen(desk: Desk, call: Call) -> dict[str, Any]:
+    found = show(desk.ctx, desk.plan(call).name, call.path["key"])
     if found is None:
-        raise trouble("unknown-item", f"{plan.name} has no item {call.path['key']!r}", field="key")
-    return Answer(found)
+        raise _unknown(call)
+    return found
+
+
+def _unknown(call: Call) -> Trouble:
+    return trouble("unknown-item", f"{call.path['route']} has no item {call.path['key']!r}", field="key")
+
+
+class History(Struct, frozen=True):
+    """What happened to an item, the oldest line first. `chain` says whether it is as it was written; after the row has left, the
+    lines are gone and `sealed` is true."""
+
+    route: str
+    key: str
+    sealed: bool
+    chain: dict[str, Any]
+    history: list[dict[str, Any]]
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/history/{key:path}",
+    scope="read",
+    answers={200: History},
+    problems=("unknown-route", "unknown-item"),
+    summary="What happened to an item",
+)
+def history(desk: Desk, call: Call) -> Answer:
+    """Every line of its record: what changed, when, by whom and why."""
+    found = _seen(desk, call)
+    return Answer(History(found["route"], found["key"], found["sealed"], found["chain"], found["history"]))
+
+
+class Moment(Struct, frozen=True):
+    at: str | None
+    text: str
+
+
+class Telling(Struct, frozen=True):
+    """Sentences, in the order in which they are read. `can` are commands that make sense now."""
+
+    route: str
+    key: str
+    where: str
+    why: list[str]
+    next: list[str]
+    happened: list[Moment]
+    can: list[str]
+    warnings: list[str]
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/story/{key:path}",
+    scope="read",
+    answers={200: Telling},
+    problems=("unknown-route", "unknown-item"),
+    summary="The story of an item, in sentences",
+)
+def told(desk: Desk, call: Call) -> Answer:
+    """Where it is, why it waits, what happens next, what has happened, and what people can do: as `milepost show` tells it."""
+    found = story(desk.ctx, desk.plan(call).name, call.path["key"])
+    if found is None:
+        raise _unknown(call)
+    happened = [Moment(iso(one.at), one.text) for one in found.happened]
+    return Answer(Telling(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings))

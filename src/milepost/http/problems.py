@@ -55,14 +55,19 @@ class Trouble(Exception):
 TITLES: dict[str, tuple[int, str]] = {
     "malformed": (400, "The request cannot be read"),
     "wrong-value": (400, "A value is wrong"),
+    "costly": (400, "No index serves this, and it is large"),
     "no-key": (401, "No key was given, or it is not known"),
     "not-allowed": (403, "The key does not allow this"),
+    "not-local": (403, "Without keys only this machine may call"),
     "bad-origin": (403, "The request did not come from this page"),
     "unknown-path": (404, "There is nothing here"),
     "unknown-route": (404, "There is no such route"),
     "unknown-stage": (404, "There is no such stage"),
     "unknown-item": (404, "There is no such item"),
+    "unknown-act": (404, "There is no such act"),
+    "unknown-list": (404, "There is no such list"),
     "wrong-method": (405, "This cannot be done here"),
+    "too-slow": (408, "The body came too slowly"),
     "conflict": (409, "It was said before, otherwise"),
     "ended": (409, "The item has ended"),
     "refused": (409, "It cannot be done to this item now"),
@@ -72,10 +77,12 @@ TITLES: dict[str, tuple[int, str]] = {
     "wrong-type": (415, "The body is of another type"),
     "malformed-item": (422, "The item cannot be taken in"),
     "too-many": (429, "Too many requests"),
+    "head-too-large": (431, "The head of the request is too large"),
     "failed": (500, "Something went wrong here"),
     "lacking": (501, "This ledger cannot do that"),
     "busy": (503, "The ledger is busy"),
     "unavailable": (503, "The ledger cannot be used now"),
+    "not-ready": (503, "Not ready for work"),
 }
 """Every code there is."""
 

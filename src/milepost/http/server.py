@@ -9,6 +9,7 @@ from typing import Any
 import uvicorn
 
 from milepost.core.errors import ConfigMistake
+from milepost.http.patience import Patience
 
 GRACE_S = 3
 
@@ -16,7 +17,7 @@ GRACE_S = 3
 class Server:
     """Serves an ASGI application at an address until it is stopped. `url` says where, once it has started."""
 
-    def __init__(self, app: Any, host: str, port: int) -> None:
+    def __init__(self, app: Any, host: str, port: int, protocol: type[Patience] = Patience) -> None:
         self._socket = _bound(host, port)
         self.host, self.port = host, self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
@@ -27,11 +28,12 @@ class Server:
             access_log=False,
             server_header=False,
             lifespan="off",
-            http="httptools",
+            log_level="error",
+            http=protocol,
+            ws="none",
             loop="asyncio",
             timeout_keep_alive=15,
             timeout_graceful_shutdown=GRACE_S,
-            h11_max_incomplete_event_size=64 << 10,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="http-server", daemon=True)

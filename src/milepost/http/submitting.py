@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from milepost.engine.intake import Receipt
+from milepost.ports.observe import ABOUT
 
 MOST = 1_000
 
-Take = Callable[[str, Sequence[Any], str], list[Receipt]]
-"""Takes in items of a route, for somebody; one receipt each."""
+Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None], list[Receipt]]
+"""Takes in items of a route, for somebody, under one correlation id or one for each; one receipt each."""
 
 
 class Submitting:
@@ -20,21 +21,21 @@ class Submitting:
 
     def __init__(self, take: Take, pool: ThreadPoolExecutor) -> None:
         self._take, self._pool = take, pool
-        self._waiting: dict[tuple[str, str], list[tuple[Any, asyncio.Future[Receipt]]]] = {}
+        self._waiting: dict[tuple[str, str], list[tuple[Any, str, asyncio.Future[Receipt]]]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, route: str, content: Any, by: str) -> Receipt:
         """Durable when this returns."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Receipt] = loop.create_future()
-        self._waiting.setdefault((route, by), []).append((content, future))
+        self._waiting.setdefault((route, by), []).append((content, _correlation() or "", future))
         if self._task is None:
             self._task = loop.create_task(self._run())
         return await future
 
     async def submit_many(self, route: str, contents: Sequence[Any], by: str) -> list[Receipt]:
         """A batch of its own; durable when this returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._take, route, contents, by)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._take, route, contents, by, _correlation())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -46,14 +47,21 @@ class Submitting:
             else:
                 del self._waiting[route, by]
             try:
-                receipts = await loop.run_in_executor(self._pool, self._take, route, [content for content, _ in batch], by)
+                contents, ids, _ = zip(*batch, strict=True)
+                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids)
             except BaseException as error:
-                for _, future in batch:
+                for _, _, future in batch:
                     if not future.done():
                         future.set_exception(error)
                 continue
-            for (_, future), receipt in zip(batch, receipts, strict=True):
+            for (_, _, future), receipt in zip(batch, receipts, strict=True):
                 # Who has gone meanwhile is not told; what it submitted is recorded all the same.
                 if not future.done():
                     future.set_result(receipt)
         self._task = None
+
+
+def _correlation() -> str | None:
+    """That of the call under way."""
+    about = ABOUT.get()
+    return about if isinstance(about, str) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from milepost.routes.postingest.ocfl import Damaged, Empty, Found, Missing, Repo
 ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"
 EXPECTED = 'expected {"preservationSystemId": "…"}'
 SETTLED_S = 900.0
+log = logging.getLogger(__name__)
 _SAID = {"1": True, "true": True, "yes": True, "": False, "0": False, "false": False, "no": False}
 
 
@@ -55,6 +57,13 @@ class CustodialCopy:
         if fixity is None:
             raise mp.ConfigMistake(f"{FIXITY} is {said!r}; expected 1 or 0")
         return cls(root, layout=env.get(LAYOUT) or None, fixity=fixity)
+
+    def ready(self) -> None:
+        """Says in the log, before any asset is looked for, if the repository cannot be read: they would all wait."""
+        try:
+            self._repository()
+        except (mp.ConfigMistake, Unreachable) as error:
+            log.warning("assets wait until this is put right: %s", error)
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return self.check(item.payload)

@@ -44,13 +44,14 @@ def message_id(key: str, stage: str, kind: str) -> str:
 def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, quiet: Sequence[str] = ()) -> Form:
     """Gives the notifications their form; every other event is left as it is. Of a `quiet` stage that is done nothing is told, and
     the stage before it is the one that completes."""
-    last = list(texts)[-1]
+    first, last = next(iter(texts)), list(texts)[-1]
 
     def form(envelope: dict[str, Any]) -> dict[str, Any] | None:
         data = envelope["data"]
         kind, stage = data["reason"], data["stage"]
         if kind == "accepted":
-            return _notification(dialect, envelope, UPDATE, "", ingested)
+            # One that was taken in further on has been told of already.
+            return _notification(dialect, envelope, UPDATE, "", ingested) if stage == first else None
         if kind not in ("advanced", "confirmed", "completed"):
             return None
         if data["status"] != "COMPLETED":

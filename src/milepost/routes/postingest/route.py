@@ -115,6 +115,7 @@ class FromEnvironment:
             from milepost.routes.postingest.custodial_copy import CustodialCopy
 
             self._worker = CustodialCopy.from_environment(self._environment)
+            self._worker.ready()
         else:
             from milepost.routes.postingest.tape import Tape
 

@@ -1,0 +1,7 @@
+"""Assets after their ingest: on disk in an OCFL repository, then on tape. docs/guides/postingest.md leads through it."""
+
+from __future__ import annotations
+
+from milepost.routes.postingest import postingest
+
+assets = postingest("queues.json")

@@ -1,0 +1,169 @@
+"""Operators: acts on items, one or many, and what has been done."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+from milepost.core.outcome import Outcome
+from milepost.engine.acts import ActReport, act_view, all_acts
+from milepost.engine.choosing import Choice, choose
+from milepost.engine.operate import act, go_on
+from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.desk import Desk
+from milepost.http.finding import afford
+from milepost.http.problems import trouble
+from milepost.http.signing import named
+from milepost.ports.documents import ACT, Act, read_as
+
+ENDPOINTS = Endpoints()
+ACTS = "/api/v1/routes/{route}/acts"
+PROBLEMS = ("unknown-route", "route-changed", "costly", "busy")
+
+
+class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which items, by the words of `GET …/items`. All that is given must hold."""
+
+    status: list[str] = []
+    stage: list[str] = []
+    lane: str | None = None
+    group: str | None = None
+    list_: str | None = field(default=None, name="list")
+    prefix: str | None = None
+    older_than: str | None = None
+
+
+class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do, to which items (`keys`, or a `filter`), and why. `stage`: where `retry` sends items back to, or what `confirm`
+    confirms. `as_new`: a retry with a new `work_id`. `outcome`: what `confirm` says, where it is not just `true`. `for`: the person
+    who wants it. `id`: a name for an act on several items; the same call with it again goes on where it was cut off. `scan`: look for
+    the items though no index serves the filter and there are many."""
+
+    verb: Literal["retry", "skip", "cancel", "resend", "confirm"]
+    keys: Annotated[list[str], Meta(min_length=1, max_length=10_000)] | None = None
+    filter: Chosen | None = None
+    stage: str | None = None
+    as_new: bool = False
+    outcome: Outcome | None = None
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+    for_: str | None = field(default=None, name="for")
+    dry_run: bool = False
+    id: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")] | None = None
+    scan: bool = False
+
+
+class GoOn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+    for_: str | None = field(default=None, name="for")
+    dry_run: bool = False
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    route: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class Acts(Struct, frozen=True):
+    """The latest first, each as `milepost acts --json` shows it. `more`: there are earlier ones."""
+
+    acts: list[dict[str, Any]]
+    more: bool
+
+
+@ENDPOINTS.add(
+    "POST",
+    ACTS,
+    scope="operate",
+    body=Deed,
+    answers={200: ActReport},
+    problems=PROBLEMS,
+    summary="Retry, skip, cancel, resend or confirm items",
+)
+async def do(desk: Desk, call: Call) -> Answer:
+    """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
+    keys, has an id: it leaves alone what changes after its start, every line that it writes carries its id, and it can be gone on
+    with if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done."""
+    plan, deed = desk.plan(call), call.body
+    if (deed.keys is None) == (deed.filter is None):
+        raise trouble("wrong-value", "say which items", field="keys", expected="either keys or a filter")
+    _check_reason(deed.reason, deed.dry_run)
+    by = named(call, deed.for_)
+
+    def work() -> ActReport:
+        choice = _choice(desk, plan.name, deed.filter, deed.scan)
+        return act(
+            desk.ctx,
+            deed.verb,
+            plan.name,
+            keys=deed.keys,
+            query=None if choice is None else choice.query,
+            lists=None if choice is None else choice.lists,
+            by=by,
+            reason=deed.reason,
+            dry_run=deed.dry_run,
+            act_id=deed.id,
+            stage=deed.stage,
+            as_new=deed.as_new,
+            outcome=deed.outcome,
+        )
+
+    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))
+
+
+@ENDPOINTS.add(
+    "POST",
+    f"{ACTS}/{{id}}/go-on",
+    scope="operate",
+    body=GoOn,
+    answers={200: ActReport},
+    problems=(*PROBLEMS, "unknown-act"),
+    summary="Go on with an act that was cut off",
+)
+async def again(desk: Desk, call: Call) -> Answer:
+    """As it was begun: what it has done already is not done again. An act that was begun for keys needs them once more: make the
+    same call as at first, with its `id`."""
+    plan, body = desk.plan(call), call.body
+    _check_reason(body.reason, body.dry_run)
+    by = named(call, body.for_)
+
+    def work() -> ActReport:
+        held = desk.ctx.ledger.read(ACT).get(call.path["id"])
+        begun = None if held is None else read_as(Act, held.value)
+        if begun is None or begun.route != plan.name:
+            raise trouble("unknown-act", f"route {plan.name!r} has no act {call.path['id']!r}", field="id", expected="GET /api/v1/acts")
+        return go_on(desk.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
+
+    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))
+
+
+@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=Asked, answers={200: Acts}, summary="What people have done")
+def history(desk: Desk, call: Call) -> Answer:
+    """Acts on several items, pauses, limits, changed routes, pruning: who, why, when, and what came of it. An act on a single item is
+    in that item's history. `go_on` is the command that goes on with one that was cut off, or that is still under way."""
+    found = [one for one in all_acts(desk.ctx, call.query.route) if call.caller.sees(one.route)]
+    return Answer(Acts([act_view(one) for one in found[: call.query.limit]], len(found) > call.query.limit))
+
+
+def _choice(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Choice | None:
+    if chosen is None:
+        return None
+    if chosen == Chosen():
+        raise trouble("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
+    look = partial(choose, desk.ctx, route, statuses=chosen.status, stages=chosen.stage, lane=chosen.lane, group=chosen.group)
+    choice = look(list_=chosen.list_, older_than=chosen.older_than, prefix=chosen.prefix)
+    afford(desk.ctx, choice.query, scan)
+    return choice
+
+
+def _check_reason(reason: str, dry_run: bool) -> None:
+    if not dry_run and not reason.strip():
+        raise trouble("wrong-value", "an act needs a reason", field="reason", expected="why it is done, or dry_run: true for a preview")
+
+
+def _plain(report: ActReport) -> ActReport:
+    """Reasons as plain text, whatever kind of text they are inside."""
+    report.refused = [(key, str(why)) for key, why in report.refused]
+    return report

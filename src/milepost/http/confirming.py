@@ -1,0 +1,92 @@
+"""Confirmations: what those who do a stage outside say of an item."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from milepost.core.outcome import Done, Outcome
+from milepost.engine.apply import GONE, OUTDATED, RESTLESS
+from milepost.engine.hearing import Heard, hear
+from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.desk import Desk
+from milepost.http.problems import Trouble, trouble
+
+ENDPOINTS = Endpoints()
+
+
+class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
+    """`value` is what the stage gave (`true` if it only says yes); `outcome` stands in its place where it is not done: an object with
+    `type` `retry`, `reject`, `not-yet` or `handed-over`."""
+
+    key: str
+    stage: str
+    value: Any | UnsetType = UNSET
+    outcome: Outcome | UnsetType = UNSET
+    reason: str | None = None
+
+
+class Confirmed(Struct, frozen=True):
+    """`answer` is `applied`, `kept` (until the item is ready for it) or `known` (it was said before). `status` and `stage` are where
+    the item is now; `sealed`: its row has gone, and only its seal remembers it."""
+
+    key: str
+    answer: str
+    status: str
+    stage: str
+    sealed: bool = False
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/routes/{route}/confirmations",
+    scope="work",
+    body=Confirmation,
+    answers={200: Confirmed, 202: Confirmed},
+    problems=("unknown-route", "unknown-stage", "unknown-item", "conflict", "ended", "refused", "route-changed", "busy"),
+    summary="Confirm an item's stage",
+)
+def confirm(desk: Desk, call: Call) -> Answer:
+    """For a stage that somebody else carries out, or that was handed over to a partner. 200: it is applied, or the same was said before
+    (said again it changes nothing). 202: it is kept, since the item is not at that stage yet or a worker has it in hand just now.
+    409 `conflict`: something else was said before; that stands, and this is noted. 409 `ended`: the item has ended, and this cannot
+    move it; it is noted where there still is a row. Nothing is lost by saying it twice, so a call without an answer can be made again."""
+    plan, body = desk.plan(call), call.body
+    if body.stage not in plan.by_name:
+        raise trouble("unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name))
+    heard = hear(desk.ctx, plan.name, body.key, body.stage, _outcome(body), call.caller.name, body.reason)
+    if heard.answer in ("applied", "known", "kept"):
+        return Answer(_confirmed(body.key, heard), 202 if heard.answer == "kept" else 200)
+    raise _problem(body, heard)
+
+
+def _outcome(body: Confirmation) -> Outcome:
+    if (body.value is UNSET) == (body.outcome is UNSET):
+        raise trouble("wrong-value", "a confirmation has a value or an outcome", field="value", expected="one of value and outcome")
+    return Done(body.value) if body.outcome is UNSET else body.outcome
+
+
+def _confirmed(key: str, heard: Heard) -> Confirmed:
+    if heard.row is not None:
+        return Confirmed(key, heard.answer, heard.row.status.value, heard.row.stage)
+    assert heard.seal is not None, "there is a row or a seal of whatever is known"
+    return Confirmed(key, heard.answer, heard.seal.status.value, heard.seal.stage, sealed=True)
+
+
+def _problem(body: Confirmation, heard: Heard) -> Trouble:
+    there = heard.row or heard.seal
+    where = {} if there is None else {"item_status": there.status.value, "stage": there.stage}
+    if heard.answer == "unknown" or heard.why == GONE:
+        return trouble("unknown-item", heard.why, field="key")
+    if heard.answer == "differs":
+        return trouble("conflict", f"{body.key}: {heard.why}", key=body.key, **where)
+    if heard.answer == "ended":
+        return trouble("ended", f"{body.key}: {heard.why}", key=body.key, **where)
+    if heard.why == OUTDATED:
+        return trouble("route-changed", heard.why)
+    if heard.why == RESTLESS:
+        return trouble("busy", heard.why)
+    if heard.answer == "nothing":
+        return trouble("wrong-value", heard.why, field="value")
+    return trouble("refused", f"{body.key}: {heard.why}", key=body.key, **where)

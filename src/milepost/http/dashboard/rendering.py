@@ -1,0 +1,59 @@
+"""Templates to pages. Everything that comes from outside is escaped; no page has a script or a style of its own in it."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from starlette.responses import HTMLResponse, Response
+
+from milepost.core.durations import iso
+from milepost.http.desk import Desk
+
+STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+KINDS = {
+    "PENDING": "todo",
+    "QUEUED": "todo",
+    "PROCESSING": "work",
+    "WAITING": "wait",
+    "RETRY_SCHEDULED": "retry",
+    "COMPLETED": "done",
+    "MAX_RETRIES_EXCEEDED": "fail",
+    "REJECTED": "fail",
+    "CANCELLED": "wait",
+}
+"""A status as a class of the style sheet."""
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters["n"] = lambda number: f"{number:,}"
+    made.filters["path"] = lambda text: quote(str(text), safe="")
+    made.filters["url"] = lambda text: quote(str(text), safe="")
+    return made
+
+
+_ENVIRONMENT = _environment()
+
+
+def page(desk: Desk, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """A template with what every page needs."""
+    shared = {"base": "", "here": "", "q": None, "csrf": "", "now": iso(desk.ctx.clock.now()), "ledger": desk.ctx.ledger.url}
+    return HTMLResponse(_ENVIRONMENT.get_template(template).render({**shared, **values}), status)
+
+
+def static(name: str) -> Response | None:
+    """One of the files that come with the pages; None: there is none of that name."""
+    folder = resources.files(__package__) / "static"
+    kind = STATIC.get(name.rpartition(".")[2])
+    if kind is None or "/" in name or not (folder / name).is_file():
+        return None
+    return Response((folder / name).read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})

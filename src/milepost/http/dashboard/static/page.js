@@ -1,0 +1,31 @@
+// What every page has: the theme, local times, keys, and, where there is something, live parts, acts and uploads.
+import { acts } from "./acts.js";
+import { live } from "./live.js";
+import { times } from "./times.js";
+import { upload } from "./upload.js";
+
+const root = document.documentElement;
+const kept = localStorage.getItem("theme");
+if (kept) root.dataset.theme = kept;
+document.querySelector("[data-theme-button]").addEventListener("click", () => {
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
+});
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select, dialog");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    document.querySelector("#find").focus();
+  }
+});
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (button) navigator.clipboard?.writeText(button.dataset.copy);
+});
+
+times(document);
+acts();
+upload();
+live();

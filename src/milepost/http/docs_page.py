@@ -1,0 +1,56 @@
+"""The description of the API for people: one page, made from the same document, without any script."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+from starlette.responses import HTMLResponse, Response
+
+from milepost import __version__
+from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.desk import Desk
+from milepost.http.openapi import document
+
+ENDPOINTS = Endpoints()
+
+_pages = Environment(loader=PackageLoader("milepost.http", "pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+
+
+def rendered(told: dict[str, Any]) -> str:
+    """The page for this document."""
+    by_tag: dict[str, list[dict[str, Any]]] = {}
+    for path, operations in told["paths"].items():
+        for method, operation in operations.items():
+            by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
+    return _pages.get_template("api.html").render(info=told["info"], by_tag=by_tag, schemas=told["components"]["schemas"], shape=shape)
+
+
+def shape(schema: dict[str, Any]) -> str:
+    """A schema in a few words: 'integer', 'list of string', 'Taken or Report'."""
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " or ".join(shape(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    kind = str(schema.get("type", "anything"))
+    if kind == "array":
+        return f"list of {shape(schema.get('items', {}))}"
+    within = [f"{word} {schema[name]}" for name, word in (("minimum", "at least"), ("maximum", "at most")) if name in schema]
+    return f"{kind}, {', '.join(within)}" if within else kind
+
+
+@ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="This description, as a page")
+def docs(desk: Desk, call: Call) -> Answer:
+    """For people."""
+    from milepost.http.endpoints import all_endpoints
+
+    return Answer(HTMLResponse(rendered(document(all_endpoints(), __version__))))
+
+
+@ENDPOINTS.add("GET", "/api/docs.css", scope=None, answers={200: str}, summary="How the page looks")
+def style(desk: Desk, call: Call) -> Answer:
+    """The page's style sheet."""
+    return Answer(Response(files("milepost.http").joinpath("pages/api.css").read_bytes(), media_type="text/css"))

@@ -1,0 +1,35 @@
+"""The door as a whole: a desk, the application in front of it, and the server that listens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milepost.engine.context import Context
+from milepost.http.app import make_app
+from milepost.http.desk import Desk
+from milepost.http.endpoints import all_endpoints
+from milepost.http.server import Server
+
+
+def make_door(desk: Desk) -> Any:
+    """The ASGI application with everything that belongs to it."""
+    return make_app(desk, all_endpoints())
+
+
+class Door:
+    """Open between `open` and `close`; `url` says where."""
+
+    def __init__(self, ctx: Context, host: str, port: int) -> None:
+        self.desk = Desk(ctx)
+        self.server = Server(make_door(self.desk), host, port)
+        self.url = self.server.url
+
+    def open(self) -> None:
+        """Returns when calls are answered."""
+        self.server.start()
+
+    def close(self) -> None:
+        """Calls under way have a little while to end."""
+        self.desk.eyes.feed.end()
+        self.server.stop()
+        self.desk.close()

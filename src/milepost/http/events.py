@@ -1,0 +1,143 @@
+"""The feed of events: a page of it, or all that is told from some place on, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Send
+
+from milepost.core.errors import UsageError
+from milepost.core.events import Event
+from milepost.engine.feeding import KINDS, Place, page
+from milepost.engine.observe import route_names
+from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.desk import Desk
+from milepost.http.feed import MOST, Feed
+from milepost.http.problems import trouble
+
+ENDPOINTS = Endpoints()
+STREAM = "text/event-stream"
+STALLED_S = 60.0
+"""Who takes nothing for so long is let go of."""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """From where on, and what. Without `after` a page begins at the oldest event, a stream with what is new."""
+
+    after: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    route: list[str] = []
+    kind: list[str] = []
+
+
+class Found(Struct, frozen=True):
+    """A page of events, each as CloudEvents 1.0 with `seq`, its place in the order of all. `next` is given as `after` to go on, now
+    or later; a page may be short, or empty, though there is `more`."""
+
+    events: list[dict[str, Any]]
+    next: str
+    more: bool
+
+
+class Choice:
+    """Which events a caller wants and may hear of."""
+
+    def __init__(self, call: Call) -> None:
+        self._caller = call.caller
+        self._routes, self._kinds = frozenset(call.query.route), frozenset(call.query.kind)
+
+    def takes(self, route: str, kind: str) -> bool:
+        if not self._caller.sees(route) or (self._routes and route not in self._routes):
+            return False
+        return not self._kinds or kind in self._kinds
+
+    def wants(self, event: Event) -> bool:
+        return self.takes(event.route, event.kind)
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/events",
+    scope="read",
+    query=Wanted,
+    answers={200: Found},
+    problems=("unknown-route", "too-many"),
+    summary="Events of all items in the order in which they happened: a page, or a stream",
+)
+async def events(desk: Desk, call: Call) -> Answer:
+    """`route` and `kind` may be repeated. With `Accept: text/event-stream` the answer is a stream of server-sent events that does not
+    end: `id` is the place, `event` the kind, `data` the event; a comment comes every 15 seconds. Whoever comes back with
+    `Last-Event-ID` (or `after`) goes on there, without loss and without repeat, as long as the lines are kept."""
+    streaming = STREAM in call.headers.get("accept", "")
+    after = _place(call, streaming)
+    newest = await desk.eyes.feed.newest()
+    if after is not None and after.seq + bool(after.told) > newest:
+        raise trouble("wrong-value", "that place has not been reached yet: is this another ledger?", field="after", expected=f"up to {newest}")
+    loop, choice = asyncio.get_running_loop(), Choice(call)
+    await loop.run_in_executor(desk.pool, _check, desk, call)
+    if streaming:
+        if desk.eyes.feed.listeners >= MOST:
+            raise trouble("too-many", f"{MOST:,} listen already", expected="fewer listeners, or pages")
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return Answer(EventStream(_stream(desk.eyes.feed, after, choice), headers=headers, media_type=STREAM))
+    found = await loop.run_in_executor(desk.pool, page, desk.ctx, after or Place(), call.query.limit, choice.wants)
+    return Answer(Found([told.view() for told in found.events], found.next, found.more))
+
+
+def _place(call: Call, streaming: bool) -> Place | None:
+    """A browser that comes back has the address that it began with, and the place that it has reached: the latter counts."""
+    name, text = "after", call.query.after
+    if streaming and call.headers.get("last-event-id"):
+        name, text = "Last-Event-ID", call.headers["last-event-id"]
+    try:
+        return None if text is None else Place.read(text)
+    except UsageError as error:
+        raise trouble("wrong-value", str(error), field=name) from None
+
+
+def _check(desk: Desk, call: Call) -> None:
+    known = [name for name in route_names(desk.ctx) if call.caller.sees(name)]
+    for name in call.query.route:
+        if name not in known:
+            raise trouble("unknown-route", f"there is no route {name!r}", field="route", expected=", ".join(known) or "none is known")
+    for kind in call.query.kind:
+        if kind not in KINDS:
+            raise trouble("wrong-value", f"there is no event of the kind {kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
+
+
+async def _stream(feed: Feed, after: Place | None, choice: Choice) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    yield b"retry: 2000\n\n"
+    spoke = loop.time()
+    following = feed.follow(after)
+    try:
+        async for found, place in following:
+            blocks = [event.block for event in found if choice.takes(event.route, event.kind)]
+            if blocks:
+                yield b"".join(blocks)
+            elif not found or loop.time() - spoke >= feed.heartbeat_s:
+                # An id without data moves the reader's place on and is no event: who hears little need not be told all again.
+                yield f": here\nid: {place.seq}\n\n".encode()
+            else:
+                continue
+            spoke = loop.time()
+    finally:
+        await following.aclose()
+
+
+class EventStream(StreamingResponse):
+    """A stream that ends when its reader has gone, or has taken nothing for long."""
+
+    async def stream_response(self, send: Send) -> None:
+        async def in_time(message: Message) -> None:
+            async with asyncio.timeout(STALLED_S):
+                await send(message)
+
+        try:
+            await super().stream_response(in_time)
+        except TimeoutError:
+            return

@@ -1,0 +1,220 @@
+"""Looking at many items: those that match, a page at a time, and how many are where."""
+
+from __future__ import annotations
+
+import base64
+from hashlib import sha256
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from milepost.core.durations import iso
+from milepost.core.item import Item
+from milepost.core.status import LIVE
+from milepost.engine.choosing import WORTH_A_WORD, WORTH_ASKING, Choice, choose, told_cost
+from milepost.engine.context import Context
+from milepost.engine.observe import row_view, status
+from milepost.engine.questions import asked_view, overdue
+from milepost.engine.snapshot import Snapshot, snapshots
+from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.desk import Desk
+from milepost.http.problems import trouble
+from milepost.ports.ledger import Query
+
+ENDPOINTS = Endpoints()
+READS = 50
+"""So often the ledger is asked for one page, at most: a filter that finds little must not hold a thread for long."""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which items. All that is given must hold."""
+
+    status: list[str] = []
+    stage: list[str] = []
+    lane: str | None = None
+    group: str | None = None
+    list_: str | None = field(default=None, name="list")
+    prefix: str | None = None
+    older_than: str | None = None
+    overdue: bool = False
+    scan: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: str | None = None
+
+
+class Found(Struct, frozen=True):
+    """A page of items, each as `milepost list --json` shows it. `next` is given as `after` to go on; null: this was the last page.
+    A page may be short, or empty, though there are more."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+    more: bool
+
+
+class Cursor(Struct, frozen=True):
+    """Where a page ended, and for which question: what another one is asked with is refused."""
+
+    check: str
+    place: Any
+    before: int | None = None
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/items",
+    scope="read",
+    query=Wanted,
+    answers={200: Found},
+    problems=("unknown-route", "costly"),
+    summary="Items of a route, by status, stage, lane, error, list, age or how their key begins",
+)
+def find(desk: Desk, call: Call) -> Answer:
+    """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `older_than` is
+    a span such as `2d`; `overdue=true` asks for those that are late, the latest first, with the reason (it has no pages: ask with a
+    larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
+    plan, wanted = desk.plan(call), call.query
+    choice = choose(
+        desk.ctx,
+        plan.name,
+        statuses=wanted.status,
+        stages=wanted.stage,
+        lane=wanted.lane,
+        group=wanted.group,
+        list_=wanted.list_,
+        older_than=wanted.older_than,
+        prefix=wanted.prefix,
+    )
+    headers = afford(desk.ctx, choice.query, wanted.scan)
+    if wanted.overdue:
+        if wanted.after is not None:
+            raise trouble("wrong-value", "what is overdue comes in one page", field="after", expected="a larger limit instead")
+        now = desk.ctx.clock.now()
+        late, more = overdue(desk.ctx, choice.query, wanted.limit, choice.lists)
+        return Answer(Found([asked_view(asked, now) for asked in late], None, more), headers=headers)
+    begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
+    query = choice.query if begun is None else replace(choice.query, after=begun.place, entered_before=begun.before)
+    items, place = _page(desk.ctx, Choice(query, choice.lists), wanted.limit)
+    following = None if place is None else make_cursor(plan.name, wanted, place, query.entered_before)
+    return Answer(Found([row_view(item) for item in items], following, following is not None), headers=headers)
+
+
+def _page(ctx: Context, choice: Choice, limit: int) -> tuple[list[Item], Any]:
+    """At most so many items, and where to go on."""
+    query, found = choice.query, list[Item]()
+    for _ in range(READS):
+        page = ctx.ledger.find(replace(query, limit=limit - len(found)))
+        found += [item for item in page.items if choice.lists is None or item.row.list_id in choice.lists]
+        query = replace(query, after=page.next)
+        if page.next is None or len(found) == limit:
+            break
+    return found, query.after
+
+
+def afford(ctx: Context, query: Query, scan: bool) -> dict[str, str]:
+    """Refuse what costs much and was not meant to; else a header that says what it costs, where it costs anything."""
+    cost = ctx.ledger.cost_of(query)
+    if cost is None or cost.rows < WORTH_A_WORD:
+        return {}
+    told = told_cost(query.route, cost)
+    if cost.rows > WORTH_ASKING and not scan:
+        price = {} if cost.dollars is None else {"dollars": cost.dollars}
+        raise trouble("costly", told, field="scan", expected="scan=true, if that is meant", rows=cost.rows, units=cost.units, **price)
+    return {"Milepost-Cost": told}
+
+
+def make_cursor(route: str, wanted: Wanted, place: Any, before: int | None) -> str:
+    """A place in the answer to this question, as text that means nothing to others."""
+    cursor = Cursor(_check(route, wanted, place, before), place, before)
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
+
+
+def open_cursor(route: str, wanted: Wanted, text: str) -> Cursor:
+    """The place; a problem if it belongs to another question, or was changed."""
+    refused = trouble("wrong-value", "this place belongs to another question, or is none", field="after", expected="the `next` of a page")
+    try:
+        cursor = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
+    except (ValueError, RecursionError):
+        raise refused from None
+    if cursor.check != _check(route, wanted, cursor.place, cursor.before):
+        raise refused
+    return cursor
+
+
+def _check(route: str, wanted: Wanted, place: Any, before: int | None) -> str:
+    question = replace(wanted, after=None, limit=1, scan=False)
+    return sha256(msgspec.json.encode((route, question, place, before), order="sorted")).hexdigest()[:16]
+
+
+class Routes(Struct, frozen=True):
+    """By route: `total`, `statuses`, and `stages` with the number of items by status."""
+
+    routes: dict[str, dict[str, Any]]
+
+
+@ENDPOINTS.add("GET", "/api/v1/status", scope="read", answers={200: Routes}, summary="How many items are where, in all routes")
+def all_status(desk: Desk, call: Call) -> Answer:
+    """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
+    found = status(desk.ctx)["routes"]
+    return Answer(Routes({name: counted for name, counted in found.items() if call.caller.sees(name)}))
+
+
+class StageCounts(Struct, frozen=True):
+    """A stage: items by status, how many are past it, and for how long the unfinished ones have been there."""
+
+    stage: str
+    statuses: dict[str, int]
+    unfinished: int
+    past: int
+    p50_s: float | None
+    p95_s: float | None
+    oldest_s: float | None
+    paused: bool
+
+
+class Counts(Struct, frozen=True):
+    route: str
+    at: str | None
+    total: int
+    done: int
+    failed: int
+    cancelled: int
+    stages: list[StageCounts]
+    paused: bool
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/counts",
+    scope="read",
+    answers={200: Counts},
+    problems=("unknown-route",),
+    summary="How many items are at each stage, and for how long",
+)
+def counts(desk: Desk, call: Call) -> Answer:
+    """From counters that the ledger keeps: asking costs little, however many items there are. Half of the unfinished items of a stage
+    have been there for at most `p50_s` seconds, all but one in twenty for at most `p95_s`."""
+    plan = desk.plan(call)
+    return Answer(_counts(snapshots(desk.ctx, route=plan.name)[plan.name]))
+
+
+def _counts(seen: Snapshot) -> Counts:
+    stages = [
+        StageCounts(
+            stage.name,
+            {word.value: n for word, n in stage.counts.items()},
+            stage.among(*LIVE),
+            stage.past,
+            _seconds(stage.p50_ms),
+            _seconds(stage.p95_ms),
+            _seconds(stage.oldest_ms),
+            stage.paused,
+        )
+        for stage in seen.stages
+    ]
+    return Counts(seen.route, iso(seen.at), seen.total, seen.done, seen.failed, seen.cancelled, stages, seen.paused)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000

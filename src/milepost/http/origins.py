@@ -1,0 +1,69 @@
+"""Origins: where a call comes from, as far as its headers and its connection say. Pure: nothing here asks anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv6Address, ip_address
+from urllib.parse import urlsplit
+
+_PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+Place = tuple[str, int] | None
+"""One end of a connection: its address and port."""
+
+
+def not_local(server: Place, client: Place, headers: Mapping[str, str]) -> str | None:
+    """Why a call cannot be taken for one from this machine; None: it can.
+
+    The connection alone does not say it: a proxy on this machine passes on what comes from elsewhere, and a name that somebody else
+    points at 127.0.0.1 makes their page in a browser here one that calls us (DNS rebinding). The Host header tells the latter.
+    """
+    if not (server and client and is_loopback(server[0]) and is_loopback(client[0])):
+        return "it comes from another machine"
+    passed_on = next((name for name in _PASSED_ON if name in headers), None)
+    if passed_on is not None:
+        return f"a proxy has passed it on (it has the header {passed_on!r})"
+    host = headers.get("host", "")
+    if not is_loopback(urlsplit(f"//{host}").hostname if _is_sound(host) else None):
+        return f"it is for the host {host!r}"
+    return None
+
+
+def is_loopback(host: str | None) -> bool:
+    """Is this a name or an address of the machine itself?"""
+    if host is None:
+        return False
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def from_elsewhere(headers: Mapping[str, str]) -> bool:
+    """Does a browser say that another site's page made this call? What is no browser says neither of the two."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None and site not in ("same-origin", "none"):
+        return True
+    # A browser that will not say where it is says "null".
+    place = None if origin is None else origin.partition("://")[2].lower()
+    return place is not None and (place == "" or place != headers.get("host", "").lower())
+
+
+def address_of(client: Place) -> str:
+    """Under which name an address is counted: in IPv6 everybody has a whole /64."""
+    if client is None:
+        return ""
+    try:
+        address = ip_address(client[0])
+    except ValueError:
+        return client[0]
+    return str(IPv6Address(int(address) >> 64 << 64)) if isinstance(address, IPv6Address) else str(address)
+
+
+def _is_sound(host: str) -> bool:
+    try:
+        return "@" not in host and urlsplit(f"//{host}").port != 0
+    except ValueError:
+        return False

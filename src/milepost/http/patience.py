@@ -1,0 +1,118 @@
+"""How long a connection is waited for. uvicorn waits for ever for a head, for a reader, and for the rest of a body that it does not
+need; a few clients that send a byte now and then would hold all the connections there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from milepost.http.problems import TYPE, problem
+
+LARGEST_HEAD = 64 << 10
+MOST = 1_000
+"""Connections at the same time."""
+
+
+class Patience(HttpToolsProtocol):
+    """One connection, with an end to every wait. What is refused before there is a request is answered in the same shape as all
+    else."""
+
+    head_s, reader_s, linger_s = 10.0, 30.0, 5.0
+    """A head must be here, an answer must be taken, and the rest of an answered request must be here, within these."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._in_head = self._in_body = False
+        self._head_size = 0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            self._refuse("too-many", f"there are {MOST:,} connections already")
+        else:
+            self._wait("head", self.head_s, self._no_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            self._head_size += len(data)
+            if self._head_size > LARGEST_HEAD:
+                self._refuse("head-too-large", f"the head of the request has more than {LARGEST_HEAD:,} bytes")
+            else:
+                self._wait("head", self.head_s, self._no_head)
+        elif self.cycle is not None and self.cycle.response_complete and not self._in_body:
+            # Nothing but line ends: that begins no request.
+            self._wait_for_the_next()
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_size = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        self._no_wait("head")
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+        if "linger" in self._timers:
+            self._no_wait("linger")
+            self._wait_for_the_next()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body and not self.transport.is_closing():
+            self._wait("linger", self.linger_s, self.transport.close)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait("reader", self.reader_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._no_wait("reader")
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse("malformed", "this is not HTTP as it should be")
+
+    def _no_head(self) -> None:
+        if self._in_head:
+            self._refuse("too-slow", f"the head of the request was not here within {self.head_s:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, code: str, detail: str) -> None:
+        found = problem(code, detail)
+        body = msgspec.json.encode(found.content())
+        head = f"content-type: {TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[found.status] + head.encode() + body)
+        self.transport.close()
+
+    def _wait_for_the_next(self) -> None:
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _wait(self, what: str, seconds: float, then: Callable[[], None]) -> None:
+        """Unless it is being waited for already: the time runs from the first byte, not from the last."""
+        if what not in self._timers:
+            self._timers[what] = self.loop.call_later(seconds, then)
+
+    def _no_wait(self, what: str) -> None:
+        timer = self._timers.pop(what, None)
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,104 @@
+"""Logging in and out: a key becomes a cookie, so that a person with a browser need not carry it from page to page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from milepost.engine.sessions import LASTS_MS, csrf_token, end_session, open_session
+from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.desk import Desk
+from milepost.http.origins import from_elsewhere
+from milepost.http.problems import Trouble, trouble
+from milepost.http.recognising import COOKIE, FORM, LARGEST_FORM, check_page, read_form
+
+ENDPOINTS = Endpoints()
+
+_pages = Environment(loader=PackageLoader("milepost.http", "pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+
+
+class LogIn(Struct, frozen=True):
+    key: str
+
+
+class LogOut(Struct, frozen=True):
+    csrf_token: str = ""
+
+
+def csrf_for(request: Request) -> str:
+    """What the pages of this session must send with every write; empty if there is no session."""
+    token = request.cookies.get(COOKIE)
+    return csrf_token(token) if token else ""
+
+
+@ENDPOINTS.add("GET", "/login", scope=None, answers={200: str}, summary="The page to log in at")
+async def page(desk: Desk, call: Call) -> Answer:
+    """A form that asks for a key; for somebody who has logged in, one to log out."""
+    request: Request = call.raw
+    needed, token = await desk.doorman.needs_keys(), request.cookies.get(COOKIE)
+    key = await desk.doorman.session_of(request, token) if needed and token else None
+    return Answer(_page(needed=needed, name=None if key is None else key.name, csrf=csrf_for(request)))
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/login",
+    scope=None,
+    body=LogIn,
+    types=(FORM,),
+    largest=LARGEST_FORM,
+    answers={303: None, 401: str, 429: str},
+    problems=("bad-origin", "too-large"),
+    summary="Log in with a key",
+)
+async def log_in(desk: Desk, call: Call) -> Answer:
+    """Sets a cookie that stands for the key for twelve hours, and leads to the first page. The cookie is for pages of this server
+    alone; every write with it needs the session's token as well (X-CSRF-Token, or the form's field csrf_token)."""
+    request: Request = call.raw
+    if from_elsewhere(request.headers):
+        raise trouble("bad-origin", "another site's page made this call", field="Origin", expected="the page at /login")
+    given = (await read_form(request)).get("key", "").strip()
+    try:
+        key = await desk.doorman.key_of(request, given)
+    except Trouble as wrong:
+        shown = _page(needed=True, error=wrong.problem.detail, status=wrong.problem.status)
+        shown.headers.update(wrong.headers)
+        return Answer(shown)
+    token = await asyncio.get_running_loop().run_in_executor(desk.pool, open_session, desk.ctx, key)
+    response = RedirectResponse("/", 303)
+    response.set_cookie(
+        COOKIE, token, max_age=LASTS_MS // 1000, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict"
+    )
+    return Answer(response)
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/logout",
+    scope=None,
+    body=LogOut,
+    types=(FORM,),
+    largest=LARGEST_FORM,
+    answers={303: None},
+    problems=("bad-origin", "too-large"),
+    summary="Log out",
+)
+async def log_out(desk: Desk, call: Call) -> Answer:
+    """Ends the session, in every process within five seconds, and leads to the page to log in at."""
+    request: Request = call.raw
+    token = request.cookies.get(COOKIE)
+    response: Response = RedirectResponse("/login", 303)
+    if token:
+        await check_page(request, token)
+        await asyncio.get_running_loop().run_in_executor(desk.pool, end_session, desk.ctx, token)
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return Answer(response)
+
+
+def _page(*, status: int = 200, **shown: Any) -> Response:
+    return HTMLResponse(_pages.get_template("login.html").render(**shown), status)

@@ -1,0 +1,17 @@
+"""Who is on record for what is done through the door."""
+
+from __future__ import annotations
+
+from milepost.http.calls import Call
+from milepost.http.problems import trouble
+
+LONGEST = 100
+
+
+def named(call: Call, person: str | None) -> str:
+    """The caller's name; with that of the person for whom it acts, if it names one."""
+    if person is None:
+        return call.caller.name
+    if not person.strip() or len(person) > LONGEST or any(ord(c) < 32 for c in person):
+        raise trouble("wrong-value", f"'for' is {person!r}", field="for", expected=f"a person's name of at most {LONGEST} characters")
+    return f"{call.caller.name} for {person.strip()}"
