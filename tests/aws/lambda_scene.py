@@ -74,7 +74,7 @@ class Deployment:
     """One route on one ledger. `module` is the route file, with `seen`, what its handlers were called for."""
 
     def __init__(self, endpoint: str, prefix: str, folder: Path, source: str, patch: pytest.MonkeyPatch) -> None:
-        self.endpoint, self.prefix = endpoint, prefix
+        self.endpoint, self.prefix, self.folder = endpoint, prefix, folder
         path = folder / f"routes_{prefix}.py"
         path.write_text(source)
         self.sns = boto3.client("sns", endpoint_url=endpoint)
@@ -93,9 +93,10 @@ class Deployment:
         self.clock = WallClock()
         self.opened = self.open()
         self.module: ModuleType = sys.modules[path.stem]
-        (self.plan,) = self.opened.ctx.plans.values()
-        table = self.dynamodb.describe_table(TableName=self.opened.store.names.rows(self.plan.name))["Table"]
-        self.stream = StreamPump(self.streams, table["LatestStreamArn"], relay.handler)
+        self.plan, *own = self.opened.ctx.plans.values()
+        self.stream = self.stream_of(self.plan.name)
+        self.own_streams = [self.stream_of(plan.name) for plan in own]
+        """Of the route that Milepost adds where evidence is kept."""
         self.queues = {stage.name: self.queue(stage.name) for stage in self.plan.stages if not stage.external}
 
     def open(self) -> start.Opened:
@@ -108,6 +109,10 @@ class Deployment:
         start.forget()
         for one in (self.sns, self.sqs, self.dynamodb, self.streams):
             one.close()
+
+    def stream_of(self, route: str) -> StreamPump:
+        table = self.dynamodb.describe_table(TableName=self.opened.store.names.rows(route))["Table"]
+        return StreamPump(self.streams, table["LatestStreamArn"], relay.handler)
 
     # What calls the functions -------------------------------------------------------------------------------------------
     def queue(self, stage: str, call: Callable[[], Context] = Context) -> QueuePump:
@@ -126,7 +131,7 @@ class Deployment:
         """Streams and queues call the functions until nothing moves, or, with `until`, until that is so."""
         deadline = time.monotonic() + seconds
         while True:
-            moved = self.stream.poll() + sum(queue.poll() for queue in self.queues.values())
+            moved = sum(pump.poll() for pump in (self.stream, *self.own_streams, *self.queues.values()))
             if moved == 0 and until is None:
                 break
             if until is not None and until():
@@ -138,7 +143,7 @@ class Deployment:
 
     def check(self) -> None:
         """No function has failed as a whole."""
-        for pump in (self.stream, *self.queues.values()):
+        for pump in (self.stream, *self.own_streams, *self.queues.values()):
             if pump.errors:
                 raise pump.errors[0]
 

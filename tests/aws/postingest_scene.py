@@ -43,6 +43,9 @@ INPUT = '{"preservationSystemId":"9a83532d-dd26-442d-b259-b1823f668649"}'
 PATHS = {"filePaths": ["abc/def/0a1/v1/content/one", "abc/def/0a1/v1/content/two"]}
 VOLUMES = {"abc/def/0a1/v1/content/one": ["L03721"], "abc/def/0a1/v1/content/two": ["L03722"]}
 
+AHEAD = ms("2038-01-19T03:14:07.000Z")
+"""The scenario list's own moment. It is after the world's, so that stand-ins let no ended row leave while a test looks at it."""
+
 
 def text(value: Any) -> dict[str, Any]:
     """As the confirmers write it: JSON in a string."""

@@ -26,6 +26,15 @@ def test_an_asset_keeps_to_its_bars(endpoint: str, account: str, title: str, ado
     assert (state.predicted, calls.predicted) == (state.counted, calls.counted)
 
 
+def test_evidence_keeps_to_its_bars(endpoint: str, account: str) -> None:
+    figures = {figure.name: figure for figure in aws.count_evidence(endpoint, account, N, 10)}
+    assert [figure for figure in figures.values() if not figure.good] == []
+    for name in ("blobs written", "queries of history", "read units of these queries"):
+        assert figures[name].counted == 1
+    for name in ("blobs written", "read units of these queries", "bytes kept", "lines read for the daily head"):
+        assert figures[name].counted == pytest.approx(figures[name].predicted, rel=0.05), name
+
+
 def test_a_list_of_known_keys_is_read_in_full_batches(endpoint: str, tmp_path: Path) -> None:
     meter = run_list(endpoint, tmp_path, 450, 10)
     assert meter.made("rows", operations={"batch_get_item"}) == 5

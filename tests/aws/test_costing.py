@@ -181,6 +181,17 @@ def test_processes_of_ones_own_pay_for_the_stream_and_not_for_functions() -> Non
     assert dollars(own, prices, lambdas=False)["DynamoDB streams"] > 0 == dollars(functions, prices)["DynamoDB streams"]
 
 
+def test_evidence_is_a_blob_a_query_and_one_more_read_of_every_line() -> None:
+    plain, kept = (predicted(assets(evidence=evidence), Usage(key=10, lambdas=False)) for evidence in (False, True))
+    history = "milepost-history", "read"
+    assert kept.total("write") == plain.total("write")
+    assert kept.units[history] - plain.units[history] == pytest.approx(1 + plain.lines)
+    assert kept.calls["dynamodb", "query"] - plain.calls["dynamodb", "query"] == pytest.approx(1, abs=0.01)
+    assert kept.calls["s3", "put_object"] == pytest.approx(1, abs=0.01)
+    assert kept.blob_bytes > 1000 > plain.blob_bytes
+    assert dollars(kept, REGIONS["us-east-1"])["S3"] == pytest.approx(5e-6, rel=0.01)
+
+
 def test_dollars_are_units_times_prices() -> None:
     need = predicted(assets(), Usage())
     told = dollars(need, REGIONS["us-east-1"])

@@ -19,6 +19,7 @@ from milepost.core.outcome import Done, Reject
 from milepost.core.route import Route
 from milepost.engine.context import Context
 from milepost.engine.evidence import evidence_of, keeper
+from milepost.ledgers.aws.lines import line_key
 from milepost.testing.contract.world import World, sample_route
 from milepost.wiring import open_context
 
@@ -131,6 +132,52 @@ def test_pruning_keeps_it_too_for_rows_that_were_sealed_before_that_was_wanted(w
     assert gone.items == 1
     assert world.ledger.history("parcels", "p1") == []
     assert record(world, "p1") == before
+
+
+GONE = {"M": {"blob": {"S": "lost/blob"}, "sha256": {"S": "00"}, "size": {"N": "1"}}}
+SPOILT = {
+    "its input is lost": ("rows", "input", GONE),
+    "a line is lost": ("history", "body", GONE),
+    "a line is another one": ("history", "body", {"S": "{}"}),
+    "it does not say what was copied out": ("rows", "copied", {"S": "?"}),
+}
+
+
+def spoil(world: World, key: str, how: str) -> None:
+    store = followed(world).ledger.store
+    layout = store.layout("parcels")
+    assert layout is not None
+    what, attribute, value = SPOILT[how]
+    table, place = (layout.table, layout.key_image(key)) if what == "rows" else (store.names.history, line_key("parcels", key, 1))
+    store.requests.call(
+        "dynamodb",
+        "update_item",
+        TableName=table,
+        Key=place,
+        UpdateExpression="SET #a = :v",
+        ExpressionAttributeNames={"#a": attribute},
+        ExpressionAttributeValues={":v": value},
+    )
+
+
+def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.plan.route.evidence = False
+    sound = {"first", "last"}
+    for key in (*sound, *SPOILT):
+        world.add(key)
+        world.settle(world.take(key), Reject("no"))
+    world.add("anchor")
+    world.clock.advance("3h")
+    for key in SPOILT:
+        spoil(world, key, key)
+    gone = world.ledger.prune("parcels", world.now, None, world.ledger.last_seq(), 10, keeper(place(world)))
+    assert gone.items == len(sound)
+    assert place(world).held.keys() == {blob_name("parcels", key) for key in sound}
+    store = followed(world).ledger.store
+    assert store.images("parcels", [*sound, *SPOILT]).keys() == SPOILT.keys()
+    for key in SPOILT:
+        assert len(world.ledger.history("parcels", key)) == 2
+        assert f"{key} of {store.names.rows('parcels')} cannot be read, and stays" in caplog.text
 
 
 def test_without_a_place_for_it_evidence_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, endpoint: str, prefix: str) -> None:

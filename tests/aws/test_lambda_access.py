@@ -19,13 +19,14 @@ from standins import REGION
 from tests.infra.code_folder import synthesise
 from tests.infra.templates import Template
 
+from milepost.engine.heads import all_heads
 from milepost.lambdas import lists, relay, resender, start
 from milepost.ports.documents import HOLD, Hold
 
 PARCELS = (
     HEAD
     + """
-parcels = mp.Route("parcels", key="id", keep="1d")
+parcels = mp.Route("parcels", key="id", keep="1d", evidence=True)
 
 
 @parcels.stage("weigh", rate="100/s", retry=mp.Backoff(attempts=2, base="1s", jitter=0))
@@ -150,7 +151,8 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
     start.forget()
     one.open()
     watch = Watch(monkeypatch, one.clock)
-    one.stream._caller.handler = watch.over("test-relay", relay.handler)
+    for pump in (one.stream, *one.own_streams):
+        pump._caller.handler = watch.over("test-relay", relay.handler)
     pump = one.queues["weigh"]
     pump._caller.handler = watch.over("test-parcels-weigh", pump._caller.handler)
     resend, take_in = watch.over("test-resender", resender.handler), watch.over("test-lists", lists.handler)
@@ -183,6 +185,7 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
     one.opened.ledger.write(HOLD, "parcels/weigh", None)
     one.clock.advance("15d")
     resend({}, Context())
+    assert len(all_heads(one.opened.ctx)) == 1
     one.run(lambda: one.row("held").stage == "tape")
     one.dynamodb.put_item(TableName="test-parcels", Item={"id": {"S": "unseen"}, "input": {"S": '{"id":"unseen"}'}})
     one.clock.advance("10m")
@@ -201,4 +204,7 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
     assert set(watch.uses) == {"test-relay", "test-parcels-weigh", "test-resender", "test-lists"}
     assert ("sns:Publish", "topic test-events") in watch.uses["test-relay"]
     assert ("dynamodb:Scan", "table test-parcels") in watch.uses["test-resender"]
+    assert ("dynamodb:PutItem", "table test-heads") in watch.uses["test-resender"]
+    assert any(use[0] == "s3:PutObject" and use[1].startswith("object blobs/heads/") for use in watch.uses["test-resender"])
+    assert any(use[0] == "s3:PutObject" and use[1].startswith("object blobs/evidence/") for use in watch.uses["test-relay"])
     assert any(use[0] == "s3:PutObject" and use[1].startswith("object blobs/") for use in watch.uses["test-parcels-weigh"])

@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from postingest_scene import ASSET, BATCH, INPUT, PATHS, VOLUMES, Opener, Postingest, assets, opener, text
+from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, opener, text
 
 from milepost.core.errors import LedgerBusy
+from milepost.ledgers.aws.names import iso, ms
 from milepost.routes.postingest.dialects import message_id
 from milepost.testing.clock import VirtualClock
 
-NOON = 2_147_483_647_000
-"""2038-01-19T03:14:07Z"""
-MOMENT = "2038-01-19T03:14:07.000Z"
+MOMENT = iso(AHEAD)
 PAYLOAD = json.loads(INPUT)
 LAST = {"seed": "Scout", "today": "TC"}
 PREFIX = {"seed": "ingested_", "today": "result_"}
@@ -38,7 +37,7 @@ def open_at(endpoint: str, prefix: str) -> Iterator[Opener]:
 
 @pytest.fixture
 def post(open_at: Opener, dialect: str) -> Postingest:
-    return open_at(VirtualClock(NOON), route=assets(dialect=dialect))
+    return open_at(VirtualClock(AHEAD), route=assets(dialect=dialect))
 
 
 def message(dialect: str, stage: str, payload: Any) -> str:
@@ -94,7 +93,7 @@ def test_from_end_to_end_to_the_letter(post: Postingest, dialect: str) -> None:
     last = LAST[dialect]
     post.put()
     post.follow()
-    messages = [*sent(post, "CC")]
+    messages = sent(post, "CC")
     post.confirm("CC", text(PATHS))
     post.follow()
     row = post.row()
@@ -133,7 +132,7 @@ def test_the_other_dialects_attribute_confirms_nothing(post: Postingest, dialect
 
 def test_a_route_of_one_stage_says_its_own_words_at_the_end(open_at: Opener, dialect: str) -> None:
     """Scenario 6: never those of a tape that it has not got."""
-    post = open_at(VirtualClock(NOON), route=assets([{"queueAlias": "CC", "queueOrder": 1}], dialect=dialect))
+    post = open_at(VirtualClock(AHEAD), route=assets([{"queueAlias": "CC", "queueOrder": 1}], dialect=dialect))
     post.put()
     post.follow()
     post.confirm("CC", text(PATHS))
@@ -164,7 +163,7 @@ def test_an_early_confirmation_is_told_of_in_the_routes_order(post: Postingest, 
 @pytest.mark.parametrize("early", [False, True], ids=["in time", "early"])
 def test_today_nothing_less_than_a_whole_result_confirms(open_at: Opener, early: bool) -> None:
     """Scenarios 16 and 25: a part of the files on tape lets nobody delete their copies."""
-    post = open_at(VirtualClock(NOON), route=assets(dialect="today"))
+    post = open_at(VirtualClock(AHEAD), route=assets(dialect="today"))
     post.put()
     post.follow()
     for value in ({"BOOL": True}, {"S": "done"}, text({"filePaths": []}), text({"files": ["a"]})):
@@ -193,10 +192,10 @@ def test_what_is_sent_again_is_the_same_to_the_letter_and_nobody_is_told(post: P
     """Scenarios 27 and 30: text and labels, at either stage."""
     post.put()
     post.follow()
-    for stage, value in (("CC", PATHS), (LAST[dialect], VOLUMES)):
+    for stage, payload, value in (("CC", PAYLOAD, PATHS), (LAST[dialect], PATHS, VOLUMES)):
         url = post.store.queues.url(post.route, stage)
         first = post.taken(url)
-        assert len(first) == 1
+        assert [body for body, _ in first] == [message(dialect, stage, payload)]
         told = len(post.told.notifications)
         for _ in range(2):
             post.clock.advance("14d")
@@ -211,29 +210,30 @@ def test_what_is_sent_again_is_the_same_to_the_letter_and_nobody_is_told(post: P
 @pytest.mark.parametrize("stage", ["CC", "last"])
 def test_the_documents_example_at_every_stage(open_at: Opener, dialect: str, stage: str) -> None:
     """Scenario 28: on 2025-06-19 at 16:24 one run sends what was sent on 5 June, and not what was sent on 15 June."""
-    post = open_at(VirtualClock(1_749_117_600_000), route=assets(dialect=dialect))
-    other, stage = "ca3bb9d5-c5bf-4da8-9ad7-a937f163b006", LAST[dialect] if stage == "last" else stage
-    for asset, moment in ((ASSET, 1_749_117_600_000), (other, 1_749_981_600_000)):
-        post.clock.advance_to(moment)
+    first, later, now = "2025-06-05T10:00:00.000Z", "2025-06-15T10:00:00.000Z", "2025-06-19T16:24:00.000Z"
+    post = open_at(VirtualClock(ms(first)), route=assets(dialect=dialect))
+    stage = LAST[dialect] if stage == "last" else stage
+    for asset, moment in ((ASSET, first), (OTHER, later)):
+        post.clock.advance_to(ms(moment))
         post.put(asset)
         post.follow()
         if stage != "CC":
             post.confirm("CC", text(PATHS), asset)
             post.follow()
-    first = {one.asset: one for one in post.received(stage)}
-    post.clock.advance_to(1_750_350_240_000)
-    untouched = post.row(other)
+    sent_first = {one.asset: one for one in post.received(stage)}
+    post.clock.advance_to(ms(now))
+    untouched = post.row(OTHER)
     assert post.resend().resent == 1
-    assert post.received(stage) == [first[ASSET]]
+    assert post.received(stage) == [sent_first[ASSET]]
     row = post.row()
     assert row is not None
-    assert (row["firstQueued"]["S"], row["lastQueued"]["S"]) == ("2025-06-05T10:00:00.000Z", "2025-06-19T16:24:00.000Z")
-    assert post.row(other) == untouched
+    assert (row["firstQueued"]["S"], row["lastQueued"]["S"]) == (first, now)
+    assert post.row(OTHER) == untouched
 
 
 def test_a_notification_sent_again_after_a_lost_answer_has_the_same_id(open_at: Opener) -> None:
     """Scenarios 13, 14 and 15: whoever hears it twice can tell."""
-    post = open_at(VirtualClock(NOON), route=assets(dialect="today"))
+    post = open_at(VirtualClock(AHEAD), route=assets(dialect="today"))
     post.put()
     lost: list[str] = []
 
@@ -251,3 +251,22 @@ def test_a_notification_sent_again_after_a_lost_answer_has_the_same_id(open_at: 
     told = post.told.notifications
     assert {one["properties"]["messageId"] for one in told} == {message_id(f"{ASSET}#{BATCH}", "", told[0]["properties"]["messageType"])}
     assert all(one == told[0] for one in told)
+
+
+@pytest.mark.parametrize("odd", ['{"title":"\uffff"}', '{"title":"\ufffe"}', "plain \x01 text", "", '{"title":"\ud83d\ude80"}'])
+def test_an_asset_with_characters_that_no_queue_takes_stops_nobody(post: Postingest, dialect: str, odd: str) -> None:
+    post.put(content=odd)
+    post.put(OTHER)
+    post.follow()
+    assert {post.at(ASSET), post.at(OTHER)} == {("CC", "QUEUED")}
+    bodies = [one.body for one in post.received("CC")]
+    given = [body["payload"] if dialect == "today" else body for body in bodies]
+    assert sorted(map(repr, given)) == sorted(map(repr, [post.item(ASSET).payload, PAYLOAD]))
+
+
+def test_a_row_put_again_tells_nothing_again(post: Postingest) -> None:
+    post.put()
+    post.follow()
+    post.put()
+    post.follow()
+    assert len(post.told.notifications) == 1

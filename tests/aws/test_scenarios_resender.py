@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from postingest_scene import ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, opener, text
+from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, opener, text
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import LedgerBusy, RouteChanged
@@ -47,10 +46,6 @@ def queue(client: Callable[[str], Any], prefix: str) -> Callable[[int], str]:
         return url
 
     return make
-
-
-def moment(written: str) -> int:
-    return round(datetime.fromisoformat(written).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def confirmers(cc: str, scout: str | None = None, **options: Any) -> Route:
@@ -115,29 +110,9 @@ def test_to_the_millisecond(open_at: Opener, queue: Callable[[int], str]) -> Non
     assert post.resend().resent == 1
 
 
-def test_the_documents_own_example(open_at: Opener) -> None:
-    """Scenario 28: on 2025-06-19 at 16:24 a row of 5 June is sent again, and one of 15 June is not."""
-    clock = VirtualClock(moment("2025-06-05T10:00"))
-    post = open_at(clock, route=assets([{"queueAlias": "CC", "queueOrder": 1}]))
-    into_cc(post)
-    clock.advance_to(moment("2025-06-15T10:00"))
-    into_cc(post, OTHER, '{"preservationSystemId":"f6c52bdd-c245-4439-992e-7a3358407b36"}')
-    post.received("CC")
-    clock.advance_to(moment("2025-06-19T16:24"))
-    untouched = post.row(OTHER)
-    assert post.resend().resent == 1
-    (message,) = post.received("CC")
-    assert message.key == {"assetId": ASSET, "batchId": BATCH}
-    assert message.body == PAYLOAD
-    row = post.row()
-    assert row is not None
-    assert (row["firstQueued"]["S"], row["lastQueued"]["S"]) == ("2025-06-05T10:00:00.000Z", "2025-06-19T16:24:00.000Z")
-    assert post.row(OTHER) == untouched
-
-
 def test_it_is_sent_again_and_again_until_it_is_confirmed(open_at: Opener) -> None:
     """Scenario 27: a stage that takes months."""
-    clock = VirtualClock()
+    clock = VirtualClock(AHEAD)
     post = open_at(clock)
     into_scout(post)
     post.received("Scout")

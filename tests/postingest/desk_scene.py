@@ -58,7 +58,8 @@ class Desk:
 
     def _ask(self, envelope: dict[str, Any]) -> None:
         data = envelope.get("data", {})
-        if data.get("reason") == "offered":
+        # Daily heads of the evidence are offered too, on a route of their own.
+        if data.get("reason") == "offered" and data["route"] == self.route.name:
             self.offers.append(Offer(data["key"], data["stage"], data["payload"], data["work_id"]))
 
     def close(self) -> None:

@@ -192,13 +192,13 @@ def see_through(ledger: str, dialect: str, ours: bool, steps: list[tuple[Any, ..
 @pytest.mark.parametrize("dialect", ["seed", "today"])
 @pytest.mark.parametrize("ours", [False, True], ids=["their confirmers", "our workers"])
 @given(steps=STEPS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_update_update_complete_whatever_happens(dialect: str, ours: bool, steps: list[tuple[Any, ...]]) -> None:
     see_through("memory", dialect, ours, steps)
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["their confirmers", "our workers"])
 @given(steps=STEPS)
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_update_update_complete_in_a_file(ours: bool, steps: list[tuple[Any, ...]]) -> None:
     see_through("sqlite", "today", ours, steps)

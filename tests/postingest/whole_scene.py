@@ -22,7 +22,7 @@ SCRIPTS = ["Übergröße & Co/naïve cafe\u0301.txt", "日本語/№ 7 – “Ω
 
 def long_names(number: int) -> list[str]:
     """Names of so many files whose paths in the repository have about 350 bytes each."""
-    return [f"{FOLDER}/{'a long title of a record ' * 7}{place:05}.tif" for place in range(number)]
+    return [f"{FOLDER}/{'a long title of a record ' * 8}{place:05}.tif" for place in range(number)]
 
 
 class Whole:

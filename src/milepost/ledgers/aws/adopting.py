@@ -50,8 +50,8 @@ def adopt(
     what is to be adopted is put there, and is done by `carry_out`, many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
-    wrong = _wrong(layout, image)
-    if wrong is not None and by == OUTSIDE:
+    wrong = plan.route.closed or (_wrong(layout, image) if by == OUTSIDE else None)
+    if wrong is not None:
         return _set_aside(store, layout, image, wrong, now)
     content = store.values.decode(image["input"]) if "input" in image else None
     seal = store.seals(layout.route, [key]).get(key)

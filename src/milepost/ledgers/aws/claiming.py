@@ -21,7 +21,7 @@ from milepost.ledgers.aws.image import is_ours, item_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offering import call_body
-from milepost.ledgers.aws.queues import Message, Outgoing
+from milepost.ledgers.aws.queues import Message, Outgoing, sendable
 from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update
@@ -210,7 +210,7 @@ class Claims:
             count = int(body.get("copies", 0)) + 1
             if count <= MOST_COPIES:
                 copy = call_body(body["route"], body["key"], body["stage"], lane_of(message), count, _version_in(message))
-                copies.append(Outgoing(message.url, _encode(copy).decode(), min(longest, -(-wait_ms // 1000)), lane_of(message)))
+                copies.append(Outgoing(message.url, sendable(_encode(copy).decode()), min(longest, -(-wait_ms // 1000)), lane_of(message)))
         if copies:
             queues.send(copies)
         queues.delete([message for message, _ in later])

@@ -66,6 +66,9 @@ class _Walk:
         if self._route.keep_ms is not None:
             self._meter.step("gone", stage=stages[-1])
         self._meter.share()
+        if self._route.evidence:
+            external = sum(stage.external for stage in stages)
+            self._meter.evidence(external * self._usage.result)
         return self._meter.need
 
     # The steps ----------------------------------------------------------------------------------------------------------

@@ -150,10 +150,12 @@ class Journal:
         """The newest place; 0: there is none."""
         return self._read_head()
 
-    def history(self, route: str, key: str) -> list[Written]:
+    def history(self, route: str, key: str, *, placed: bool = True) -> list[Written]:
         """One item's lines, oldest first, without payloads. A line whose block is not there yet counts as newer than all that
-        have a place: nobody has been told of it."""
+        have a place: nobody has been told of it. Whoever does not ask for places (`placed`) saves the reading of blocks."""
         images = list(self._lines(route, key))
+        if not placed:
+            return [self._read(image, 0, route, key) for image in images]
         places = self._places_of(images)
         unplaced = [line_at(image) for image in images if line_at(image) not in places]
         if unplaced:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+AtHand = Mapping[tuple[str, str], tuple[Image, int]]
+"""Rows that have ended, by route and key, as whoever seals them has just seen them, with the place of the last line."""
 
-def keep_evidence(store: Store, seals: Sequence[tuple[str, Known]]) -> None:
+
+def keep_evidence(store: Store, seals: Sequence[tuple[str, Known]], at_hand: AtHand) -> None:
     """Of items that are about to be sealed, for the routes that want it. Said again it writes the same; a row that has changed since
-    is sealed again, and kept again."""
+    is sealed again, and kept again. Rows that are not at hand are read."""
     wanted: dict[str, list[str]] = {}
     for route, seal in seals:
         plan = store.plans.get(route)
@@ -33,35 +36,38 @@ def keep_evidence(store: Store, seals: Sequence[tuple[str, Known]]) -> None:
         layout = store.layout(route)
         if layout is None:
             continue
-        images = {key: image for key, image in store.images(route, keys).items() if is_ours(image)}
-        store.requests.each([partial(_keep, store, layout, image) for image in images.values()])
+        seen = {key: at_hand[route, key] for key in keys if (route, key) in at_hand}
+        read = store.images(route, [key for key in keys if key not in seen])
+        found: list[tuple[Image, int | None]] = [*seen.values(), *((image, None) for image in read.values() if is_ours(image))]
+        store.requests.each([partial(_keep, store, layout, image, place) for image, place in found])
 
 
-def _keep(store: Store, layout: Layout, image: Image) -> None:
+def _keep(store: Store, layout: Layout, image: Image, place: int | None) -> None:
     try:
-        going = leaving(store, layout, image)
+        going = leaving(store, layout, image, placed=place is None)
+        item, lines = going.item, going.lines
+        last = place or (lines[-1].seq if lines else 0)
+        name, body = kept(item, [written.body for written in lines], last)
     except SPOILT as error:
         # Its lines stay where they are; it must not keep the others from being sealed.
         log.error("the evidence of %s of %s cannot be kept: %s", layout.key_of(image), layout.table, error)
         return
-    item, lines = going.item, going.lines
-    name, body = kept(item, [written.body for written in lines], lines[-1].seq if lines else 0)
     try:
         store.blobs.write(name, [body])
     except OSError as error:
         raise LedgerError(f"the evidence of {item.route}/{item.key} cannot be kept, so it is not sealed yet: {error}") from error
 
 
-def leaving(store: Store, layout: Layout, image: Image) -> Leaving:
-    """An item as it is in this image, with its lines."""
+def leaving(store: Store, layout: Layout, image: Image, *, placed: bool = True) -> Leaving:
+    """An item as it is in this image, with its lines, and their places unless these are not asked for."""
     item = Item(row_of(image, layout, store.values), content_of(image, layout, store.values))
-    lines = history(store, item.route, item.key, image)
+    lines = history(store, item.route, item.key, image, placed=placed)
     return Leaving(item, lines[: item.row.version])
 
 
-def history(store: Store, route: str, key: str, image: Image | None) -> list[Written]:
+def history(store: Store, route: str, key: str, image: Image | None, *, placed: bool = True) -> list[Written]:
     """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
-    written = store.journal.history(route, key)
+    written = store.journal.history(route, key, placed=placed)
     if image is None or not is_ours(image):
         return written
     newest = written[-1].line.version if written else 0

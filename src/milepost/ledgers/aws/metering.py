@@ -22,6 +22,10 @@ from milepost.ledgers.aws.steps import (
     ENTRIES,
     ENTRY,
     EVENT,
+    EVIDENCE,
+    EVIDENCE_LINE,
+    EVIDENCE_MS,
+    FEED,
     KB,
     KEYS,
     LINE,
@@ -30,6 +34,9 @@ from milepost.ledgers.aws.steps import (
     MESSAGES,
     OFFERS_ALONE,
     OVERHEAD,
+    PART,
+    PLACE,
+    READ,
     RECORDS,
     RELAY_MS,
     RELAY_RECORD_MS,
@@ -106,6 +113,8 @@ class Meter:
         self.full = min(MESSAGES, max(1, usage.batch))
         self.blob = usage.payload > LARGEST
         self._usage = usage
+        self._history = 0.0
+        """Bytes of the item's lines."""
         self._cells: defaultdict[str, float] = defaultdict(float)
         """How often each cell that items of this route are counted in (a stage and a status) is touched."""
 
@@ -144,6 +153,7 @@ class Meter:
             need.events += told * ((name not in OFFERS_ALONE) + (offers and self._usage.offers))
             need.units[self.names.history, "write"] += told * ceil(size / KB)
             need.kept_bytes += told * (size + OVERHEAD)
+            self._history += told * size
             need.calls["s3", "put_object"] += told * (offers and self.blob)
         # The relay reads what a row refers to, each time that it is told of it.
         need.calls["s3", "get_object"] += weight * self.blob
@@ -204,3 +214,21 @@ class Meter:
         need.publishes += need.events / self.full * max(1, ceil(self.full * EVENT / CHUNK))
         if usage.lambdas:
             self.invoke(calls, RELAY_MS + RELAY_RECORD_MS * many)
+
+    def evidence(self, results: float) -> None:
+        """What an item's end costs where evidence is kept, and what its lines cost the daily head; `results`: bytes of what its stages
+        gave. The relay has the row at hand: it reads the lines before, and writes one blob."""
+        need = self.need
+        need.calls["dynamodb", "query"] += 1
+        need.units[self.names.history, "read"] += ceil(self._history / READ)
+        need.calls["s3", "put_object"] += 1
+        need.blob_bytes += EVIDENCE + EVIDENCE_LINE * need.lines + results
+        if self._usage.lambdas:
+            need.gb_seconds += EVIDENCE_MS / 1000 * MEMORY_GB
+        # Each line is read once more, with its share of a block, and has a place in a blob of the head's tree.
+        need.calls["dynamodb", "query"] += need.lines / FEED
+        need.units[self.names.control, "read"] += need.lines * (self._usage.key + BLOCK_LINE) / READ
+        need.calls["dynamodb", "batch_get_item"] += need.lines / KEYS
+        need.units[self.names.history, "read"] += need.lines
+        need.calls["s3", "put_object"] += need.lines / PART
+        need.blob_bytes += need.lines * PLACE

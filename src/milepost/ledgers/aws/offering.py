@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from milepost.core.errors import LedgerBusy
 from milepost.core.item import Item
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
-from milepost.ledgers.aws.queues import Outgoing
+from milepost.ledgers.aws.queues import Outgoing, sendable
 from milepost.ledgers.aws.store import Store
 
 LARGEST_PAYLOAD = 200_000
@@ -29,7 +30,7 @@ def call_of(store: Store, item: Item, stage: Stage, delay_ms: int = 0, *, freed:
         offer = _offer(store, item, stage)
         return Outgoing(url, _worded(offer, stage), delay_s, item.lane, _labels(offer) if stage.message is not None else {})
     body = call_body(item.route, item.key, stage.name, item.lane, version=item.row.version if freed else 0)
-    return Outgoing(url, _encode(body).decode(), delay_s, item.lane)
+    return Outgoing(url, sendable(_encode(body).decode()), delay_s, item.lane)
 
 
 def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0) -> dict[str, Any]:
@@ -71,7 +72,10 @@ def _offer(store: Store, item: Item, stage: Stage) -> dict[str, Any]:
 def _worded(offer: dict[str, Any], stage: Stage) -> str:
     """The offer as it is sent: in the stage's own words, where it has some."""
     said = offer if stage.message is None else stage.message(offer)
-    return said if isinstance(said, str) else _encode(said).decode()
+    if isinstance(said, str) and said and sendable(said) == said:
+        return said
+    # Text that no queue takes is sent as JSON.
+    return json.dumps(said) if isinstance(said, str) else sendable(_encode(said).decode())
 
 
 def _labels(offer: dict[str, Any]) -> dict[str, str]:
@@ -80,7 +84,7 @@ def _labels(offer: dict[str, Any]) -> dict[str, str]:
     return {
         "route": offer["route"],
         "stage": offer["stage"],
-        "key": _encode(confirm["key"]).decode(),
+        "key": sendable(_encode(confirm["key"]).decode()),
         "attribute": confirm["attribute"],
         "workId": offer["workId"],
         "correlationId": offer["correlationId"],

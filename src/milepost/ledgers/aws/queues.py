@@ -223,6 +223,11 @@ class Queues:
         return refused
 
 
+def sendable(text: str) -> str:
+    """JSON as SQS takes it: what it does not take can only stand within texts, and is written there as JSON may write it."""
+    return _UNSENDABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def _unsendable(body: str) -> str | None:
     """Why SQS would refuse this body; some of these would cost its neighbours in the batch their place."""
     if not body:
@@ -244,7 +249,9 @@ def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, li
             )
         if one.attributes:
             entry["MessageAttributes"] = {
-                told: {"DataType": "String", "StringValue": value} for told, value in one.attributes.items() if value
+                told: {"DataType": "String", "StringValue": _UNSENDABLE.sub("\ufffd", value)}
+                for told, value in one.attributes.items()
+                if value
             }
         size = len(one.body.encode()) + sum(len(told) + len("String") + len(value.encode()) for told, value in one.attributes.items())
         entries, total = filling.get(one.url, ([], 0))

@@ -51,6 +51,8 @@ class _Seen(Struct):
     gone: list[Row]
     older: list[Entry] = []
     """Lines that earlier records should have brought, and that leave the row with what follows now."""
+    restored: bool = False
+    """Somebody had put another row over it: it has come back, with lines that may have been told."""
 
     @property
     def last(self) -> Record:
@@ -86,8 +88,8 @@ class Relay:
         seen = self._fold(records)
         self._look_back(seen)
         entries = [entry for one in seen.values() for entry in one.entries]
-        # Lines may come that have their place already: with records that come again, and with a row that was removed.
-        again = any(record.again for record in records) or any(one.gone for one in seen.values())
+        # Lines may come that have their place already: with records that come again, and with a row that was removed or put over.
+        again = any(record.again for record in records) or any(one.gone or one.restored for one in seen.values())
         places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
         ended = self._act(seen, places, now)
         # Last, since these cannot be recognised when they come again; the repair scan sets right what a crash leaves here.
@@ -141,6 +143,7 @@ class Relay:
         lines = uncopied(store, layout, key, shown) if shown is not None else []
         one = seen.setdefault((plan.name, key), _Seen(layout, plan, [], [], [], []))
         one.records.append(record)
+        one.restored = one.restored or (old is None and after is not None and after.version > 1)
         known = {entry.version for entry in one.entries}
         one.entries += [entry for entry in lines if entry.version not in known | told]
         leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING)
@@ -176,6 +179,7 @@ class Relay:
         adoptions: list[Adoption] = []
         ended: list[Ended] = []
         seals: list[tuple[str, Known]] = []
+        at_hand: dict[Ref, tuple[Image, int]] = {}
         images = self._newest(seen, now)
         for ref, one in seen.items():
             image = images.get(ref)
@@ -190,6 +194,7 @@ class Relay:
                 if place is not None:
                     ended.append(Ended(*ref, row.version, place, row.status, row.entered_at))
                     seals.append((row.route, seal_for(row)))
+                    at_hand[ref] = image, place
                 wanted = row.kept or row.status is Status.PENDING
                 item = Item(row, content_of(image, one.layout, self._store.values) if wanted else Content())
                 change = self._next(one, item, image, now)
@@ -207,7 +212,7 @@ class Relay:
             elif not row.terminal:
                 calls += self._calls(one, item, now)
         if seals:
-            self._store.write_seals(seals, now)
+            self._store.write_seals(seals, now, at_hand)
         if calls:
             send(self._store, calls)
         if adoptions:

@@ -44,6 +44,8 @@ OFFERS_ALONE = ("offered", "resent")
 """Steps whose lines say only that a stage was offered the item: told as offers, or not at all."""
 
 KB = 1024
+READ = 4 * KB
+"""What one read unit brings."""
 CHUNK = 64 * KB
 """SQS and SNS count every such part of a request."""
 LONGEST_DELAY_MS = 900_000
@@ -62,8 +64,12 @@ TRIED = 450
 # Bytes elsewhere.
 LINE, SEAL, ENTRY, OVERHEAD, CALL_BODY, OFFER_BODY, EVENT = 380, 256, 120, 100, 120, 420, 700
 BLOCK, BLOCK_LINE = 80, 8
+EVIDENCE, EVIDENCE_LINE = 600, 430
+"""What is kept of an item that has ended: what stands in it once, and what each line adds, as text and in words; results come on top."""
+FEED, PART, PLACE = 1000, 1024, 40
+"""For the daily head: lines read at once, lines in one blob, and the bytes of each there."""
 
 # Assumed, not measured: how long functions run beside the handlers' own time, and what they log.
 MEMORY_GB = 0.5
-WORKER_MS, RELAY_MS, RELAY_RECORD_MS = 60, 70, 2
+WORKER_MS, RELAY_MS, RELAY_RECORD_MS, EVIDENCE_MS = 60, 70, 2, 10
 LOG_BYTES = 500

@@ -16,7 +16,7 @@ from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.control import Control
 from milepost.ledgers.aws.counters import Counters
 from milepost.ledgers.aws.journal import Journal
-from milepost.ledgers.aws.keeping import keep_evidence
+from milepost.ledgers.aws.keeping import AtHand, keep_evidence
 from milepost.ledgers.aws.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.lines import item_name
 from milepost.ledgers.aws.names import Names, b64, iso, ms, unb64
@@ -180,10 +180,10 @@ class Store:
         found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}}])
         return found[0] if found else None
 
-    def write_seals(self, seals: Sequence[tuple[str, Known]], now: int) -> None:
+    def write_seals(self, seals: Sequence[tuple[str, Known]], now: int, at_hand: AtHand | None = None) -> None:
         """Seal ended items, for good, once their evidence is kept where a route wants that. Written again, a seal says the same or
         what is newer."""
-        keep_evidence(self, seals)
+        keep_evidence(self, seals, at_hand or {})
         self.requests.batch_write(self.names.seen, [_seal_image(route, seal, now) for route, seal in seals])
 
 

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from milepost.core.errors import LedgerError, LedgerMissing
+from milepost.core.errors import LedgerDamaged, LedgerError, LedgerMissing
+from milepost.core.history import origin, verify_chain
 from milepost.core.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.client import ConditionFailed, Requests
@@ -19,7 +20,7 @@ from milepost.ledgers.aws.reading import SPOILT, readable
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Store, seal_of
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import HOLD, is_held, scope
-from milepost.ports.ledger import Keep, Known, Pruned
+from milepost.ports.ledger import Keep, Known, Leaving, Pruned
 
 SAMPLE = 100
 
@@ -33,7 +34,7 @@ def next_due(store: Store, plans: Iterable[Plan]) -> int | None:
     for plan in plans:
         layout = store.know(plan)
         for stage in plan.stages:
-            if stage.external or plan.name in holds or scope(plan.name, stage.name) in holds:
+            if not stage.ours or plan.name in holds or scope(plan.name, stage.name) in holds:
                 continue
             for shard in range(SHARDS):
                 keys = {key for forward in (True, False) for key in _some(store, layout, f"{stage.name}#{shard}", forward)}
@@ -94,11 +95,7 @@ def prune(
         if gone == limit:
             more = True
             break
-        if (
-            _may_go(store, layout, image, ended_before, up_to_seq)
-            and _kept(store, layout, image, keep)
-            and _delete(store, layout, layout.key_of(image), image)
-        ):
+        if _let_go(store, layout, image, ended_before, up_to_seq, keep):
             store.journal.remove(route, layout.key_of(image))
             store.values.remove(image)
             gone += 1
@@ -109,6 +106,29 @@ def prune(
     return Pruned(gone, forgotten, more or more_seals)
 
 
+def _let_go(store: Store, layout: Layout, image: Image, ended_before: int, up_to_seq: int, keep: Keep | None) -> bool:
+    """Whether the row was let go of. One that cannot be read stays, and hinders no other."""
+    try:
+        if not _may_go(store, layout, image, ended_before, up_to_seq):
+            return False
+        going = None if keep is None else leaving(store, layout, image)
+        if going is not None and not _whole(going):
+            raise LedgerDamaged("its history lines do not lead to where it stands; 'milepost show' tells which one is broken")
+    except SPOILT as error:
+        log.error("%s of %s cannot be read, and stays: %s: %s", layout.key_of(image), layout.table, type(error).__name__, error)
+        return False
+    if keep is not None and going is not None:
+        keep([going])
+    return _delete(store, layout, layout.key_of(image), image)
+
+
+def _whole(going: Leaving) -> bool:
+    """Do the lines bear out the row? Else what would be kept of it is not its evidence."""
+    row = going.item.row
+    links = [(written.previous, written.body) for written in going.lines]
+    return verify_chain(links, origin(row.route, row.key, row.input_digest), row.head) is None
+
+
 def _may_go(store: Store, layout: Layout, image: Image, ended_before: int, up_to_seq: int) -> bool:
     if image.get("status", {}).get("S") not in TERMINAL:
         return False  # the rest of what it says need not be read
@@ -117,19 +137,6 @@ def _may_go(store: Store, layout: Layout, image: Image, ended_before: int, up_to
         return False
     seal = store.seal_image(row.route, row.key)
     return seal is not None and seal["sealedAt"]["S"] <= iso(ended_before - SEALED_FOR_MS)
-
-
-def _kept(store: Store, layout: Layout, image: Image, keep: Keep | None) -> bool:
-    """Whatever must outlive it has been kept. One that cannot be read any more stays, and hinders no other."""
-    if keep is None:
-        return True
-    try:
-        going = leaving(store, layout, image)
-    except SPOILT as error:
-        log.error("%s of %s cannot be kept, and stays: %s", layout.key_of(image), layout.table, error)
-        return False
-    keep([going])
-    return True
 
 
 def sealed(store: Store, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:

@@ -199,7 +199,7 @@ class MemoryLedger:
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         with self._lock:
-            ours = {(plan.name, stage.name) for plan in plans for stage in plan.stages if not stage.external}
+            ours = {(plan.name, stage.name) for plan in plans for stage in plan.stages if stage.ours}
             rows = [record.row for record in self._state.records.values() if (record.row.route, record.row.stage) in ours]
             return min((row.due_at for row in rows if row.due_at is not None and self._state.open(row)), default=None)
 

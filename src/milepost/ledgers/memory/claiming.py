@@ -32,6 +32,7 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     claimed: list[Item] = []
     taken = dict.fromkeys(lanes, 0)
     moved: list[Record] = []
+    lost = 0
     while left > 0:
         # The lane with the least in hand comes first, then the one that was served longest ago: none starves another.
         turn = [lane for lane in lanes if lanes[lane] and taken[lane] < room[lane]]
@@ -43,6 +44,7 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
         if change is None:
             continue
         state.write(record, change)
+        lost += change.after.losses > change.before.losses
         if record.row.status is Status.PROCESSING and record.row.lease == ask.grip.token:
             claimed.append(record.item())
             taken[lane] += 1
@@ -55,10 +57,10 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     if tokens is not None:
         tokens.tokens -= math.ceil(len(claimed) / ask.batch)
         if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
-            return Claimed(claimed, len(moved), tokens.next_at, fragile=passed_over)
+            return Claimed(claimed, len(moved), tokens.next_at, fragile=passed_over, lost=lost)
     waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
     waits += _coming(state, ask, now, moved)
-    return Claimed(claimed, len(moved), min(waits, default=None), fragile=passed_over)
+    return Claimed(claimed, len(moved), min(waits, default=None), fragile=passed_over, lost=lost)
 
 
 def _due_by_lane(state: State, ask: Ask, now: int) -> dict[str, list[Record]]:

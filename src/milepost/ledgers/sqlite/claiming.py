@@ -133,7 +133,7 @@ def claim_one(
         lanes = more
     if hunt.left > 0:
         hunt.waits += [now] if hunt.moved else _next_due(connection, lived_in, now)
-    return Claimed(hunt.claimed, hunt.moved, min(hunt.waits, default=None), fragile=hunt.passed_over)
+    return Claimed(hunt.claimed, hunt.moved, min(hunt.waits, default=None), fragile=hunt.passed_over, lost=hunt.lost)
 
 
 class Hunt:
@@ -147,6 +147,7 @@ class Hunt:
         self.claimed: list[Item] = []
         self.held = dict(ask.held)
         self.moved = 0
+        self.lost = 0
         self.passed_over = False
         self.waits: list[int] = []
 
@@ -174,10 +175,11 @@ class Hunt:
         ask, route = self.ask, self.ask.plan.name
         rows, skipped = _due_rows(self.connection, self.names, place, self.now, share, ask.fragile)
         self.passed_over = self.passed_over or skipped
-        got, others = _claim_rows(self.connection, self.names, self.tally, ask, rows, self.now, self.jitter)
+        got, others, lost = _claim_rows(self.connection, self.names, self.tally, ask, rows, self.now, self.jitter)
         self.claimed += got
         self.left -= len(got)
         self.moved += others
+        self.lost += lost
         if got:
             self.held[lane] = self.held.get(lane, 0) + len(got)
             for name, rate in self.rules.rates(self.stage, route, lane):
@@ -213,7 +215,7 @@ def next_due(connection: sqlite3.Connection, names: Names, plans: Iterable[Plan]
         row[0]
         for plan in plans
         for stage in plan.stages
-        if not stage.external
+        if stage.ours
         for place in _open(names, rules, plan.name, stage.name)
         for row in connection.execute("SELECT min(due_at) FROM item WHERE place = ? AND due_at IS NOT NULL", (place,))
     ]
@@ -222,7 +224,7 @@ def next_due(connection: sqlite3.Connection, names: Names, plans: Iterable[Plan]
 
 def _claim_rows(
     connection: sqlite3.Connection, names: Names, tally: Tally, ask: Ask, rows: list[Row], now: int, jitter: float
-) -> tuple[list[Item], int]:
+) -> tuple[list[Item], int, int]:
     grip, plan = ask.grip, ask.plan
     silent: list[Change] = []
     written: list[Change] = []
@@ -245,7 +247,9 @@ def _claim_rows(
         tally.add(silent)
     if written:
         write_changes(connection, names, written, tally)
-    return claimed, len(rows) - len(claimed)
+    # Only a written change can be of a lost lease: a loss makes a line.
+    lost = sum(change.after.losses > change.before.losses for change in written)
+    return claimed, len(rows) - len(claimed), lost
 
 
 def _used_until(connection: sqlite3.Connection, name: str, latest: float) -> float:

@@ -90,10 +90,8 @@ def message_of(dialect: str) -> Message:
 
 
 def _seed_message(offer: dict[str, Any]) -> Any:
-    """The payload alone. What is too large for a message is told where it is, and an empty text, which no queue takes, is JSON."""
-    if "payloadAt" in offer:
-        return {"payloadAt": offer["payloadAt"]}
-    return offer["payload"] if offer["payload"] != "" else '""'
+    """The payload alone. What is too large for a message is told where it is."""
+    return {"payloadAt": offer["payloadAt"]} if "payloadAt" in offer else offer["payload"]
 
 
 def _message_today(offer: dict[str, Any]) -> Any:
