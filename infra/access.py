@@ -45,7 +45,7 @@ def relay(parts: Parts) -> list[iam.PolicyStatement]:
             "Streams",
             "dynamodb",
             ("DescribeStream", "GetRecords", "GetShardIterator"),
-            [_stream(parts, r.name) for r in parts.settings.routes],
+            [_stream(parts, route) for route in parts.rows],
         ),
         # AWS knows no narrower resource for it, and a mapping cannot be made without it.
         iam.PolicyStatement(sid="ListStreams", actions=["dynamodb:ListStreams"], resources=["*"]),
@@ -58,19 +58,22 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
     """Finds what has gone quiet, by the index; once a day, by a scan. Tells what could not be told."""
     return [
         _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem")),
-        _statement("Due", "dynamodb", ("Query",), [f"{parts.rows[route.name].table_arn}/index/due" for route in parts.settings.routes]),
+        _statement("Due", "dynamodb", ("Query",), [f"{table.table_arn}/index/due" for table in parts.rows.values()]),
+        # It makes the daily heads, and nobody else puts any.
+        *(_rows(parts, "Heads", ("PutItem",), [route.name]) for route in parts.settings.heads),
         *_telling(parts),
     ]
 
 
 def lists(parts: Parts) -> list[iam.PolicyStatement]:
     """Takes in delivered lists: reads the list, looks up what is known, adds what is new."""
+    routes = [route.name for route in parts.settings.routes]
     return [
-        _rows(parts, "Rows", (*LOOK_UP, "PutItem")),
+        _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
         _shared(parts, "history", (*LOOK_UP, "Query")),
         _shared(parts, "seen", LOOK_UP),
         _shared(parts, "control", CONTROL),
-        _retention(parts, parts.rows),
+        _retention(parts, routes),
         _quarantine(parts),
         _statement("Lists", "s3", ("GetObject",), [f"{parts.bucket_arn}/lists/*"]),
         _statement("Reports", "s3", ("GetObject", "PutObject"), [f"{parts.bucket_arn}/reports/*"]),

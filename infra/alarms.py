@@ -94,7 +94,8 @@ def _functions(parts: Parts) -> None:
 
 
 def _tables(parts: Parts) -> None:
-    tables = {**{f"rows-{route}": table for route, table in parts.rows.items()}, **parts.shared}
+    # Not that of the daily heads, which is written to once a day.
+    tables = {**{f"rows-{route.name}": parts.rows[route.name] for route in parts.settings.routes}, **parts.shared}
     for name, table in tables.items():
         for index in (None, "due") if name.startswith("rows-") else (None,):
             where = "the index" if index else "the table"

@@ -26,7 +26,7 @@ def add_functions(parts: Parts) -> None:
     compiled = f"!*.cpython-{PYTHON.replace('.', '')}.pyc"
     code = lambda_.Code.from_asset(str(parts.settings.code), exclude=["*.egg-info", "*.pyc", compiled])
     for route, stage in parts.stages():
-        if stage.external:
+        if not stage.ours:
             continue
         place = route.name, stage.name
         worker = _function(
@@ -67,12 +67,12 @@ def add_functions(parts: Parts) -> None:
 def _read_streams(parts: Parts) -> None:
     """The relay sets aside what it cannot decide by itself; what fails here are requests to AWS, for which the shard may wait. A
     record that is given up after all is named in quarantine, and the repair scan finds its row."""
-    for route in parts.settings.routes:
+    for route, table in parts.rows.items():
         lambda_.EventSourceMapping(
             parts.scope("mappings"),
-            f"stream-{route.name}",
+            f"stream-{route}",
             target=parts.functions["relay"],
-            event_source_arn=parts.rows[route.name].table_stream_arn,
+            event_source_arn=table.table_stream_arn,
             starting_position=lambda_.StartingPosition.TRIM_HORIZON,
             batch_size=100,
             parallelization_factor=4,

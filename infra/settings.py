@@ -9,6 +9,7 @@ from pathlib import Path
 
 from milepost.core.errors import ConfigMistake
 from milepost.core.route import Route, Stage
+from milepost.engine.heads import heads_for
 from milepost.ledgers.aws.names import Names
 
 PYTHON = "3.13"
@@ -50,7 +51,7 @@ class Settings:
         if not self.routes:
             raise ConfigMistake("no route is named; give --routes FILE.py")
         names = Names(self.prefix)
-        for route in self.routes:
+        for route in (*self.routes, *self.heads):
             if not route.stages:
                 raise ConfigMistake(f"route {route.name!r} has no stages; there is nothing to deploy for it")
             for stage in route.stages:
@@ -71,6 +72,11 @@ class Settings:
             raise ConfigMistake(
                 f"there is no folder {self.code} with the functions' code; make it with python -m infra.bundle, or give --code"
             )
+
+    @property
+    def heads(self) -> tuple[Route, ...]:
+        """The route of the daily heads, if evidence is kept. It has a table like the others and nothing else: no queue, no function."""
+        return tuple(heads_for(self.routes, None))
 
 
 def batch_size(stage: Stage) -> int:

@@ -1,4 +1,5 @@
-"""Tables: one per route, with its stream and its index of what is due, and three that all routes share."""
+"""Tables: one per route, with its stream and its index of what is due, one for the daily heads where evidence is kept, and three that
+all routes share."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ TEXT, NUMBER = dynamodb.AttributeType.STRING, dynamodb.AttributeType.NUMBER
 
 
 def add_tables(parts: Parts) -> None:
-    for route in parts.settings.routes:
+    for route in (*parts.settings.routes, *parts.settings.heads):
         key = [(name, TEXT) for name in key_attributes(route)]
         parts.rows[route.name] = _rows(parts, route.name, key)
     names = parts.names

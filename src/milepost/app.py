@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,13 +16,15 @@ from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists import ListReport, submit_list
 from milepost.engine.observe import show, status
 from milepost.engine.operate import confirm_outside
+from milepost.evidence.signing import read_signer
 from milepost.ports.publisher import Subscriber
 from milepost.ports.runner import Chance, Clock
 from milepost.wiring import DEFAULT_LEDGER, Station, open_context
 
 
 class Milepost:
-    """A ledger with its routes. Use it as a context manager, or call `close`."""
+    """A ledger with its routes. Use it as a context manager, or call `close`. `signing_key` is the file of the private key with which
+    the daily heads are signed (None: they are not)."""
 
     def __init__(
         self,
@@ -31,7 +34,9 @@ class Milepost:
         subscribers: Sequence[Subscriber] = (),
         clock: Clock | None = None,
         chance: Chance | None = None,
+        signing_key: str | Path | None = None,
     ) -> None:
+        self._signer = None if signing_key is None else read_signer(Path(signing_key))
         self.context = open_context(ledger, routes, clock=clock, chance=chance)
         self._subscribers = tuple(subscribers)
 
@@ -50,7 +55,7 @@ class Milepost:
 
     def run(self, *, until_idle: float | None = 2) -> None:
         """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever)."""
-        Station(self.context, subscribers=self._subscribers).run(until_idle_s=until_idle)
+        Station(self.context, subscribers=self._subscribers, signer=self._signer).run(until_idle_s=until_idle)
 
     def confirm(self, route: str, key: str, stage: str, value: Any = True, *, by: str, outcome: Outcome | None = None) -> Row:
         """An outside answer for a stage: a confirmation, or any outcome; the row as it then is. The same said again changes

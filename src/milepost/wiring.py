@@ -18,6 +18,7 @@ from milepost.blobs.places import open_blobs
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerMissing
 from milepost.core.plan import Plan
 from milepost.core.route import Route
+from milepost.engine.back_fill import waiting
 from milepost.engine.closing import refuse_moved
 from milepost.engine.context import Context
 from milepost.engine.cursors import floor
@@ -88,7 +89,7 @@ def open_context(
         raise ConfigMistake(f"two routes have the same name: {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
     ledger, blobs = open_ledger(url, make=make)
     try:
-        plans_wanted += heads_for(plans_wanted, ledger, blobs.cure if isinstance(blobs, NoBlobs) else None)
+        plans_wanted += heads_for(plans_wanted, blobs.cure if isinstance(blobs, NoBlobs) else None)
         clock = clock or _clock_for(ledger)
         timing = ledger.timing
         plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]
@@ -150,7 +151,8 @@ class Station:
         services: list[Service] = [*relays]
         if self.worker is not None:
             services.append(self.worker)
-        if "resender" in wanted:
+        self._resends = "resender" in wanted
+        if self._resends:
             services.append(Resender(ctx))
             if HEADS in ctx.plans:
                 services.append(HeadKeeper(ctx, signer))
@@ -202,8 +204,8 @@ class Station:
             self.stop()
 
     def idle(self, within_ms: int) -> bool:
-        """Is nothing in hand or to be told, and does nothing fall due soon? Paused and external items do not count."""
-        if not all(role.quiet for role in self.roles):
+        """Is nothing in hand, to be told or to be sent on, and does nothing fall due soon? Paused and external items do not count."""
+        if not all(role.quiet for role in self.roles) or (self._resends and waiting(self.ctx)):
             return False
         horizon = self.ctx.clock.now() + within_ms
         worker = self.worker

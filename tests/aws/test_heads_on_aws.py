@@ -140,3 +140,4 @@ def test_the_command_line_publishes_exports_and_verifies(
     desk.ok("export", "parcels", "--evidence", "--out", "evidence.jsonl")
     assert "1 of 1 records end under a published head" in desk.ok("verify", "evidence.jsonl", "--head", "heads.json").out
     assert desk.ok("show", "heads", head["day"], "--json").json["status"] == "COMPLETED"
+    assert not [finding for finding in desk("doctor", "--json").json["findings"] if "heads" in str(finding) and finding["level"] != "ok"]

@@ -83,6 +83,7 @@ def test_work_until_idle_then_status_and_show(shell) -> None:
                 "total": 4,
                 "statuses": {"QUEUED": 1, "WAITING": 1, "MAX_RETRIES_EXCEEDED": 1, "REJECTED": 1},
                 "stages": {"weigh": {"WAITING": 1, "MAX_RETRIES_EXCEEDED": 1, "REJECTED": 1}, "stamp": {}, "delivered": {"QUEUED": 1}},
+                "unknown_stages": [],
             }
         }
     }

@@ -23,7 +23,7 @@ def world() -> World:
 
 def test_status_of_an_empty_route_names_every_stage(world: World) -> None:
     assert observe.status(world.ctx) == {
-        "routes": {"parcels": {"total": 0, "statuses": {}, "stages": {"weigh": {}, "stamp": {}, "delivered": {}}}}
+        "routes": {"parcels": {"total": 0, "statuses": {}, "stages": {"weigh": {}, "stamp": {}, "delivered": {}}, "unknown_stages": []}}
     }
 
 
@@ -35,6 +35,7 @@ def test_status_counts_by_status_and_stage(world: World) -> None:
         "total": 4,
         "statuses": {"QUEUED": 3, "RETRY_SCHEDULED": 1},
         "stages": {"weigh": {"QUEUED": 2, "RETRY_SCHEDULED": 1}, "stamp": {"QUEUED": 1}, "delivered": {}},
+        "unknown_stages": [],
     }
 
 
@@ -46,7 +47,9 @@ def test_status_needs_no_route_file_and_shows_stages_that_are_gone(world: World)
     other.external("only")
     changed = World(other)
     changed.ctx.ledger = world.ledger
-    assert observe.status(changed.ctx)["routes"]["parcels"]["stages"] == {"only": {}, "weigh": {"QUEUED": 1}}
+    found = observe.status(changed.ctx)["routes"]["parcels"]
+    assert found["stages"] == {"only": {}, "weigh": {"QUEUED": 1}}
+    assert found["unknown_stages"] == ["weigh"]
 
 
 def test_status_of_an_unknown_route_names_those_there_are(world: World) -> None:

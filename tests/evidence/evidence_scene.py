@@ -89,11 +89,11 @@ class Scene:
 
     def export(self, path: Path, signer: Signer | None = None, *, view: str | None = None) -> Path:
         """The evidence of everything, without the command line."""
-        from milepost.engine.heads import Prover
+        from milepost.engine.heads import prover
 
-        prover = Prover(self.ctx)
+        heads = prover(self.ctx)
         entries = (
-            entry_of(found.record, prover.proof(found.place, bytes.fromhex(found.record["chain"]["head"])), signer)
+            entry_of(found.record, heads.proof(found.place, bytes.fromhex(found.record["chain"]["head"])), signer)
             for found in all_evidence(self.ctx, Query(route=ROUTE, with_content=True), None)
         )
         with path.open("wb") as out:

@@ -10,24 +10,28 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from evidence_scene import DAY, HEADS, ROUTE, SIGNED, Scene
+from evidence_scene import DAY, HEADS, ROUTE, SIGNED, Scene, assets
 
+import milepost as mp
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.errors import UsageError
+from milepost.core.errors import ConfigMistake, UsageError
 from milepost.core.evidence import differences
 from milepost.core.history import link
 from milepost.core.merkle import leaf, root
+from milepost.engine import head_trees
 from milepost.engine import heads as heads_module
 from milepost.engine.context import Context
-from milepost.engine.heads import HeadKeeper, Prover, all_heads, day_of, publish
+from milepost.engine.heads import HeadKeeper, all_heads, day_of, prover, publish
 from milepost.engine.intake import submit
+from milepost.engine.lists import submit_list
 from milepost.engine.prune import prune
 from milepost.engine.relay import Relay
 from milepost.evidence.heads import Heads, head_digest, read_heads
 from milepost.evidence.signing import Signer, make_key
 from milepost.evidence.verify import verify
-from milepost.ports.documents import HEAD
+from milepost.ports.documents import HEAD, LIST
 from milepost.testing import drain
+from milepost.testing.clock import VirtualClock
 from milepost.wiring import Station
 
 Envelope = dict[str, Any]
@@ -137,7 +141,7 @@ def test_a_process_that_dies_between_summing_up_and_telling_leaves_one_head(scen
     drain(scene.ctx, scene.clock, subscribers=[ear])
     [head] = all_heads(scene.ctx)
     assert [envelope["data"]["note"] for envelope in ear.heads()] == [head]
-    assert Prover(scene.ctx).proof(scene.found("a1").place, bytes.fromhex(scene.record("a1")["chain"]["head"])) is not None
+    assert prover(scene.ctx).proof(scene.found("a1").place, bytes.fromhex(scene.record("a1")["chain"]["head"])) is not None
 
 
 def test_a_head_is_told_again_until_it_was_taken(scene: Scene) -> None:
@@ -177,29 +181,31 @@ def test_processes_that_sum_up_at_once_publish_one_head_between_them(scene: Scen
     [head] = all_heads(scene.ctx)
     assert scene.ledger.read(HEAD)["last"].version == 1
     found = scene.found("a2")
-    assert Prover(scene.ctx).proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is not None
+    assert prover(scene.ctx).proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is not None
     assert len([line for line in scene.ledger.history(HEADS, head["day"]) if line.line.reason == "accepted"]) == 1
 
 
-def test_whoever_was_slower_leaves_no_tree_behind(archive: Scene) -> None:
+def test_whoever_was_slower_has_written_the_very_same_tree(archive: Scene) -> None:
     archive.bring("a1")
     next_day(archive)
 
     class Overtaken(MemoryBlobs):
         def write(self, name: str, chunks: Iterable[bytes]) -> None:
             super().write(name, chunks)
-            if name.endswith("/roots"):
+            if "/roots-" in name:
                 turn(archive)
 
     slow = Context(archive.ledger, archive.ctx.plans, archive.clock, archive.beside().chance, Overtaken())
     assert publish(slow, None, day_of(archive.clock.now() - DAY), archive.clock.now()) is None
-    assert slow.blobs.held == {}  # type: ignore[attr-defined]
-    assert len(all_heads(archive.ctx)) == 1
+    [head] = all_heads(archive.ctx)
+    trees = [{name: body for name, body in ctx.blobs.held.items() if name.startswith("heads/")} for ctx in (slow, archive.ctx)]  # type: ignore[attr-defined]
+    assert trees[0] == trees[1]
+    assert head["tree"] in trees[0]
 
 
 def test_every_line_has_its_proof_however_many_parts_a_tree_has(archive: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads_module, "PART", 4)
-    monkeypatch.setattr(heads_module, "HELD", 2)
+    monkeypatch.setattr(head_trees, "PART", 4)
+    monkeypatch.setattr(head_trees, "HELD", 2)
     archive.through(*(f"a{number}" for number in range(7)))
     next_day(archive)
     turn(archive)
@@ -207,18 +213,18 @@ def test_every_line_has_its_proof_however_many_parts_a_tree_has(archive: Scene, 
     next_day(archive)
     turn(archive)
     published = {head["day"]: head["root"] for head in all_heads(archive.ctx)}
-    prover = Prover(archive.ctx)
+    proofs = prover(archive.ctx)
     for key in ("b", *(f"a{number}" for number in range(7))):
         found = archive.found(key)
         digest = bytes.fromhex(found.record["chain"]["head"])
-        proof = prover.proof(found.place, digest)
+        proof = proofs.proof(found.place, digest)
         assert proof is not None
         assert proof["root"] == published[proof["day"]]
-        assert prover.proof(found.place, b"\0" * 32) is None
+        assert proofs.proof(found.place, b"\0" * 32) is None
     archive.bring("c")
     found = archive.found("c")
-    assert prover.proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is None, "no head covers it yet"
-    assert prover.proof(0, b"") is None
+    assert proofs.proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is None, "no head covers it yet"
+    assert proofs.proof(0, b"") is None
 
 
 def test_a_full_disk_stops_nobody_and_the_head_comes_later(archive: Scene) -> None:
@@ -236,11 +242,14 @@ def test_a_full_disk_stops_nobody_and_the_head_comes_later(archive: Scene) -> No
     assert len(all_heads(archive.ctx)) == 1
 
 
-def test_what_somebody_hands_over_to_their_route_is_no_head(archive: Scene) -> None:
-    submit(archive.ctx, HEADS, [{"day": "2023-01-01"}])
-    next_day(archive)
-    turn(archive)
-    assert [head["day"] for head in all_heads(archive.ctx)] == ["2023-11-14"]
+def test_nobody_can_hand_one_over(archive: Scene, tmp_path: Path) -> None:
+    path = tmp_path / "heads.txt"
+    path.write_text("2023-01-01\n")
+    for hand_over in (lambda: submit(archive.ctx, HEADS, [{"day": "2023-01-01"}]), lambda: submit_list(archive.ctx, HEADS, str(path))):
+        with pytest.raises(UsageError, match="the daily heads are Milepost's own; 'milepost heads publish' makes one"):
+            hand_over()
+    assert archive.ledger.peek(HEADS, ["2023-01-01"]) == [None]
+    assert archive.ledger.read(LIST) == {}
 
 
 def test_heads_are_never_let_go_of(archive: Scene) -> None:
@@ -257,6 +266,122 @@ def test_a_station_publishes_them_and_signs_with_its_key(archive: Scene, signer:
     assert Heads(all_heads(archive.ctx), signer.public).faults == []
     assert len(all_heads(archive.ctx)) == 1
     assert not [role for role in Station(archive.ctx, roles={"worker"}).roles if role.name == "heads"]
+
+
+def test_a_program_signs_them_with_the_key_that_it_names(tmp_path: Path) -> None:
+    signer = make_key(tmp_path / "archive.pem")
+    clock = VirtualClock()
+    with mp.open(f"sqlite:///{tmp_path}/a.db", [assets()], clock=clock, signing_key=tmp_path / "archive.pem") as program:
+        program.submit(ROUTE, {"id": "a1"})
+        clock.advance("1d")
+        program.run(until_idle=0)
+        heads = all_heads(program.context)
+    assert len(heads) == 1
+    assert Heads(heads, signer.public).faults == []
+    with pytest.raises(ConfigMistake, match=r"none\.pem cannot be read"):
+        mp.open("memory:", [assets()], signing_key=str(tmp_path / "none.pem"))
+
+
+# In steps -------------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two parts of four lines are a step."""
+    monkeypatch.setattr(head_trees, "PART", 4)
+    monkeypatch.setattr(heads_module, "PARTS", 2)
+
+
+def step(scene: Scene, seed: int = 3) -> bool:
+    """A step of some process; is there more?"""
+    return HeadKeeper(scene.beside(seed), None).run_once()
+
+
+def so_far(scene: Scene) -> list[str]:
+    return [name for name in held(scene.ctx) if "so-far" in name]
+
+
+def held(ctx: Context) -> dict[str, bytes]:
+    return ctx.blobs.held  # type: ignore[attr-defined, no-any-return]
+
+
+def check_proved(scene: Scene, *keys: str) -> None:
+    proofs = prover(scene.ctx)
+    for key in keys:
+        found = scene.found(key)
+        assert proofs.proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is not None, key
+
+
+@pytest.mark.usefixtures("small")
+def test_any_process_goes_on_with_a_sum_that_another_has_begun(archive: Scene) -> None:
+    keys = [f"a{number}" for number in range(8)]
+    archive.through(*keys)
+    lines = archive.ledger.feed(0, 1000)
+    next_day(archive)
+    steps = 0
+    while step(archive, steps):
+        steps += 1
+        assert all_heads(archive.ctx) == []
+        assert len(so_far(archive)) == 1
+        archive.clock.advance("1h")
+        submit(archive.ctx, ROUTE, [{"id": f"later-{steps}"}])
+    assert steps == len(lines) // 8
+    [head] = all_heads(archive.ctx)
+    assert head["root"] == root([leaf(link(line.previous, line.body)) for line in lines]).hex()
+    assert (head["count"], head["up_to"]) == (len(lines), lines[-1].seq)
+    check_proved(archive, *keys)
+    assert so_far(archive) == []
+
+
+@pytest.mark.usefixtures("small")
+def test_a_sum_that_was_begun_days_ago_is_ended_first_and_the_days_since_come_after_it(archive: Scene) -> None:
+    archive.through(*(f"a{number}" for number in range(8)))
+    next_day(archive)
+    assert step(archive)
+    next_day(archive)
+    archive.through("b")
+    next_day(archive)
+    for _ in range(2):
+        while step(archive):
+            pass
+    assert [head["day"] for head in all_heads(archive.ctx)] == ["2023-11-14", "2023-11-16"]
+    assert Heads(all_heads(archive.ctx)).faults == []
+    check_proved(archive, "a0", "a7", "b")
+
+
+@pytest.mark.usefixtures("small")
+def test_what_was_summed_up_so_far_and_is_lost_is_summed_up_again(archive: Scene) -> None:
+    archive.through(*(f"a{number}" for number in range(8)))
+    count = len(archive.ledger.feed(0, 1000))
+    next_day(archive)
+    assert step(archive)
+    for name in so_far(archive):
+        archive.ctx.blobs.remove(name)
+    while step(archive):
+        pass
+    [head] = all_heads(archive.ctx)
+    assert head["count"] == count
+    check_proved(archive, "a0", "a7")
+
+
+@pytest.mark.usefixtures("small")
+def test_of_two_who_go_on_at_once_one_stands_by(archive: Scene) -> None:
+    archive.through(*(f"a{number}" for number in range(8)))
+    next_day(archive)
+    assert step(archive)
+
+    class Overtaken(MemoryBlobs):
+        def write(self, name: str, chunks: Iterable[bytes]) -> None:
+            super().write(name, chunks)
+            if "so-far" in name:
+                assert step(archive)
+
+    slow = Overtaken()
+    slow.held.update(held(archive.ctx))
+    late = Context(archive.ledger, archive.ctx.plans, archive.clock, archive.beside().chance, slow)
+    assert not HeadKeeper(late, None).run_once()
+    while step(archive):
+        pass
+    assert len(all_heads(archive.ctx)) == 1
+    check_proved(archive, "a0", "a7")
 
 
 # Proved with it -------------------------------------------------------------------------------------------------------------
@@ -347,7 +472,7 @@ def test_a_proof_that_leads_elsewhere_is_found(archive: Scene, told: list[Envelo
     from milepost.evidence.files import entry_of, header, write_file
 
     found = archive.found("a1")
-    proof = Prover(archive.ctx).proof(found.place, bytes.fromhex(found.record["chain"]["head"]))
+    proof = prover(archive.ctx).proof(found.place, bytes.fromhex(found.record["chain"]["head"]))
     assert proof is not None
     wrong = [
         {**proof, "path": proof["path"][:-1]},

@@ -166,12 +166,12 @@ def test_a_key_that_was_never_seen_has_no_evidence(archive: Scene, tmp_path: Pat
 
 
 def test_a_head_without_its_tree_is_said_to_be_damaged(archive: Scene) -> None:
-    from milepost.engine.heads import DAY_MS, HeadKeeper, Prover, all_heads
+    from milepost.engine.heads import DAY_MS, HeadKeeper, all_heads, prover
 
     archive.through("a1")
     archive.clock.advance(DAY_MS / 1000)
     HeadKeeper(archive.ctx, None).turn()
     [head] = all_heads(archive.ctx)
-    archive.ctx.blobs.remove(f"{head['tree']}/roots")
+    archive.ctx.blobs.remove(head["tree"])
     with pytest.raises(LedgerDamaged, match="bring it back from a backup"):
-        Prover(archive.ctx).proof(1, b"")
+        prover(archive.ctx).proof(1, b"")

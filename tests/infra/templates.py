@@ -58,6 +58,7 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "remote": ({"assets.py": ASSETS.replace("# another", REMOTE)}, ["--alarm-email", EMAIL]),
     "check": ({"assets.py": ASSETS.replace("# another", CHECK)}, ["--alarm-email", EMAIL]),
     "both": ({"assets.py": ASSETS, "deposits.py": DEPOSITS}, ["--alarm-email", EMAIL]),
+    "evidence": ({"assets.py": ASSETS.replace('"batchId"]', '"batchId"], evidence=True')}, ["--alarm-email", EMAIL]),
     "topic": ({"assets.py": ASSETS}, ["--alarm-topic", TOPIC]),
 }
 """What is made of them, by the name of the test's fixture: files and how alarms reach somebody."""

@@ -164,6 +164,20 @@ def test_the_resender_finds_by_the_index(both: Template) -> None:
     assert "dynamodb:Scan" in may["Rows"]["Action"]
 
 
+def test_the_resender_alone_makes_daily_heads(templates: dict[str, Template]) -> None:
+    template = templates["evidence"]
+    heads = template.id_of("DynamoDB::Table", "TableName", "test-heads")
+    may = template.statements("test-resender")
+    assert (may["Heads"]["Action"], may["Heads"]["Resource"]) == (["dynamodb:PutItem"], [heads])
+    assert f"{heads}/index/due" in may["Due"]["Resource"]
+    for function in ("test-relay", "test-lists"):
+        putting = [one["Resource"] for one in template.statements(function).values() if "dynamodb:PutItem" in one["Action"]]
+        assert not [resources for resources in putting if heads in resources]
+    assert heads in template.statements("test-relay")["Rows"]["Resource"]
+    assert f"{heads}.StreamArn" in template.statements("test-relay")["Streams"]["Resource"]
+    assert not [name for name in template.named("SQS::Queue", "QueueName") if "heads" in name]
+
+
 def test_a_list_that_fails_is_set_aside(template: Template) -> None:
     (config,) = template.of("Lambda::EventInvokeConfig").values()
     quarantine = template.id_of("SQS::Queue", "QueueName", "test-quarantine")

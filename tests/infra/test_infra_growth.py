@@ -55,6 +55,13 @@ def test_a_route_more(templates: dict[str, Template]) -> None:
     assert "AWS::SQS::Queue" not in changed(before, after)
 
 
+def test_evidence_is_a_table_for_the_daily_heads_and_its_stream(templates: dict[str, Template]) -> None:
+    before, after = templates["assets"], templates["evidence"]
+    assert added(before, after) == {"AWS::DynamoDB::Table": 1, "AWS::Lambda::EventSourceMapping": 1}
+    # Relay and resender may see to it.
+    assert changed(before, after) == {"AWS::IAM::Role"}
+
+
 def test_cfn_lint_has_nothing_to_say(templates: dict[str, Template]) -> None:
     # The others have nothing that these have not.
     paths = [str(templates[case].path) for case in ("both", "topic")]

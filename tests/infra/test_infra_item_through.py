@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import milepost as mp
 
-parcels = mp.Route("parcels", key="id")
+parcels = mp.Route("parcels", key="id", evidence=True)
 
 
 @parcels.stage("weigh", timeout="20s", concurrency=4)
@@ -137,8 +137,11 @@ def test_items_go_through_the_deployed_functions(ministack: standins.Server, cli
     report = world.wait("the list is reported on", lambda: report_of(world, "reports/parcels/monday.txt.json"))
     assert report["counts"]["new"] == 1
 
+    kept = world.s3.list_objects_v2(Bucket=world.bucket, Prefix="blobs/evidence/")["Contents"]
+    assert len(kept) == len(keys)
+
     done = world.invoke("test-resender", {})
-    assert done["resent"] == {}
+    assert (done["resent"], done["summed up"]) == ({}, "up to date")
     world.invoke("test-resender", {"repair": True})
     processes = world.ledger.read(PROCESS)
     assert {"test-resender", "test-relay", "test-parcels-weigh", "test-parcels-send"} <= set(processes)

@@ -14,6 +14,7 @@ from milepost.cli.heads import heads
 from milepost.cli.hold import limit, pause, resume
 from milepost.cli.init import init
 from milepost.cli.keep import doctor, prune
+from milepost.cli.keys import keys
 from milepost.cli.look import groups, list_items, show, status
 from milepost.cli.move import move
 from milepost.cli.options import ledger_option, routes_option
@@ -33,7 +34,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Look": (status, show, list_items, groups, watch, lists, acts, export, doctor),
     "Prove": (signing_key, heads, verify),
     "Act": (retry, skip, confirm, cancel, resend, pause, resume, limit),
-    "Keep": (routes, subscribers, prune, adopt, quarantine, move, cost),
+    "Keep": (routes, subscribers, keys, prune, adopt, quarantine, move, cost),
 }
 
 

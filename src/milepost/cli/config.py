@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
 FILE = "milepost.toml"
-FIELDS = {"ledger": "text", "routes": "a list of texts", "subscribers": "a list of texts", "signing_key": "text"}
+FIELDS = {"ledger": "text", "routes": "a list of texts", "subscribers": "a list of texts", "signing_key": "text", "listen": "text"}
 
 
 class Settings:

@@ -209,15 +209,15 @@ def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: b
 def _entries(
     ctx: Context, evidence: Iterator[Found], signer: Signer | None, told: Told, doubts: list[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    from milepost.engine.heads import Prover
+    from milepost.engine.heads import prover
     from milepost.evidence.files import entry_of
 
-    prover = Prover(ctx)
+    heads = prover(ctx)
     for number, found in enumerate(evidence, 1):
         faults, proof = found.faults, None
         head = found.record["chain"]["head"] if "chain" in found.record else found.record["head"]
         try:
-            proof = prover.proof(found.place, bytes.fromhex(head))
+            proof = heads.proof(found.place, bytes.fromhex(head))
         except LedgerDamaged as error:
             # The record proves by itself all but when it was there.
             faults.append(str(error))

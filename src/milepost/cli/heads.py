@@ -53,7 +53,7 @@ def publish_now(given: Settings, as_json: bool) -> None:
     signer = given.signer()
     with given.context(act=True) as ctx:
         if ROUTE not in ctx.plans:
-            raise UsageError("no route here keeps evidence; give one of them evidence=True (a ledger on AWS has no heads yet)")
+            raise UsageError("no route here keeps evidence; give one of them evidence=True")
         now = ctx.clock.now()
         midnight = now // DAY_MS * DAY_MS
         head = publish(ctx, signer, day_of(midnight - 1), midnight) or publish(ctx, signer, day_of(now), now + 1)

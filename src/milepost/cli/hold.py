@@ -50,7 +50,8 @@ def pause(
 ) -> None:
     """Hold a route, a stage or a lane.
 
-    What is in work is finished; nothing else is begun until it is resumed. Held items use no attempts.
+    What is in work is finished; nothing else is begun until it is resumed. Held items use no attempts. At an external stage nothing
+    is sent again; what comes to it is still offered once (hold the stage before it to stop that), and confirmations count.
     """
     from milepost.engine.operate import pause as hold
     from milepost.ports.documents import scope

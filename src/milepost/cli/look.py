@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,22 +11,34 @@ from milepost.cli.filters import afford, choice_of, filters, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, safe, show_table, styled, table
 from milepost.core.errors import MilepostError
+from milepost.core.status import LIVE
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from milepost.engine.questions import Asked
+    from milepost.engine.snapshot import StageView
 
 
 @click.command()
 @click.argument("route", required=False)
+@click.option("--ages", is_flag=True, help="How long the unfinished items have been at each stage.")
 @json_option
 @settings
-def status(given: Settings, route: str | None, as_json: bool) -> None:
+def status(given: Settings, route: str | None, ages: bool, as_json: bool) -> None:
     """How many items are where.
 
-    For each route: how many items it has, and how many there are at each stage, by status.
+    For each route: how many items it has, and how many there are at each stage, by status; or, with --ages, for how long.
     """
     from milepost.engine.observe import counted
     from milepost.engine.observe import status as look
+    from milepost.engine.snapshot import snapshots
 
     with given.context() as ctx:
         answer = look(ctx, route)
+        seen = snapshots(ctx, route=route) if ages else {}
+    for name, snapshot in seen.items():
+        answer["routes"][name]["ages"] = {stage.name: _ages(stage) for stage in snapshot.stages}
     if as_json:
         print_json(answer)
         return
@@ -36,13 +48,36 @@ def status(given: Settings, route: str | None, as_json: bool) -> None:
     for name, found in answer["routes"].items():
         sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
         to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
-        shown = table("stage", "status", "items", right=["items"])
-        for stage, counts in found["stages"].items():
-            for index, (word, n) in enumerate(counts.items()):
-                shown.add_row(safe(stage) if index == 0 else "", styled(word), f"{n:,}")
-            if not counts:
-                shown.add_row(safe(stage), "[dim]-[/]", "[dim]0[/]")
-        show_table(shown)
+        show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))
+        for stage in found["unknown_stages"]:
+            n = sum(n for word, n in found["stages"][stage].items() if word != "COMPLETED")
+            to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route has not got: see 'milepost routes'", soft_wrap=True)
+
+
+def _by_status(stages: dict[str, dict[str, int]]) -> Table:
+    shown = table("stage", "status", "items", right=["items"])
+    for stage, counts in stages.items():
+        for index, (word, n) in enumerate(counts.items()):
+            shown.add_row(safe(stage) if index == 0 else "", styled(word), f"{n:,}")
+        if not counts:
+            shown.add_row(safe(stage), "[dim]-[/]", "[dim]0[/]")
+    return shown
+
+
+def _by_age(stages: dict[str, dict[str, Any]]) -> Table:
+    """For how long the unfinished have been there: half of them, all but one in twenty, and the oldest."""
+    from milepost.core.durations import short_span
+
+    shown = table("stage", "unfinished", "half within", "95% within", "oldest", right=["unfinished"])
+    for stage, ages in stages.items():
+        spans = ("-" if ages[name] is None else short_span(ages[name] * 1000) for name in ("p50_s", "p95_s", "oldest_s"))
+        shown.add_row(safe(stage), f"{ages['items']:,}", *spans)
+    return shown
+
+
+def _ages(stage: StageView) -> dict[str, Any]:
+    spans = {"p50_s": stage.p50_ms, "p95_s": stage.p95_ms, "oldest_s": stage.oldest_ms}
+    return {"items": stage.among(*LIVE), **{name: None if ms is None else ms / 1000 for name, ms in spans.items()}}
 
 
 @click.command()
@@ -77,14 +112,21 @@ def show(given: Settings, route: str, key: str, as_json: bool, whole: bool) -> i
 @click.command("list")
 @click.argument("route")
 @filters
+@click.option("--overdue", "late", is_flag=True, help="Those that have passed their stage's overdue mark, and why; the latest first.")
+@click.option("--next", "coming", is_flag=True, help="Those that would be through the route next, the nearest first.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
 @yes_option
 @json_option
 @settings
-def list_items(given: Settings, route: str, limit: int, yes: bool, as_json: bool, **chosen: Any) -> None:
+def list_items(given: Settings, route: str, late: bool, coming: bool, limit: int, yes: bool, as_json: bool, **chosen: Any) -> None:
     """Items of a route, by status, stage, lane, error, age or list."""
     from milepost.engine.observe import each, row_view
 
+    if late and coming:
+        raise click.UsageError("--overdue and --next are two questions: ask one")
+    if late or coming:
+        _answer(given, route, late, limit, yes, as_json, chosen)
+        return
     with given.context() as ctx:
         now = ctx.clock.now()
         query, lists = choice_of(ctx, route, **chosen)
@@ -111,6 +153,38 @@ def list_items(given: Settings, route: str, limit: int, yes: bool, as_json: bool
     show_table(shown)
     if more:
         to.print(f"… and more: this is the first {limit}; give --limit, or 'milepost export {safe(route)}'.")
+
+
+def _answer(given: Settings, route: str, late: bool, limit: int, yes: bool, as_json: bool, chosen: dict[str, Any]) -> None:
+    """Which are late, or which would be through next."""
+    from milepost.engine.questions import asked_view, nearest, overdue
+
+    with given.context() as ctx:
+        now = ctx.clock.now()
+        query, lists = choice_of(ctx, route, **chosen)
+        afford(ctx, query, yes, quiet=as_json)
+        found, more = (overdue if late else nearest)(ctx, query, limit, lists)
+    if as_json:
+        print_json({"items": [asked_view(asked, now) for asked in found], "more": more})
+    elif not found:
+        click.echo("No item is overdue." if late else "No item is on its way.")
+    else:
+        show_table(_asked_table(found, late, now))
+        if more:
+            console().print(f"… and more: these are the first {limit}; give --limit.")
+
+
+def _asked_table(found: list[Asked], late: bool, now: int) -> Table:
+    from milepost.cli.out import ago
+    from milepost.engine.observe import when
+
+    shown = table("key", "stage", "status", "here for", "late by" if late else "next look", "why")
+    for asked in found:
+        row = asked.item.row
+        then = ago(asked.late_since, now) if late else "-" if row.look_at is None else when(row.look_at, now)
+        why = asked.why if len(asked.why) <= 120 else f"{asked.why[:119]}…"
+        shown.add_row(safe(row.key), safe(row.stage), styled(row.status), ago(row.entered_at, now), then, safe(why))
+    return shown
 
 
 @click.command()

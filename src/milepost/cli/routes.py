@@ -12,6 +12,7 @@ from milepost.cli.out import console, print_json, progress, safe, show_table, ta
 from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from milepost.engine.back_fill_view import Preview
     from milepost.engine.context import Context
     from milepost.engine.routes import Applied
 
@@ -50,6 +51,8 @@ def routes(given: Settings, as_json: bool) -> None:
             to.print(f"{safe(view['route'])} remembers a finished key for {short_span(view['remembers_s'] * 1000)}, not for good.")
         if view["version"] and view["differs"]:
             to.print(f"To put it in force (look first with --dry-run):\n  {safe(view['cure'])}", soft_wrap=True)
+        if view["back_fill"] is not None:
+            to.print(safe(f"{view['route']}: {_sending(view['back_fill'])}"), soft_wrap=True)
 
 
 def _names(ctx: Context) -> list[str]:
@@ -60,6 +63,7 @@ def _names(ctx: Context) -> list[str]:
 
 def _view(ctx: Context, name: str) -> dict[str, Any]:
     from milepost.core.durations import iso
+    from milepost.engine.back_fill_view import view
     from milepost.engine.routes import compare
     from milepost.ports.documents import ROUTE, RouteVersion, read_as
 
@@ -84,13 +88,40 @@ def _view(ctx: Context, name: str) -> dict[str, Any]:
         "differs": bool(difference is not None and held is not None and not difference.same),
         "difference": told,
         "cure": None if difference is None or held is None or difference.same else difference.cure,
+        "back_fill": view(ctx, name),
     }
+
+
+def _sending(view: dict[str, Any]) -> str:
+    """How far a back-fill has come."""
+    from milepost.core.durations import short_span
+    from milepost.engine.observe import counted
+
+    how_many = f"{counted(view['done'], 'finished item')} sent on to {view['stage']}"
+    passed = f", {view['passed_over']:,} passed over" if view["passed_over"] else ""
+    if view["state"] == "finished":
+        return f"{how_many}{passed}; finished {view['finished_at']}."
+    left = f"{how_many}{passed}, {view['left']:,} left"
+    if view["state"] == "stopped":
+        return (
+            f"{left}; stopped by {view['stopped_by']}: {view['stopped_why']} ('milepost routes back-fill {view['route']} --pace …' goes on)"
+        )
+    if view["waits"]:
+        return f"{left}; it waits: {view['waits']}"
+    return f"{left}, {_rate(view['pace_per_s'])}, about {short_span(view['left'] / view['pace_per_s'] * 1000)} more"
+
+
+def _rate(pace: float) -> str:
+    """A pace as people write it."""
+    unit, seconds = next(((unit, n) for unit, n in (("s", 1), ("m", 60)) if pace * n >= 1), ("h", 3600))
+    return f"{pace * seconds:,.6g}/{unit}"
 
 
 @routes.command()
 @click.argument("route", required=False)
 @click.option("--map", "maps", multiple=True, metavar="OLD=NEW", help="Where items of a removed stage go; 'OLD=' cancels them.")
 @click.option("--back-fill", metavar="STAGE", help="Send finished items on to this added stage.")
+@click.option("--pace", metavar="RATE", help="With --back-fill: so many at a time, such as 50/s, from now on; else all at once.")
 @signed
 @dry_run_option
 @json_option
@@ -100,6 +131,7 @@ def apply(
     route: str | None,
     maps: tuple[str, ...],
     back_fill: str | None,
+    pace: str | None,
     by: str | None,
     reason: str | None,
     dry_run: bool,
@@ -107,22 +139,62 @@ def apply(
 ) -> int:
     """Put a changed route in force.
 
-    Processes that still have the old stages then stand by until they are started again. Look first with --dry-run.
+    Processes that still have the old stages then stand by until they are started again. Look first with --dry-run. With --pace the
+    resender ('milepost up') sends finished items on, and this command returns at once; 'milepost routes' shows how far it is.
     """
+    from milepost.core.durations import rate_per_second
     from milepost.engine.closing import refuse_moved
     from milepost.engine.routes import apply_route
 
     name, why = check_signed(by, reason, dry_run=dry_run)
     mapping = _mapping(maps)
+    if pace is not None and back_fill is None:
+        raise click.UsageError("--pace is for finished items that are sent on: say to which stage with --back-fill")
+    chosen: dict[str, Any] = {"back_fill": back_fill, "pace": None if pace is None else rate_per_second(pace, "--pace")}
     with given.context() as ctx, progress("moving items", quiet=as_json) as told:
         plan = ctx.plan(route or _only(ctx))
         refuse_moved(ctx.ledger, [plan])
-        done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, back_fill=back_fill, on_progress=told)
+        done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, on_progress=told, **chosen)
     if as_json:
         print_json(done)
     else:
         _tell(plan.name, done, dry_run)
     return 1 if done.left and not dry_run else 0
+
+
+@routes.command("back-fill")
+@click.argument("route")
+@click.option("--pace", metavar="RATE", help="Another pace, such as 50/s; one that was stopped goes on.")
+@click.option("--stop", "stopping", is_flag=True, help="Send no more on until a pace is set again.")
+@signed
+@json_option
+@settings
+def back_fill(given: Settings, route: str, pace: str | None, stopping: bool, by: str | None, reason: str | None, as_json: bool) -> None:
+    """How far finished items have been sent on.
+
+    Stops that, lets it go on, or changes its pace. What has been sent on already goes its way.
+    """
+    from milepost.core.durations import rate_per_second
+    from milepost.engine.back_fill import change_pace, stop
+    from milepost.engine.back_fill_view import view
+    from milepost.engine.observe import check_route
+
+    if stopping and pace is not None:
+        raise click.UsageError("give --stop or --pace, not both")
+    signature = check_signed(by, reason, dry_run=not stopping and pace is None)
+    with given.context() as ctx:
+        check_route(ctx, route)
+        if stopping:
+            stop(ctx, route, by=signature[0], reason=signature[1])
+        elif pace is not None:
+            change_pace(ctx, route, rate_per_second(pace, "--pace"), by=signature[0], reason=signature[1])
+        found = view(ctx, route)
+    if as_json:
+        print_json({"route": route, "back_fill": found})
+    elif found is None:
+        click.echo(f"Route {route} has never had a back-fill at a pace.")
+    else:
+        console().print(safe(f"{route}: {_sending(found)}"), soft_wrap=True)
 
 
 def _only(ctx: Context) -> str:
@@ -156,9 +228,38 @@ def _tell(route: str, done: Applied, dry_run: bool) -> None:
         to.print(f"{counted(done.moved, 'item')} moved.")
     if done.back_filled:
         to.print(f"{counted(done.back_filled, 'finished item')} sent on.")
+    if done.back_fill is not None:
+        _tell_back_fill(done.back_fill, dry_run)
     for stage, n in done.left.items():
         if dry_run and stage in done.renamed:
             continue
         are = "is" if n == 1 else "are"
         verb = f"{are} at a removed stage now" if dry_run else f"{are} still in the hands of workers there; run this again in a moment"
         to.print(f"{counted(n, 'item')} at {safe(stage)} {verb}.")
+
+
+def _tell_back_fill(coming: Preview, dry_run: bool) -> None:
+    """How many finished items are sent on, how long that takes, and what it means."""
+    from milepost.core.durations import short_span
+    from milepost.engine.observe import counted
+
+    to = console()
+    pace = ", all at once" if coming.pace is None else f" at {_rate(coming.pace)}, in about {short_span(coming.takes_ms or 0)}"
+    would = "would be" if dry_run else "are being" if coming.items != 1 else "is being"
+    to.print(safe(f"{counted(coming.items, 'finished item')} {would} sent on to {coming.stage}{pace}."), soft_wrap=True)
+    if coming.items and dry_run:
+        again = f", and through {', '.join(coming.again)} once more" if coming.again else ""
+        means = f"Each is unfinished until it is through {coming.stage}{again}; then it is told as completed 'again', not as news."
+        to.print(safe(means), soft_wrap=True)
+    if coming.sealed:
+        many = f"{'more than ' if coming.sealed_more else ''}{counted(coming.sealed, 'finished key')}"
+        where = "their rows are brought back first, where their input and results are still on record"
+        if not coming.brings_back:
+            what = "cannot be sent on: their rows have left the ledger, and what is kept of them (seal, evidence) does not hold their input"
+        elif coming.pace is None:
+            what = f"cannot be sent on at once, for their rows have left; with --pace {where}"
+        else:
+            what = f"whose rows have left {'would be' if dry_run else 'are'} sent on after these: {where}"
+        to.print(safe(f"{many} {what}."), soft_wrap=True)
+    if not dry_run:
+        to.print("The resender does that ('milepost up'); 'milepost routes' shows how far it is.")

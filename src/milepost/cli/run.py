@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from milepost.cli.config import Settings
+from milepost.cli.listening import listen_options, listening, wanted
 from milepost.cli.options import settings
+from milepost.cli.saying import log_option, say
 
 if TYPE_CHECKING:
     from milepost.engine.context import Context
@@ -31,25 +33,34 @@ until_idle_option = click.option(
 
 @click.command()
 @until_idle_option
+@listen_options
+@log_option
 @settings
-def up(given: Settings, until_idle: float | None) -> None:
-    """Run everything: workers, resender, subscribers.
+def up(given: Settings, until_idle: float | None, listen: str | None, no_listen: bool, log_form: str) -> None:
+    """Run everything: workers, resender, subscribers, and the API.
 
-    Runs until Ctrl-C or SIGTERM; then what is running is finished and the rest is given back, uncounted.
+    Runs until Ctrl-C or SIGTERM; then what is running is finished and the rest is given back, uncounted. The API is at
+    127.0.0.1:8321, or where --listen or milepost.toml (listen = "HOST:PORT") says; with --until-idle only if --listen says so.
     """
-    with given.context(act=True, create=True) as ctx:
+    from milepost.runners.logs import logs
+
+    where = wanted(listen, given.file.get("listen"), no_listen=no_listen or (until_idle is not None and listen is None))
+    with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where):
         run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, "up", given.signer())
 
 
 @click.command()
 @until_idle_option
+@log_option
 @settings
-def work(given: Settings, until_idle: float | None) -> None:
+def work(given: Settings, until_idle: float | None, log_form: str) -> None:
     """Run workers alone.
 
     Start as many such processes as you like; they share the work. Needs an 'up' somewhere if subscribers are to be told.
     """
-    with given.context(act=True, create=True) as ctx:
+    from milepost.runners.logs import logs
+
+    with logs(log_form), given.context(act=True, create=True) as ctx:
         run(ctx, {"worker"}, (), until_idle, "work")
 
 
@@ -71,13 +82,13 @@ def run(
     stop_on_signal(station.stop)
     told = f"; telling {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
     until = "until idle" if until_idle is not None else "until Ctrl-C"
-    click.echo(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{told}; {until}", err=True)
+    say(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{told}; {until}")
     before, began = _ended(ctx), monotonic()
     station.run(until_idle_s=until_idle)
     # Fewer than before: some that had ended were started again.
     ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
     counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
-    click.echo(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}", err=True)
+    say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}")
 
 
 def stop_on_signal(stop: Callable[[], None]) -> None:
@@ -87,7 +98,7 @@ def stop_on_signal(stop: Callable[[], None]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         word = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-        click.echo(f"milepost: {word}: finishing what is in hand (once more stops at once)", err=True)
+        say(f"milepost: {word}: finishing what is in hand (once more stops at once)")
         stop()
 
     signal.signal(signal.SIGINT, first)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from milepost.core.change import FREE, Change, Fields, Teller, change
 from milepost.core.durations import span_ms
-from milepost.core.failing import MESSAGE_LIMIT, end, fail
+from milepost.core.failing import end, fail, message_of
 from milepost.core.history import Line, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, digest_of, work_id
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
@@ -232,7 +232,7 @@ def late(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
     """A note that a worker's outcome came after its lease was gone, and was refused."""
     note = {"refused": type(outcome).__name__}
     if isinstance(outcome, (Retry, Reject)):
-        note["error"] = outcome.error[:MESSAGE_LIMIT]
+        note["error"] = message_of(outcome)
     return change(row, Reason.LATE, now, row.status, {}, Teller(by), note=note)
 
 

@@ -10,6 +10,7 @@ from milepost.core.durations import span_ms
 from milepost.core.history import Attempt
 from milepost.core.item import Failure, Row
 from milepost.core.outcome import Reject, Retry
+from milepost.core.redacting import redacted, redacted_text
 from milepost.core.route import Stage
 from milepost.core.status import Reason, Status
 
@@ -28,13 +29,14 @@ def fail(
 ) -> Change:
     """A counted try: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED."""
     number = row.attempts + 1
-    message = outcome.error[:MESSAGE_LIMIT]
-    failure = Failure(outcome.category, message, now, group_of(stage.name, outcome.category, message), outcome.details, outcome.http_status)
+    message = message_of(outcome)
+    details = redacted(outcome.details)
+    failure = Failure(outcome.category, message, now, group_of(stage.name, outcome.category, message), details, outcome.http_status)
     fields |= FREE
     fields |= {"attempts": number, "total_attempts": row.total_attempts + 1, "error": failure, "handed_over": False, "undecided": None}
     # Kept at an end too: a person's retry must ask first as well.
     fields["unknown"] = isinstance(outcome, Retry) and outcome.unknown
-    facts = (number, outcome.category, message, outcome.details, response_ms, outcome.http_status)
+    facts = (number, outcome.category, message, details, response_ms, outcome.http_status)
     if isinstance(outcome, Reject):
         fields |= end(now)
         return change(row, Reason.REJECTED, now, Status.REJECTED, fields, teller, attempt=Attempt(*facts))
@@ -47,6 +49,11 @@ def fail(
     fields["look_at"] = next_at
     attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at)
     return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)
+
+
+def message_of(outcome: Retry | Reject) -> str:
+    """What is kept of an error: without secrets, and cut to size only then, since half a secret does not always look like one."""
+    return redacted_text(outcome.error[: 2 * MESSAGE_LIMIT])[:MESSAGE_LIMIT]
 
 
 def end(now: int) -> Fields:

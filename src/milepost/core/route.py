@@ -37,6 +37,8 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     name: str
     handler: Handler | None = None
+    remote: bool = False
+    """Its workers are elsewhere, and come for work over HTTP: it has no handler here, and yet it is not external."""
     retry: Backoff
     checks: Checks
     timeout_ms: int | None = None
@@ -62,7 +64,12 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     @property
     def external(self) -> bool:
-        return self.handler is None
+        return self.handler is None and not self.remote
+
+    @property
+    def ours(self) -> bool:
+        """Our own workers run it."""
+        return self.handler is not None
 
     @property
     def is_async(self) -> bool:
@@ -127,6 +134,8 @@ class Route:
         if form is not None:
             check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
+        self.closed: str | None = None
+        """Why nobody can hand over items of it; None: anybody can."""
         self.stages: list[Stage] = []
 
     def stage(
@@ -145,10 +154,13 @@ class Route:
         verify: Handler | None = None,
         accepts: Callable[..., bool] | None = None,
         announce: str | None = None,
+        remote: bool = False,
     ) -> Callable[[H], H]:
         """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item (or, with `batch`, a list).
 
         `claims=False` promises that the handler only looks: two may look at the same item at once, and neither changes anything.
+        `remote=True` declares the stage as it stands, without a handler: workers elsewhere, in any language, claim its items over HTTP.
+        What a process is to our own workers, a worker's name is to these: one holds at most `concurrency` times `batch` items.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
@@ -167,14 +179,19 @@ class Route:
                 raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
         judged = judge(accepts, f"{subject}: accepts")
         used = checks or Checks()
+        if remote and (timeout is not None or verify is not None or not claims):
+            raise RouteMistake(
+                f"{subject} is remote: its worker says by its lease how long it takes, and is told by `unknown` when it must look first; "
+                "leave out timeout, verify and claims"
+            )
 
-        def declare(handler: H) -> H:
-            check_shape(handler, f"{subject}: its handler", "items" if batch > 1 else "item")
+        def add(handler: Handler | None) -> None:
             self._check_new(name)
             self.stages.append(
                 Stage(
                     name=name,
                     handler=handler,
+                    remote=remote,
                     retry=retry or Backoff(),
                     checks=used,
                     timeout_ms=None if timeout is None else told(some_ms, timeout, f"{subject}: timeout"),
@@ -190,12 +207,20 @@ class Route:
                     overdue_ms=None if used.overdue is None else span_ms(used.overdue, f"{subject}: overdue"),
                 )
             )
+
+        def declare(handler: H) -> H:
+            if remote:
+                raise RouteMistake(f"{subject} is remote, so no handler of ours runs it; leave out the handler, or remote=True")
+            check_shape(handler, f"{subject}: its handler", "items" if batch > 1 else "item")
+            add(handler)
             return handler
 
         if rate is not None:
             told(rate_per_second, rate, f"{subject}: rate")
         if timeout is not None:
             told(some_ms, timeout, f"{subject}: timeout")
+        if remote:
+            add(None)
         return declare
 
     def external(

@@ -206,6 +206,8 @@ def _go_on(act: Act) -> str:
         return f"milepost prune {act.route} --older-than {act.filter['older_than']} {SIGNED}"
     if act.verb == "apply":
         return f"milepost routes apply {act.route} {SIGNED}"
+    if act.verb == "back-fill":
+        return "milepost up"
     which = "" if "query" in act.filter else " THE SAME KEYS"
     return f"milepost {act.verb} {act.route}{which} --act {act.id} {SIGNED}"
 

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from milepost.core.errors import UsageError
 from milepost.engine.acts import enter, finish, record, signed
 from milepost.engine.context import Context
+from milepost.engine.intake import check_open
 from milepost.ports.outside import Adopted, Aside, Outside, Stray
 
 BATCH = 100
@@ -61,6 +62,7 @@ def adopt(
     the stage that it names; one that cannot be is told with the reason. What is taken in already is left alone, so that the same
     call again goes on where another was cut off."""
     plan, outside = ctx.plan(route), outside_of(ctx)
+    check_open(plan)
     report = AdoptReport(route, dry_run)
     act = None
     if not dry_run:

@@ -15,18 +15,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.change import Change
-from milepost.core.errors import LedgerError, UsageError
+from milepost.core.errors import LedgerError, LedgerReadOnly, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.operators import back_fill as send_on
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.acts import enter, finish, record, recorded, signed
 from milepost.engine.apply import GONE, OUTDATED, Decision, apply_all
-from milepost.engine.back_fill_view import finished_items, left
+from milepost.engine.back_fill_view import hindrance, left, to_be_sent
+from milepost.engine.bringing_back import bring_back, can_bring_back
 from milepost.engine.context import Context
 from milepost.engine.observe import SIGNED
-from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, RouteVersion, is_held, read_as
-from milepost.ports.ledger import Document, Ledger, Page, Query
+from milepost.ports.documents import BACK_FILL, ROUTE, BackFill, RouteVersion, read_as
+from milepost.ports.ledger import Document, Ledger, Query
 
 PORTION = 500
 SAVED_MS = 65_000
@@ -66,9 +67,9 @@ SENT_ON = "it was sent on before, and is through"
 
 
 # Beginning, changing, stopping ----------------------------------------------------------------------------------------
-def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, version: int, *, by: str, reason: str) -> BackFill:
+def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: str, reason: str) -> BackFill:
     """Put a paced back-fill on record; the resender does the rest. Said again for the same version it changes nothing."""
-    name = f"{plan.name}-v{version}-back-fill"
+    name = f"{plan.name}-v{plan.version}-back-fill"
     while True:
         held = ctx.ledger.read(BACK_FILL).get(plan.name)
         before = None if held is None else read_as(BackFill, held.value)
@@ -77,7 +78,7 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, version
         act = enter(ctx, "back-fill", plan.name, by, reason, {"stage": stage, "pace": pace}, name)
         now = ctx.clock.now()
         # The first one is free at once.
-        begun = BackFill(stage, since, pace, act.id, by, reason, now, finished_items(ctx.ledger, plan.name), now - ceil(1000 / pace))
+        begun = BackFill(stage, since, pace, act.id, by, reason, now, to_be_sent(ctx.ledger, plan.name), now - ceil(1000 / pace))
         if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=0 if held is None else held.version):
             if before is not None and before.finished_at is None:
                 finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and nobody can go on with it now
@@ -162,14 +163,10 @@ def _saved(there: BackFill) -> int:
 
 
 def can_go_on(ctx: Context, route: str, there: BackFill) -> bool:
-    """Is there anything to send on, and nothing in its way? A pause of the route or the stage holds it, too; and whoever has
-    another version of the route stands by."""
-    plan, version = ctx.plans.get(route), ctx.ledger.read(ROUTE).get(route)
-    if not there.under_way or plan is None or there.stage not in plan.by_name or version is None:
+    """Is it under way, with nothing in its way? Whoever has another version of the route stands by."""
+    if not there.under_way or route not in ctx.plans or hindrance(ctx, route, there) is not None:
         return False
-    if read_as(RouteVersion, version.value).version != plan.version:
-        return False
-    return not is_held(set(ctx.ledger.read(HOLD)), route, there.stage, "")
+    return read_as(RouteVersion, ctx.ledger.read(ROUTE)[route].value).version == ctx.plan(route).version
 
 
 def waiting(ctx: Context) -> bool:
@@ -185,20 +182,36 @@ def step(ctx: Context, route: str, held: Document) -> Portion:
     room = min(PORTION, free(there, now))
     if not room:
         return Portion()
-    taken = _take(ctx, route, there, room, now)
-    if not ctx.ledger.write(BACK_FILL, route, taken, expect=held.version):
-        return Portion()  # another resender has it
-    plan = ctx.plan(route)
-    teller = {"by": there.by, "why": there.reason, "act": there.act}
-    decision = sender_on(ctx, plan, there.stage, there.since, teller)
-    items = [item for item in ctx.ledger.get([(route, key) for key in taken.in_hand]) if item is not None]
-    answers = _send(ctx, items, decision)
+    try:
+        taken = _take(ctx, route, there, room, now)
+        if not ctx.ledger.write(BACK_FILL, route, taken, expect=held.version):
+            return Portion()  # another resender has it
+        return _send_on(ctx, ctx.plan(route), taken)
+    except LedgerReadOnly as refused:
+        # To bring rows back takes more than a resender's usual rights: one that has them goes on, and this one has other things to do.
+        log.error("the back-fill of %s cannot go on here: %s", route, refused)
+        return Portion()
+
+
+def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> Portion:
+    teller = {"by": taken.by, "why": taken.reason, "act": taken.act}
+    answers = _send(ctx, _items(ctx, plan, taken), sender_on(ctx, plan, taken.stage, taken.since, teller))
     if OUTDATED in answers:
         return Portion()  # the portion is taken up by a process that has the present route
     # One that is on its way by now was sent on by whoever had this portion before.
     before = sum(isinstance(answer, str) and answer not in (BEEN_THERE, GONE, SPOILT) for answer in answers)
     sent = sum(isinstance(answer, Row) for answer in answers)
-    return Portion(sent, _lay_down(ctx, route, taken, sent + before))
+    return Portion(sent, _lay_down(ctx, plan.name, taken, sent + before))
+
+
+def _items(ctx: Context, plan: Plan, taken: BackFill) -> list[Item]:
+    """The items of a portion; those whose rows have left are brought back, where that can be done."""
+    found = ctx.ledger.get([(plan.name, key) for key in taken.in_hand])
+    gone = [key for key, item in zip(taken.in_hand, found, strict=True) if item is None] if taken.seals else []
+    for key, why in bring_back(ctx, plan, gone, taken.since).items():
+        log.warning("%s/%s cannot be sent on: %s", plan.name, key, why)
+    found += ctx.ledger.get([(plan.name, key) for key in gone])
+    return [item for item in found if item is not None]
 
 
 def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row | str]:
@@ -223,15 +236,24 @@ def _take(ctx: Context, route: str, there: BackFill, room: int, now: int) -> Bac
     until = now + HOLD_MS
     if there.in_hand and here:
         return replace(there, held_until=until)
-    start = there.after if here else None
-    page = Page([], start)
+    start, in_seals = (there.after, there.seals) if here else (None, False)
+    at, keys = start, list[str]()
     for _ in range(WALK):
-        page = ctx.ledger.find(replace(finished_before(route, there.since), after=page.next, limit=room))
-        if page.items or page.next is None:
+        keys, at = (_sealed if in_seals else _rows)(ctx, route, there.since, at, room)
+        if keys or at is None:
             break
-    keys = [item.key for item in page.items]
     spent_to = max(there.spent_to, now - _saved(there)) + ceil(len(keys) / there.pace * 1000)
-    return replace(there, in_hand=keys, after=start, then=page.next, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to)
+    return replace(there, in_hand=keys, seals=in_seals, after=start, then=at, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to)
+
+
+def _rows(ctx: Context, route: str, since: int, after: Any, limit: int) -> tuple[list[str], Any]:
+    page = ctx.ledger.find(replace(finished_before(route, since), after=after, limit=limit))
+    return [item.key for item in page.items], page.next
+
+
+def _sealed(ctx: Context, route: str, since: int, after: Any, limit: int) -> tuple[list[str], Any]:
+    seals, following = ctx.ledger.sealed(route, after, limit)
+    return [known.key for known in seals if known.status is Status.COMPLETED and (known.ended_at or 0) <= since], following
 
 
 def _lay_down(ctx: Context, route: str, taken: BackFill, sent: int) -> bool:
@@ -240,9 +262,12 @@ def _lay_down(ctx: Context, route: str, taken: BackFill, sent: int) -> bool:
         there, now = read_as(BackFill, held.value), ctx.clock.now()
         if (there.act, there.in_hand, there.held_until) != (taken.act, taken.in_hand, taken.held_until):
             return False  # we were taken to be dead
-        last = taken.then is None
+        rows_done = taken.then is None and not taken.seals
+        last = taken.then is None and not (rows_done and can_bring_back(ctx.ledger))
         done, passed = there.done + sent, there.passed + len(taken.in_hand) - sent
         down = replace(there, done=done, passed=passed, after=taken.then, in_hand=[], then=None, held_until=0)
+        if rows_done:
+            down = replace(down, seals=True)
         if last:
             down = replace(down, finished_at=now)
         if ctx.ledger.write(BACK_FILL, route, down, expect=held.version):

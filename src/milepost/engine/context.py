@@ -8,6 +8,7 @@ from milepost.core.errors import UsageError
 from milepost.core.plan import Plan
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
+from milepost.ports.observe import NOBODY, Observer
 from milepost.ports.runner import Chance, Clock
 
 
@@ -20,6 +21,7 @@ class Context:
         self.clock = clock
         self.chance = chance
         self.blobs = blobs
+        self.observer: Observer = NOBODY
 
     def plan(self, route: str) -> Plan:
         """The route of that name, or an error that names the ones there are."""

@@ -12,7 +12,7 @@ from milepost.ports.documents import CURSOR, PARKED, Cursor, read_as
 
 def floor(ctx: Context) -> int:
     """Up to which line everybody has been told everything: the lowest of the cursors, and of what is parked."""
-    cursors = _live_cursors(ctx)
+    cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
     for space in parking.all_parked(ctx):
         if space.parked.subscriber in cursors:
@@ -25,7 +25,7 @@ def silent(ctx: Context, days: int = 30) -> list[str]:
     """Subscribers that have not been told for so long, though something has been waiting for them all that time."""
     long_ago = ctx.clock.now() - days * 86_400_000
     found = []
-    for name, cursor in _live_cursors(ctx).items():
+    for name, cursor in live_cursors(ctx).items():
         waiting = ctx.ledger.feed(cursor.seq, 1) if cursor.told_at <= long_ago else []
         if waiting and waiting[0].line.at <= long_ago:
             found.append(name)
@@ -49,6 +49,7 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
     return True
 
 
-def _live_cursors(ctx: Context) -> dict[str, Cursor]:
+def live_cursors(ctx: Context) -> dict[str, Cursor]:
+    """By subscriber: the cursors of all who are told."""
     cursors = {name: read_as(Cursor, document.value) for name, document in ctx.ledger.read(CURSOR).items()}
     return {name: cursor for name, cursor in cursors.items() if not cursor.removed}

@@ -10,11 +10,13 @@ from msgspec import Struct
 
 from milepost.core.durations import short_span
 from milepost.core.status import FAILED, LIVE, Status
+from milepost.engine.back_fill_view import hindrance, left
 from milepost.engine.context import Context
 from milepost.engine.cursors import silent
+from milepost.engine.heartbeat import HEARD_MS, last_runs
 from milepost.engine.observe import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names, when
 from milepost.engine.routes import FINISHED
-from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Hold, Parked, RouteVersion, read_as
+from milepost.ports.documents import BACK_FILL, CURSOR, HOLD, PARKED, ROUTE, BackFill, Cursor, Hold, Parked, RouteVersion, read_as
 from milepost.ports.ledger import Query
 
 OK, WARN, BAD = "ok", "warn", "bad"
@@ -22,8 +24,6 @@ ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 LATE_MS = 5 * 60_000
 """Work that has been due for this long and was not taken up is worth a word."""
-HEARD_MS = 150_000
-"""A role without a good run for this long is worth a word; some are called by a clock, once a minute."""
 GONE_MS = 10 * 60_000
 """For so long a silent process is asked after that had items in hand; by then their leases have been taken over."""
 SAMPLE = 1000
@@ -63,7 +63,7 @@ def doctor(ctx: Context) -> Report:
             Finding(BAD, "ledger", "the ledger's file does not pass its own check", "stop all processes and go back to a backup")
         )
     findings += [Finding(WARN, "ledger", problem, _cure(problem)) for problem in facts.get("problems", ())]
-    for look in (_routes, _processes, _roles, _holds, _gone_stages, _leases, _late, _failed, _subscribers, _parked, _chains):
+    for look in (_routes, _back_fills, _processes, _roles, _holds, _gone_stages, _leases, _late, _failed, _subscribers, _parked, _chains):
         findings.extend(look(ctx, now))
     return Report(now, facts, findings)
 
@@ -84,6 +84,25 @@ def _routes(ctx: Context, now: int) -> Iterator[Finding]:
             yield Finding(BAD, "route", f"{name}: the route file differs from version {version.version} in the ledger", "milepost routes")
         else:
             yield Finding(OK, "route", f"{name}, version {version.version}: {stages}")
+
+
+def _back_fills(ctx: Context, now: int) -> Iterator[Finding]:
+    """Finished items that are being sent on to an added stage, or would be if nothing were in the way."""
+    for route, document in sorted(ctx.ledger.read(BACK_FILL).items()):
+        there = read_as(BackFill, document.value)
+        if there.finished_at is not None:
+            continue
+        what = f"{counted(left(there), 'finished item')} of {route} still to be sent on to {there.stage}"
+        waits = hindrance(ctx, route, there)
+        if there.stopped_at is not None:
+            go_on = f"milepost routes back-fill {route} --pace RATE {SIGNED}"
+            yield Finding(WARN, "back-fill", f"{what}; stopped by {there.stopped_by}: {there.stopped_why}", go_on)
+        elif waits is not None:
+            yield Finding(WARN, "back-fill", f"{what}; it waits: {waits}", f"milepost routes back-fill {route} --stop {SIGNED}")
+        elif now - there.spent_to > LATE_MS + 1000 / there.pace:
+            yield Finding(WARN, "back-fill", f"{what}; nobody has gone on with that since {when(there.spent_to, now)}", "milepost up")
+        else:
+            yield Finding(OK, "back-fill", what)
 
 
 def _processes(ctx: Context, now: int) -> Iterator[Finding]:
@@ -119,10 +138,7 @@ def _slow(slow: dict[str, Any]) -> str:
 
 
 def _roles(ctx: Context, now: int) -> Iterator[Finding]:
-    last: dict[str, tuple[int, str]] = {}
-    for process in processes(ctx):
-        for role, at in process.roles.items():
-            last[role] = max(last.get(role, (0, "")), (at, process.holder))
+    last = last_runs(ctx)
     for role in sorted({*ROLES, *last}):
         at, holder = last.get(role, (0, ""))
         if not at:
@@ -186,7 +202,11 @@ def _late_stage(ctx: Context, route: str, stage: str, held: set[str], now: int) 
     ]
     if due and now - min(due) > LATE_MS:
         what = f"work at {route}/{stage} has been due for {short_span(now - min(due))} and nobody has taken it up"
-        yield Finding(WARN, "late", what, "start more workers (milepost work), or raise the stage's concurrency or rate")
+        cure = "start more workers (milepost work), or raise the stage's concurrency or rate"
+        plan = ctx.plans.get(route)
+        if plan is not None and stage in plan.by_name and plan.by_name[stage].remote:
+            what, cure = f"{what}; it waits for a worker (remote)", "start more of the stage's own workers, which claim over HTTP"
+        yield Finding(WARN, "late", what, cure)
 
 
 def _failed(ctx: Context, now: int) -> Iterator[Finding]:

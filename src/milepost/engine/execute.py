@@ -13,6 +13,7 @@ from milepost.core.item import Item, canonical_json
 from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, outcome_from_builtins, outcome_of_exception
 from milepost.core.route import Stage
 from milepost.engine.halving import halving
+from milepost.ports.observe import ABOUT
 from milepost.ports.runner import Job, Ran
 
 Ticks = Callable[[], int]
@@ -30,6 +31,7 @@ def ready(stage: Stage) -> None:
 def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
     """Run a plain handler in the calling thread."""
     assert stage.handler is not None
+    ABOUT.set(job[0] if len(job) == 1 else None)
     began = ticks()
     rans: list[Ran] = []
     todo = job
@@ -62,6 +64,7 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
 async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
     """Run an async handler; a call that takes longer than the stage's timeout is cut off and is a counted try."""
     assert stage.handler is not None
+    ABOUT.set(job[0] if len(job) == 1 else None)
     began = ticks()
     rans: list[Ran] = []
     todo = job

@@ -3,58 +3,55 @@
 A head is itself an item, of the route `heads`, with its day as the key: its first line carries it, so that it is told like
 everything else and at least once. Which head is the last is decided by one conditional write, so that there is one chain of them
 however many processes try; whoever comes later finds the item, or puts it there for one that died in between.
+
+A head covers places in the feed. No line ever comes to stand before one that could be read already, so what a head has summed up stays
+all there is up to its last place; a line that is copied out late has a later place, and the next head covers it.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import islice, takewhile
-from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from milepost.core.decide import accept
-from milepost.core.errors import ConfigMistake, LedgerDamaged, LedgerError
-from milepost.core.history import link
+from milepost.core.errors import ConfigMistake
 from milepost.core.item import digest_of
-from milepost.core.merkle import leaf, levels, path, root
 from milepost.core.outcome import Done
+from milepost.core.plan import Plan
 from milepost.core.route import Route
+from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
+from milepost.engine.head_trees import Prover, Sum, go_on, let_go
 from milepost.engine.observe import each
-from milepost.evidence.heads import SCHEMA, Head, head_of, proof_of
+from milepost.engine.operate import confirm_outside
+from milepost.evidence.heads import Head, head_of
 from milepost.evidence.signing import Signer
-from milepost.ports.documents import HEAD
-from milepost.ports.ledger import Ledger, Newcomer, Query, Written
+from milepost.ports.documents import HEAD, read_as
+from milepost.ports.ledger import Document, Newcomer, Query
 
-ROUTE = "heads"
-LAST = "last"
+ROUTE, STAGE = "heads", "publish"
+LAST, BEGUN = "last", "begun"
 DAY_MS = 86_400_000
 EVERY = 60.0
-PAGE = 1000
-PART = 1024
-"""Lines in one part of a head's tree: a power of two, so that the parts' roots are nodes of the whole tree."""
-ENTRY = 40
-"""Bytes for one line: its place, and its digest."""
-HELD = 64
-"""Parts held in memory while proofs are made."""
+PARTS = 16
+"""How many parts of a tree are made before that is written down: a few seconds' work."""
+OURS = "the daily heads are Milepost's own; 'milepost heads publish' makes one"
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def heads_route() -> Route:
-    """The route of the heads. That they were told is all there is to do."""
+    """The route of the heads. That they were told is all there is to do, so nobody is called for that: whoever makes one confirms it."""
     route = Route(ROUTE, key="day", skips=False)
-    route.stage("publish")(lambda item: Done())
+    route.external(STAGE, resend_after="365d")
+    route.closed = OURS
     return route
 
 
-def heads_for(routes: Sequence[Route], ledger: Ledger, no_blobs: str | None) -> list[Route]:
+def heads_for(routes: Sequence[Route], no_blobs: str | None) -> list[Route]:
     """The route of the heads, if any of these keeps evidence. `no_blobs` says what to set where there is no place for blobs."""
     keeping = [route.name for route in routes if route.evidence]
     if not keeping:
@@ -63,8 +60,7 @@ def heads_for(routes: Sequence[Route], ledger: Ledger, no_blobs: str | None) -> 
         raise ConfigMistake(f"{', '.join(keeping)}: evidence is to be kept, and there is no place for it: {no_blobs}")
     if any(route.name == ROUTE for route in routes):
         raise ConfigMistake(f"a route is called {ROUTE!r}, as that of the daily heads is; call it otherwise")
-    # Where each route has tables of its own, those of the heads would have to be there first.
-    return [] if "heads" in ledger.lacks else [heads_route()]
+    return [heads_route()]
 
 
 def day_of(now: int) -> str:
@@ -87,9 +83,13 @@ def all_heads(ctx: Context) -> list[Head]:
     """Every head that was published, oldest first."""
     if last_head(ctx) is None:
         return []
-    found = [item.input for item in each(ctx, Query(route=ROUTE, with_content=True))]
-    # Whatever else somebody has handed over to this route is none.
-    return sorted((head for head in found if head.get("schema") == SCHEMA), key=lambda head: str(head["day"]))
+    found: list[Head] = [item.input for item in each(ctx, Query(route=ROUTE, with_content=True))]
+    return sorted(found, key=lambda head: str(head["day"]))
+
+
+def prover(ctx: Context) -> Prover:
+    """Proves what the heads that were published cover."""
+    return Prover(ctx, all_heads(ctx))
 
 
 class HeadKeeper:
@@ -102,146 +102,88 @@ class HeadKeeper:
         self._signer = signer
 
     def turn(self) -> float:
-        midnight = self._ctx.clock.now() // DAY_MS * DAY_MS
         try:
-            head = publish(self._ctx, self._signer, day_of(midnight - 1), midnight)
+            return 0.0 if self.run_once() else EVERY
         except OSError as error:
-            log.error("the head of %s cannot be kept, and is tried again in a while: %s", day_of(midnight - 1), error)
+            log.error("the daily head cannot be kept, and is tried again in a while: %s", error)
             return EVERY
-        if head is not None:
-            log.info("the head of %s is published: %s lines, root %s", head["day"], head["count"], head["root"])
-        return EVERY
+
+    def run_once(self) -> bool:
+        """A few seconds' work, if there is any. Is there more to do at once? Raises OSError if the blob store takes nothing."""
+        midnight = self._ctx.clock.now() // DAY_MS * DAY_MS
+        step = publish_some(self._ctx, self._signer, day_of(midnight - 1), midnight)
+        if step.head is not None:
+            log.info("the head of %s is published: %s lines, root %s", step.head["day"], step.head["count"], step.head["root"])
+        return step.more
+
+
+class Step(Struct, frozen=True):
+    """`head`: the one that was published. `more`: lines are left to be summed up for it."""
+
+    head: Head | None = None
+    more: bool = False
 
 
 def publish(ctx: Context, signer: Signer | None, day: str, before: int) -> Head | None:
-    """Sum up what was written since the last head and before that moment, and publish it as the head of `day`. None: there is one of
-    that day or a later one already, nothing was written, or somebody else was quicker."""
-    document = ctx.ledger.read(HEAD).get(LAST)
-    last: Head | None = None if document is None else document.value
+    """Sum up what was written since the last head and before that moment, and publish it as the head of `day`; if a sum has been begun
+    already, it is that one which is brought to its end. None: there is a head of that day or a later one, nothing was written, or
+    somebody else was quicker."""
+    while (step := publish_some(ctx, signer, day, before)).more:
+        pass
+    return step.head
+
+
+def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> Step:
+    """As `publish`, as far as a few seconds go. How far that is stands in the ledger: anybody can go on from there."""
+    documents = ctx.ledger.read(HEAD)
+    held = documents.get(LAST)
+    last: Head | None = None if held is None else held.value
     if last is not None:
         _put(ctx, last)
-        if last["day"] >= day:
-            return None
-    after = 0 if last is None else int(last["up_to"])
-    summed = _sum_up(ctx, f"heads/{day}-{ctx.chance.token()}", after, before)
-    if summed is None:
-        return None
+    begun = documents.get(BEGUN)
+    so_far = _so_far(begun, 0 if last is None else int(last["up_to"]), day, before)
+    if last is not None and last["day"] >= so_far.day:
+        return Step()
+    summed = go_on(ctx, so_far, PARTS)
+    if not summed.done:
+        if not ctx.ledger.write(HEAD, BEGUN, summed.sum, expect=_version(begun)):
+            return Step()  # somebody else is at it
+        let_go(ctx, so_far, summed.sum)
+        return Step(more=True)
+    if not summed.sum.count:
+        return Step()
+    found = summed.sum
     previous = None if last is None else last["digest"]
-    head = {**head_of(day, summed.root, summed.count, after, summed.up_to, previous, signer), "tree": summed.tree}
-    if not ctx.ledger.write(HEAD, LAST, head, expect=0 if document is None else document.version):
-        for name in (_part_name(summed.tree, number) for number in (None, *range(summed.parts))):
-            ctx.blobs.remove(name)
-        return None
+    head = {**head_of(found.day, summed.root, found.count, found.after, found.up_to, previous, signer), "tree": found.tree}
+    if not ctx.ledger.write(HEAD, LAST, head, expect=_version(held)):
+        return Step()
+    let_go(ctx, so_far, found)
     _put(ctx, head)
-    return head
+    return Step(head)
+
+
+def _so_far(begun: Document | None, after: int, day: str, before: int) -> Sum:
+    """The sum that was begun where the last head ends, or a new one."""
+    if begun is not None and (found := read_as(Sum, begun.value)).after == after:
+        return found
+    return Sum(day, before, after, after)
+
+
+def _version(document: Document | None) -> int:
+    return 0 if document is None else document.version
 
 
 def _put(ctx: Context, head: Head) -> None:
-    """The head as an item; if it is there already, nothing happens."""
-    plan, now = ctx.plan(ROUTE), ctx.clock.now()
-    if ctx.ledger.peek(ROUTE, [head["day"]])[0] is None:
-        change = accept(
-            plan, head["day"], head, now, correlation_id=f"head-{head['day']}", digest=digest_of(head), by="milepost", note=head
-        )
+    """The head as an item that has come to its end; if it has, nothing happens."""
+    day = head["day"]
+    [known] = ctx.ledger.peek(ROUTE, [day])
+    if known is not None and known.status in TERMINAL:
+        return
+    if known is None:
+        now = ctx.clock.now()
+        # Told with this very line: its stage need not be called for it.
+        plan = ctx.plan(ROUTE)
+        at_once = Plan(plan.route, version=plan.version)
+        change = accept(at_once, day, head, now, correlation_id=f"head-{day}", digest=digest_of(head), by="milepost", note=head)
         ctx.ledger.add(plan, [Newcomer(change, head)], now)
-
-
-# The tree -------------------------------------------------------------------------------------------------------------------
-class _Sum(Struct):
-    """The root over some lines, how many they are, the last one's place, and where the tree is kept, in how many parts."""
-
-    root: bytes
-    count: int
-    up_to: int
-    tree: str
-    parts: int
-
-
-def _sum_up(ctx: Context, tree: str, after: int, before: int) -> _Sum | None:
-    """Sum up the lines past that place, up to the first that was written at that moment or later. The tree is kept in parts, from
-    which proofs are made, under a name of its own, so that two who sum up at once do not get into each other's way."""
-    lines = takewhile(lambda written: written.line.at < before, _feed(ctx, after))
-    roots: list[bytes] = []
-    starts: list[int] = []
-    count, up_to = 0, after
-    while part := list(islice(lines, PART)):
-        entries = [(written.seq, link(written.previous, written.body)) for written in part]
-        ctx.blobs.write(_part_name(tree, len(roots)), _entries(entries))
-        roots.append(root([leaf(digest) for _, digest in entries]))
-        starts.append(entries[0][0])
-        count, up_to = count + len(entries), entries[-1][0]
-    if not roots:
-        return None
-    ctx.blobs.write(_part_name(tree, None), _entries(zip(starts, roots, strict=True)))
-    return _Sum(root(roots), count, up_to, tree, len(roots))
-
-
-def _entries(entries: Iterable[tuple[int, bytes]]) -> list[bytes]:
-    return [seq.to_bytes(8, "big") + digest for seq, digest in entries]
-
-
-def _feed(ctx: Context, after: int) -> Iterator[Written]:
-    while lines := ctx.ledger.feed(after, PAGE):
-        yield from lines
-        after = lines[-1].seq
-
-
-def _part_name(tree: str, number: int | None) -> str:
-    return f"{tree}/{'roots' if number is None else number}"
-
-
-class _Part:
-    """Places, and the tree over what stands there."""
-
-    def __init__(self, body: bytes, *, hashed: bool) -> None:
-        entries = [body[start : start + ENTRY] for start in range(0, len(body), ENTRY)]
-        self.places = [int.from_bytes(entry[:8], "big") for entry in entries]
-        self.digests = [entry[8:] for entry in entries]
-        self.tree = levels(self.digests if hashed else [leaf(digest) for digest in self.digests])
-
-
-class Prover:
-    """Makes proofs that records end under published heads. Holds a few parts of the trees, never all."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._blobs = ctx.blobs
-        self._heads = sorted(all_heads(ctx), key=lambda head: int(head["up_to"]))
-        self._ends = [int(head["up_to"]) for head in self._heads]
-        self._parts: OrderedDict[str, _Part] = OrderedDict()
-
-    def proof(self, place: int, head: bytes) -> dict[str, Any] | None:
-        """What leads from the line at this place, whose digest is `head`, to the root of the head that covers it; None: none does
-        yet, or the line is not the one that was summed up."""
-        index = bisect_left(self._ends, place)
-        if place <= 0 or index == len(self._heads):
-            return None
-        covering = self._heads[index]
-        top = self._part(_part_name(covering["tree"], None), hashed=True)
-        number = bisect_right(top.places, place) - 1
-        if number < 0:
-            return None
-        part = self._part(_part_name(covering["tree"], number), hashed=False)
-        at = bisect_left(part.places, place)
-        if at == len(part.places) or part.places[at] != place or part.digests[at] != head:
-            return None
-        return proof_of(covering, [*path(part.tree, at), *path(top.tree, number)])
-
-    def _part(self, name: str, *, hashed: bool) -> _Part:
-        part = self._parts.pop(name, None)
-        if part is None:
-            part = _Part(_read(lambda: b"".join(self._blobs.read(name)), name), hashed=hashed)
-        self._parts[name] = part
-        if len(self._parts) > HELD:
-            self._parts.popitem(last=False)
-        return part
-
-
-def _read(read: Callable[[], T], name: str) -> T:
-    try:
-        return read()
-    except FileNotFoundError:
-        raise LedgerDamaged(
-            f"{name} is gone: without it no record can be proved to be under its head; bring it back from a backup"
-        ) from None
-    except OSError as error:
-        raise LedgerError(f"{name} cannot be read: {error}") from error
+    confirm_outside(ctx, ROUTE, day, STAGE, Done(True), "milepost")

@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 
 from milepost.engine.context import Context
+from milepost.engine.observe import processes
 from milepost.ports.documents import PROCESS, Process, read_as
 
 EVERY_MS = 2_000
 FORGET_MS = 7 * 86_400_000
+HEARD_MS = 150_000
+"""A role without a good run for this long is worth a word; some are called by a clock, once a minute."""
 
 
 class Heartbeat:
@@ -58,3 +61,12 @@ class Heartbeat:
     def stop(self) -> None:
         self.beat(stopped=True)
         self.ctx.ledger.sign_off(self.holder)
+
+
+def last_runs(ctx: Context) -> dict[str, tuple[int, str]]:
+    """When each role last had a good run anywhere, and who had it."""
+    last: dict[str, tuple[int, str]] = {}
+    for process in processes(ctx):
+        for role, at in process.roles.items():
+            last[role] = max(last.get(role, (0, "")), (at, process.holder))
+    return last

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from milepost.core.decide import accept
-from milepost.core.errors import MalformedInput
+from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import digest_of
 from milepost.core.plan import Plan
 from milepost.core.status import Status
@@ -38,20 +38,22 @@ def submit(
     route: str,
     inputs: Iterable[Any],
     *,
-    correlation_id: str | None = None,
+    correlation_id: str | Sequence[str] | None = None,
     by: str | None = None,
     list_id: str | None = None,
 ) -> list[Receipt]:
     """Hand over items; one receipt each, in the order given. What is answered "new" is durably recorded.
 
-    Without a `correlation_id` each item gets one of its own; one that was handed over as a row that names it keeps that, or its key.
-    An input that cannot be taken in never hinders the others.
+    `correlation_id` is for all of them, or a list of one for each. Without it each item gets one of its own; one that was handed
+    over as a row that names it keeps that, or its key. An input that cannot be taken in never hinders the others.
     """
     plan = ctx.plan(route)
     receipts: list[Receipt] = []
     rest = iter(inputs)
     while batch := list(islice(rest, BATCH)):
-        receipts += take_in(ctx, plan, batch, correlation_id=correlation_id, by=by, list_id=list_id)
+        done = len(receipts)
+        ids = correlation_id if correlation_id is None or isinstance(correlation_id, str) else correlation_id[done : done + BATCH]
+        receipts += take_in(ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id)
     return receipts
 
 
@@ -60,12 +62,13 @@ def take_in(
     plan: Plan,
     inputs: Sequence[Any],
     *,
-    correlation_id: str | None = None,
+    correlation_id: str | Sequence[str] | None = None,
     by: str | None = None,
     list_id: str | None = None,
     dry_run: bool = False,
 ) -> list[Receipt]:
     """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written."""
+    check_open(plan)
     read = plan.route.read
     try:
         handed = [read(content) for content in inputs]
@@ -79,10 +82,11 @@ def take_in(
     now = ctx.clock.now()
     prefix, carries = ctx.chance.token(), plan.route.carries is not None
     arrivals: dict[str, Newcomer] = {}
-    for one, digest in zip(handed, digests, strict=True):
+    ids = repeat(correlation_id, len(handed)) if correlation_id is None or isinstance(correlation_id, str) else correlation_id
+    for one, digest, given_id in zip(handed, digests, ids, strict=True):
         key = one.key
         if known[key] is None and key not in arrivals and key not in misfits:
-            own_id = one.correlation_id or correlation_id or (key if carries else f"{prefix}-{len(arrivals):x}")
+            own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
             change = accept(plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by)
             arrivals[key] = Newcomer(change, one.content)
     if arrivals and not dry_run:
@@ -103,14 +107,22 @@ def take_in(
             receipts.append(Receipt(key, "known", there.status, there.stage))
         else:
             receipts.append(Receipt(key, "changed", there.status, there.stage, OTHER_CONTENT))
+    if not dry_run:
+        ctx.observer.submitted(plan.name, (receipt.answer for receipt in receipts))
     return receipts
+
+
+def check_open(plan: Plan) -> None:
+    """Raise UsageError if nobody can hand over items of the route."""
+    if plan.route.closed is not None:
+        raise UsageError(f"nothing can be handed over to the route {plan.name!r}: {plan.route.closed}")
 
 
 def _without_the_malformed(
     ctx: Context,
     plan: Plan,
     inputs: Sequence[Any],
-    correlation_id: str | None,
+    correlation_id: str | Sequence[str] | None,
     by: str | None,
     list_id: str | None,
     dry_run: bool,
@@ -125,7 +137,12 @@ def _without_the_malformed(
             refused[place] = Receipt("", "malformed", error=str(error))
         else:
             sound.append(content)
-    receipts = iter(take_in(ctx, plan, sound, correlation_id=correlation_id, by=by, list_id=list_id, dry_run=dry_run) if sound else ())
+    if not dry_run:
+        ctx.observer.submitted(plan.name, (receipt.answer for receipt in refused.values()))
+    ids = correlation_id
+    if ids is not None and not isinstance(ids, str):
+        ids = [own for place, own in enumerate(ids) if place not in refused]
+    receipts = iter(take_in(ctx, plan, sound, correlation_id=ids, by=by, list_id=list_id, dry_run=dry_run) if sound else ())
     return [refused[place] if place in refused else next(receipts) for place in range(len(inputs))]
 
 

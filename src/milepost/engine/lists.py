@@ -19,7 +19,7 @@ from milepost.core.errors import MilepostError, UsageError
 from milepost.core.status import TERMINAL, Status
 from milepost.engine.context import Context
 from milepost.engine.formats import BadLine, Batch, bad_line, read_batches
-from milepost.engine.intake import Receipt, take_in
+from milepost.engine.intake import Receipt, check_open, take_in
 from milepost.engine.list_keys import SortedKeys, missing, pack, unpack
 from milepost.engine.list_source import Source, open_source
 from milepost.ports.documents import LIST, ListRecord, read_as
@@ -92,6 +92,7 @@ def take_in_list(
 ) -> ListReport:
     """`submit_list`, for a list that is being read already."""
     plan = ctx.plan(route)
+    check_open(plan)
     earlier = records(ctx, route)
     # Lists are in order of time, also where two come within a millisecond.
     at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)

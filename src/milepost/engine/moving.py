@@ -21,12 +21,28 @@ from milepost.engine.closing import MOVER, at_rest, check, close, finish, marks
 from milepost.engine.context import Context
 from milepost.engine.observe import counted
 from milepost.engine.proving import Difference, compare
-from milepost.ports.documents import ACT, CURSOR, HOLD, LIMIT, LIST, MOVING, PARKED, ROUTE, Cursor, ListRecord, Moving, Parked, read_as
+from milepost.ports.documents import (
+    ACT,
+    BACK_FILL,
+    CURSOR,
+    HOLD,
+    LIMIT,
+    LIST,
+    MOVING,
+    PARKED,
+    ROUTE,
+    Cursor,
+    ListRecord,
+    Moving,
+    Parked,
+    read_as,
+)
 from milepost.ports.ledger import Query, Written
 
 LINES = 500
 ITEMS = 200
 SEALS = 500
+CARRIED = (HOLD, LIMIT, BACK_FILL, LIST, ACT, PARKED)
 HELD_MS = 7 * 86_400_000
 """For so long nobody tells the subscribers there, if the move is cut off and nobody goes on with it."""
 
@@ -187,8 +203,8 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
 
 
 def _documents(source: Context, target: Context, routes: Sequence[str], report: MoveReport) -> None:
-    """Pauses, limits, lists with their keys, acts, and what is parked; what stands there already is left alone."""
-    for kind in (HOLD, LIMIT, LIST, ACT, PARKED):
+    """Pauses, limits, back-fills, lists with their keys, acts, and what is parked; what stands there already is left alone."""
+    for kind in CARRIED:
         for name, document in source.ledger.read(kind).items():
             if not _concerns(kind, name, document.value, routes):
                 continue
@@ -200,7 +216,7 @@ def _documents(source: Context, target: Context, routes: Sequence[str], report: 
 
 
 def _concerns(kind: str, name: str, value: object, routes: Sequence[str]) -> bool:
-    if kind in (HOLD, LIMIT):
+    if kind in (HOLD, LIMIT, BACK_FILL):
         return name.split("/", 1)[0] in routes
     if kind == PARKED:
         return read_as(Parked, value).route in routes
@@ -253,6 +269,6 @@ def _count(source: Context, report: MoveReport) -> None:
         cursor = read_as(Cursor, document.value)
         if not cursor.removed:
             report.subscribers[subscriber] = max(0, newest - cursor.seq)
-    for kind in (HOLD, LIMIT, LIST, ACT, PARKED):
+    for kind in CARRIED:
         documents = source.ledger.read(kind)
         report.documents += sum(_concerns(kind, name, document.value, report.routes) for name, document in documents.items())

@@ -47,12 +47,14 @@ def check_route(ctx: Context, route: str) -> None:
 
 
 def status(ctx: Context, route: str | None = None) -> dict[str, Any]:
-    """How many items are where. Every stage of every route is there; counts of zero are left out."""
+    """How many items are where. Every stage of every route is there; counts of zero are left out. `unknown_stages` are those that
+    items are at, and that the route has not got."""
     if route is not None:
         check_route(ctx, route)
     routes: dict[str, Any] = {}
     for name in route_names(ctx) if route is None else [route]:
-        routes[name] = {"total": 0, "statuses": {}, "stages": {stage: {} for stage in stage_names(ctx, name)}}
+        routes[name] = {"total": 0, "statuses": {}, "stages": {stage: {} for stage in stage_names(ctx, name)}, "unknown_stages": []}
+    known = {name: tuple(entry["stages"]) for name, entry in routes.items()}
     sums: dict[tuple[str, str, Status], int] = {}
     for count in ctx.ledger.counts(route):
         place = (count.route, count.stage, count.status)
@@ -60,7 +62,9 @@ def status(ctx: Context, route: str | None = None) -> dict[str, Any]:
     for (name, stage, at), n in sorted(sums.items(), key=lambda entry: list(Status).index(entry[0][2])):
         if n <= 0:
             continue
-        entry = routes.setdefault(name, {"total": 0, "statuses": {}, "stages": {}})
+        entry = routes.setdefault(name, {"total": 0, "statuses": {}, "stages": {}, "unknown_stages": []})
+        if known.get(name) and stage not in (*known[name], *entry["unknown_stages"]) and at is not Status.COMPLETED:
+            entry["unknown_stages"].append(stage)
         entry["total"] += n
         entry["statuses"][at.value] = entry["statuses"].get(at.value, 0) + n
         stages = entry["stages"].setdefault(stage, {})

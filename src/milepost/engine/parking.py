@@ -11,6 +11,7 @@ from milepost.core.backoff import Backoff
 from milepost.core.errors import Refused, UsageError
 from milepost.core.events import Event, events_of
 from milepost.core.item import Content
+from milepost.core.redacting import redacted_text
 from milepost.engine.acts import record, signed
 from milepost.engine.context import Context
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
@@ -122,7 +123,7 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
 
 
 def error_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    return redacted_text(f"{type(error).__name__}: {error}")[:500]
 
 
 def _retry_at(ctx: Context, tries_before: int, error: Exception) -> int:

@@ -172,7 +172,11 @@ class Relay:
             if answers is not None and len(answers) != len(chunk):
                 raise ValueError(f"it was told {len(chunk)} events and answered for {len(answers)}")
         except Exception as error:
-            return [error] if len(chunk) == 1 else None
+            if len(chunk) > 1:
+                return None
+            answers = [error]
+        failed = 0 if answers is None else sum(error is not None for error in answers)
+        self._ctx.observer.told(self._subscriber.name, len(chunk) - failed, failed)
         return [None] * len(chunk) if answers is None else answers
 
     def _park(self, failing: list[tuple[Entry, Exception]]) -> None:

@@ -113,9 +113,10 @@ class Resender:
         if not changes:
             return
         written = self._write(changes, plan, now)
-        for change in written:
-            kind = _kind(change)
+        seen_to = [(change.before.stage, _kind(change)) for change in written]
+        for _, kind in seen_to:
             setattr(summary, kind, getattr(summary, kind) + 1)
+        ctx.observer.seen_to(plan.name, seen_to)
         follow_up(ctx, [change.after for change in written])
 
     def _write(self, changes: Sequence[Change], plan: Plan, now: int) -> list[Change]:

@@ -79,7 +79,7 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
     while True:
         held = ledger.read(ROUTE).get(plan.name)
         if held is None:
-            if ledger.write(ROUTE, plan.name, RouteVersion(1, plan.digest, _shape(plan), now, by), expect=0):
+            if ledger.write(ROUTE, plan.name, RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by), expect=0):
                 return plan.at_version(1)
             continue  # another process was first: see what it wrote
         stored = read_as(RouteVersion, held.value)
@@ -166,21 +166,20 @@ def apply_route(
                 register(ledger, plan, ctx.clock.now(), by)
             return Applied(1, difference)
         stored = read_as(RouteVersion, held.value)
-        begun = stored if difference.same else None
-        moves = _moves(difference, plan, mapping, back_fill, begun.moves if begun else {}, stranded(ledger, plan))
+        begun, begun_pace = (stored.moves, stored.pace) if difference.same else ({}, None)
+        moves = _moves(difference, plan, mapping, back_fill, begun, stranded(ledger, plan))
         renamed = _coming_along(ledger, plan.name, moves)
-        to = moves.get(FINISHED)
-        at_pace = None if to is None else pace or (begun and begun.pace)
-        if to is not None and (begun is None or FINISHED not in begun.moves):
+        to, at_pace = moves.get(FINISHED), pace or begun_pace
+        if to is not None and FINISHED not in begun:
             refuse_second(ledger, plan.name)
         if dry_run:
+            then = stored.version + (not difference.same)
             coming = None if to is None else preview(ledger, plan, to, at_pace, with_seals=True)
-            version = stored.version + (not difference.same)
-            return Applied(version, difference, moves, renamed=renamed, left=stranded(ledger, plan), back_fill=coming)
-        if begun is not None:
+            return Applied(then, difference, moves, renamed=renamed, left=stranded(ledger, plan), back_fill=coming)
+        if difference.same:
             target = replace(stored, moves=moves, pace=at_pace)
         else:
-            target = RouteVersion(stored.version + 1, plan.digest, _shape(plan), ctx.clock.now(), by, moves, at_pace)
+            target = RouteVersion(stored.version + 1, plan.digest, list(map(list, plan.shape)), ctx.clock.now(), by, moves, at_pace)
         if target == stored or ledger.write(ROUTE, plan.name, target, expect=held.version):
             break
     plan.at_version(target.version)
@@ -238,9 +237,8 @@ def _moves(
             f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go (--map OLD=NEW), or that they are cancelled (--map OLD=)"
         )
     if back_fill is not None and back_fill not in difference.added and begun.get(FINISHED) != back_fill:
-        raise UsageError(
-            f"finished items can be sent on only to a stage that is being added; added: {', '.join(difference.added) or 'none'}"
-        )
+        added = ", ".join(difference.added) or "none"
+        raise UsageError(f"finished items can be sent on only to a stage that is being added; added: {added}")
     moves = dict(begun)
     kinds = dict(plan.shape)
     for stage, to in mapping.items():
@@ -264,10 +262,10 @@ def _carry_out(
         elif stage == FINISHED:
             assert to is not None
             if target.pace is not None:
-                begin(ctx, plan, to, target.pace, target.at, target.version, by=teller["by"], reason=teller["why"])
-            else:
-                sending = sender_on(ctx, plan, to, target.at, teller)
-                sent_on = _sweep(ctx, finished_before(plan.name, target.at), sending, moved, on_progress)
+                begin(ctx, plan, to, target.pace, target.at, by=teller["by"], reason=teller["why"])
+                continue
+            sending = sender_on(ctx, plan, to, target.at, teller)
+            sent_on = _sweep(ctx, finished_before(plan.name, target.at), sending, moved, on_progress)
         else:
             query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
             if stage == to:
@@ -299,7 +297,3 @@ def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[
     stored = read_as(RouteVersion, held.value)
     if stored.version == target.version and stored.moves != again:
         ledger.write(ROUTE, route, replace(stored, moves=again, pace=None), expect=held.version)
-
-
-def _shape(plan: Plan) -> list[list[str]]:
-    return [list(pair) for pair in plan.shape]

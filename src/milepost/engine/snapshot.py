@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from msgspec import Struct
 
 from milepost.core.consequences import HOUR
@@ -17,13 +19,16 @@ LOOK = 200
 
 
 class StageView(Struct, frozen=True):
-    """One stage: how many items are there by status, how many are past it, and the age of the oldest that is there."""
+    """One stage: how many items are there by status, how many are past it, and how long those that are unfinished have been there:
+    half of them no longer than `p50_ms`, all but one in twenty no longer than `p95_ms`."""
 
     name: str
     counts: dict[Status, int]
     past: int
     oldest_ms: int | None = None
     paused: bool = False
+    p50_ms: int | None = None
+    p95_ms: int | None = None
 
     def among(self, *statuses: Status) -> int:
         return sum(self.counts.get(status, 0) for status in statuses)
@@ -90,20 +95,22 @@ def _snapshot(
     names = stage_names(ctx, route)
     names += sorted({count.stage for count in counts if count.n > 0 and count.stage not in names})
     by_stage: dict[str, dict[Status, int]] = {name: {} for name in names}
-    buckets: dict[str, int] = {}
+    buckets: dict[str, dict[int, int]] = {}
     for count in counts:
         if count.n <= 0:
             continue
         at = by_stage[count.stage]
         at[count.status] = at.get(count.status, 0) + count.n
         if count.status in LIVE:
-            buckets[count.stage] = min(buckets.get(count.stage, count.hour), count.hour)
+            hours = buckets.setdefault(count.stage, {})
+            hours[count.hour] = hours.get(count.hour, 0) + count.n
     stages, past = [], 0
     for name in reversed(names):
         here = by_stage[name]
         past += here.get(Status.COMPLETED, 0)
-        oldest = _oldest(ctx, route, name, buckets[name], now) if name in buckets else None
-        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds))
+        ages = _ages(ctx, route, name, buckets[name], now) if name in buckets else []
+        half, most, oldest = (_within(ages, part) for part in (0.5, 0.95, 1.0))
+        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, half, most))
         past += sum(n for status, n in here.items() if status is not Status.COMPLETED)
     stages.reverse()
     sums = {status: sum(stage.counts.get(status, 0) for stage in stages) for status in Status}
@@ -128,12 +135,23 @@ def _snapshot(
     )
 
 
-def _oldest(ctx: Context, route: str, stage: str, hour: int, now: int) -> int | None:
-    """The age of the oldest live item at a stage: from the hour it entered in, more exactly while it is young."""
-    if now - hour * HOUR > NEAR:
-        return now - (hour + 1) * HOUR
+def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int) -> list[tuple[int, int]]:
+    """How long live items have been at a stage, the shortest first: (age, how many). From the hours they entered in, more exactly
+    while all of them are young."""
+    if now - min(hours) * HOUR > NEAR:
+        return [(max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)]
     found = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
-    return max((now - item.row.entered_at for item in found), default=None)
+    return sorted((now - item.row.entered_at, 1) for item in found)
+
+
+def _within(ages: list[tuple[int, int]], part: float) -> int | None:
+    """The age that this part of them has not passed."""
+    wanted = ceil(part * sum(n for _, n in ages))
+    for age, n in ages:
+        wanted -= n
+        if wanted <= 0:
+            return age
+    return None
 
 
 def _kinds(groups: list[Group]) -> list[Kind]:

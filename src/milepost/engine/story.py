@@ -109,6 +109,8 @@ def _waiting(ctx: Context, item: Item, stages: list[str], now: int) -> tuple[lis
 
 
 def _verify(stage: Stage | None) -> str:
+    if stage is not None and stage.remote:
+        return "; the next worker is told so."
     if stage is not None and stage.verify is None:
         return "; the stage has no 'verify', so the work may be done twice."
     return "; 'verify' is asked before the next try."
@@ -147,10 +149,11 @@ def _by_status(row: Row, stage: Stage | None, now: int) -> tuple[list[str], list
         return ["It was offered to whoever does this stage; their confirmation is awaited."], [
             f"If nobody confirms it, it is offered again {when(look, now)}."
         ]
+    waits = "It waits for a worker (remote)." if stage is not None and stage.remote else "It waits for a worker."
     if row.status in (Status.PENDING, Status.QUEUED) and look > now:
         # Where workers are called by messages, an item's time is when it would be called again.
-        return ["It waits for a worker."], [f"A worker is called to it; if none comes, it is called again {when(look, now)}."]
-    return ["It waits for a worker."], [f"It is worked on {due}."]
+        return [waits], [f"A worker is called to it; if none comes, it is called again {when(look, now)}."]
+    return [waits], [f"It is worked on {due}."]
 
 
 def _note(row: Row) -> str:
@@ -168,7 +171,7 @@ def _holds(ctx: Context, row: Row, now: int) -> list[str]:
 
 
 def _wants_worker(row: Row, stage: Stage | None, now: int) -> bool:
-    return not row.handed_over and (stage is None or not stage.external) and row.look_at is not None and row.look_at <= now
+    return not row.handed_over and (stage is None or stage.ours) and row.look_at is not None and row.look_at <= now
 
 
 def _worker_alive(ctx: Context) -> bool:

@@ -24,7 +24,7 @@ LONGEST_WAIT_MS = 2_000
 
 
 class Worker:
-    """All handler stages of the given routes in one process. Slow stages do not hold up others: each has its own crew."""
+    """All stages of the given routes that have a handler, in one process. Slow stages do not hold up others: each has its own crew."""
 
     name = "worker"
 
@@ -48,7 +48,7 @@ class Worker:
             Desk(plan, stage, runner.crew(stage, stage.concurrency, run_plain, run_async, wake))
             for plan in ctx.plans.values()
             for stage in plan.stages
-            if not stage.external and (wanted is None or (plan.name, stage.name) in wanted)
+            if stage.ours and (wanted is None or (plan.name, stage.name) in wanted)
         ]
         for desk in self.desks:
             ready(desk.stage)
@@ -209,6 +209,8 @@ class Worker:
             desk.next_at = now if answer.items and answer.next_at is None else answer.next_at
             if answer.fragile and desk not in self._fragile:
                 self._fragile.append(desk)
+            if answer.items or answer.lost:
+                self.ctx.observer.claimed(desk.plan.name, desk.stage.name, len(answer.items), answer.lost)
             if answer.items:
                 self.taken += len(answer.items)
                 desk.take_in_hand(answer.items)

@@ -39,6 +39,8 @@ def make_app(desk: Desk, endpoints: Iterable[Endpoint], recognise: Recognise | N
     recognise = recognise or desk.doorman.recognise
     routes = [Path(one.path, _door(desk, one, recognise), methods=[one.method]) for one in endpoints]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _not_here, Exception: _failed})
+    # It would lead to wherever the caller's Host header says.
+    app.router.redirect_slashes = False
     return Headers(Traced(app, desk.ctx))
 
 

@@ -36,6 +36,8 @@ def shape(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
     kind = str(schema.get("type", "anything"))
+    if "prefixItems" in schema:
+        return f"[{', '.join(shape(one) for one in schema['prefixItems'])}]"
     if kind == "array":
         return f"list of {shape(schema.get('items', {}))}"
     within = [f"{word} {schema[name]}" for name, word in (("minimum", "at least"), ("maximum", "at most")) if name in schema]

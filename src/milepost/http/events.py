@@ -111,7 +111,7 @@ def _check(desk: Desk, call: Call) -> None:
 
 async def _stream(feed: Feed, after: Place | None, choice: Choice) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
-    yield b"retry: 2000\n\n"
+    yield b"retry: 2000\n"
     spoke = loop.time()
     following = feed.follow(after)
     try:
@@ -121,7 +121,7 @@ async def _stream(feed: Feed, after: Place | None, choice: Choice) -> AsyncItera
                 yield b"".join(blocks)
             elif not found or loop.time() - spoke >= feed.heartbeat_s:
                 # An id without data moves the reader's place on and is no event: who hears little need not be told all again.
-                yield f": here\nid: {place.seq}\n\n".encode()
+                yield f": here\nid: {place}\n\n".encode()
             else:
                 continue
             spoke = loop.time()

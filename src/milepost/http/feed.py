@@ -80,11 +80,12 @@ class Feed:
             self._loop.call_soon_threadsafe(self._tell)
 
     async def follow(self, after: Place | None) -> AsyncGenerator[tuple[list[Sent], Place], None]:
-        """What is behind that place (None: what is new), for ever; each time with the place behind it. Nothing for a while: an empty
-        list, so that whoever listens hears that somebody is there."""
+        """What is behind that place (None: what is new), for ever; each time with the place behind it. First, and whenever
+        there is nothing for a while, an empty list: whoever listens hears that somebody is there, and where."""
         await self._join()
         try:
             place = after or Place(self._end)
+            yield [], place
             while not self.ended:
                 news = self._news
                 found, end = await self._next(place.seq)

@@ -76,21 +76,21 @@ class Body:
                 return found
 
     async def _gather(self, size: int) -> bytes | OSError:
-        """About so many bytes, less at the end; an error is given back, not raised, so that it cannot be taken for one of the wait."""
+        """About so many bytes, less at the end, and what came before it was cut off; then the error. That is given back and not raised,
+        so that it cannot be taken for one of the wait."""
         data = bytearray()
         try:
-            while len(data) < size:
+            while len(data) < size and self.cut_off is None:
                 async with asyncio.timeout(self._silent_s):
                     data += await anext(self._stream)
         except StopAsyncIteration:
-            pass
+            return bytes(data)
         except TimeoutError:
-            told = f"nothing came for {self._silent_s:g} s; what came before was taken in: send it again"
-            self.cut_off = trouble("too-slow", told)
-            return OSError(f"nothing came for {self._silent_s:g} s")
+            self.cut_off = trouble("too-slow", f"nothing came for {self._silent_s:g} s", expected="send it again; what came was taken in")
         except ClientDisconnect:
             self.cut_off = trouble("malformed", "the client went away")
-            return OSError("the client went away")
+        if self.cut_off is not None and not data:
+            return OSError(self.cut_off.problem.detail)
         return bytes(data)
 
 

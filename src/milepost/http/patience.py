@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from milepost.http.problems import TYPE, problem
 
 LARGEST_HEAD = 64 << 10
+"""Beside what came with its first byte, which is one read of the socket."""
 MOST = 1_000
 """Connections at the same time."""
 
@@ -45,11 +46,13 @@ class Patience(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        begun = self._in_head
         super().data_received(data)
         if self.transport.is_closing():
             return
         if self._in_head:
-            self._head_size += len(data)
+            # Of what came with other requests before it, nobody knows how much is its own.
+            self._head_size += len(data) if begun else 0
             if self._head_size > LARGEST_HEAD:
                 self._refuse("head-too-large", f"the head of the request has more than {LARGEST_HEAD:,} bytes")
             else:

@@ -1,5 +1,5 @@
 """The resender: called every minute it sends again what has gone quiet, tells what could not be told, and measures; once a day it
-goes through everything and repairs."""
+goes through everything and repairs, and sums up what was written the day before."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from msgspec.structs import asdict
 
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.engine.cursors import floor
+from milepost.engine.heads import ROUTE as HEADS
+from milepost.engine.heads import HeadKeeper
 from milepost.engine.resend import Resender
 from milepost.lambdas.measures import tell_run, tell_standing
 from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
@@ -26,6 +28,8 @@ RESERVE_MS = 30_000
 MINUTE_MS = 45_000
 """How long a run of every minute takes at most: then the next one comes."""
 PAGES = 2
+SUMS = 6
+"""How often a run goes on with the daily head: a hundred thousand lines. The rest is for the runs after it."""
 LONGEST_PAUSE_MS = 5_000
 """A repair that is to go on later than this is left to another run."""
 
@@ -36,6 +40,8 @@ class Kept:
     def __init__(self, ready: Opened) -> None:
         self.opened = ready
         self.resender = Resender(ready.ctx)
+        # Unsigned: whoever could read the functions' settings could sign with a key that stands there.
+        self.heads = HeadKeeper(ready.ctx, None) if HEADS in ready.ctx.plans else None
         self.repairs = {name: Repair(ready.store, name, plan, ready.ctx.chance.jitter) for name, plan in ready.ctx.plans.items()}
 
 
@@ -89,6 +95,7 @@ def _steps(kept: Kept, call: Call, repair: bool) -> dict[str, Callable[[], Any]]
         "resent": lambda: _resend(kept.resender, left),
         "resumed": lambda: resume(ready.store, ready.ctx.clock.now()),
         "untold": lambda: tell(ready, call, ends),
+        "summed up": lambda: _sum_up(kept.heads, left),
         "finished": lambda: _sweep(ready),
         "measured": lambda: _measure(ready),
         "alive": lambda: ready.beat(call, "resender", "sweeper", ready.teller().name),
@@ -107,6 +114,21 @@ def _resend(resender: Resender, left: Callable[[], int]) -> dict[str, int]:
             return {name: n for name, n in total.items() if n}
 
 
+def _sum_up(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
+    """Go on with the daily head, if one is due."""
+    if heads is None:
+        return "no route keeps evidence"
+    try:
+        for _ in range(SUMS):
+            if left() <= 0:
+                break
+            if not heads.run_once():
+                return "up to date"
+    except OSError as error:
+        raise LedgerError(f"the daily head cannot be kept, and is tried again in a minute: {error}") from error
+    return "to be gone on with"
+
+
 def _sweep(ready: Opened) -> int:
     told = floor(ready.ctx)
     return sum(sweep(ready.store, route, told, ready.ctx.clock.now()) for route in ready.ctx.plans)
@@ -115,6 +137,8 @@ def _sweep(ready: Opened) -> int:
 def _measure(ready: Opened) -> None:
     now = ready.ctx.clock.now()
     for plan in ready.ctx.plans.values():
+        if plan.name == HEADS:
+            continue  # they come in at their end
         tell_standing(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), now)
 
 

@@ -41,7 +41,7 @@ class Station:
     def __init__(self, opened: Opened, route: str, stage: str) -> None:
         plan = opened.ctx.plan(route)
         found = plan.by_name.get(stage)
-        if found is None or found.external:
+        if found is None or not found.ours:
             raise ConfigMistake(f"MILEPOST_STAGE is {route}/{stage}; that is no stage with a handler of route {route!r}")
         ready(found)
         self.opened = opened

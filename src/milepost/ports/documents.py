@@ -13,8 +13,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL = (
-    "route", "hold", "limit", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill",
+ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, SESSION, PROBE = (
+    "route", "hold", "limit", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key", "session",
+    "probe",
 )  # fmt: skip
 
 
@@ -49,12 +50,14 @@ class BackFill(Struct, frozen=True):
     reason: str
     at: int
     total: int
-    """How many finished items there were."""
+    """How many finished items there were; where rows can be brought back, with those whose rows have left."""
     spent_to: int
     """The moment up to which the pace has been used: the next portion is what has become free since."""
     done: int = 0
     passed: int = 0
     """Looked at and left alone: gone meanwhile, or through the stage already."""
+    seals: bool = False
+    """All rows have been looked at: now come the keys whose rows have left."""
     ledger: str = ""
     after: Any = None
     """How far it has come, in the words of the ledger with that URL."""
@@ -188,6 +191,41 @@ class Moving(Struct, frozen=True):
     cursors: dict[str, int] = {}
     """How far each subscriber has been told, in places here."""
     finished_at: int | None = None
+
+
+class Key(Struct, frozen=True):
+    """By its name: a key to the door over HTTP. Of its secret only the digest is here."""
+
+    id: str
+    name: str
+    digest: str
+    """SHA-256 of the secret, in hex."""
+    scopes: list[str]
+    routes: list[str] | None
+    """The routes that it sees; None: all."""
+    by: str
+    at: int
+    expires_at: int | None = None
+    rate: float | None = None
+    """Calls a second, where that is not the usual."""
+    burst: int | None = None
+    """Calls at once, where that is not the usual."""
+    used_at: int | None = None
+    """About when it was last used: written once in a while."""
+    revoked_at: int | None = None
+    revoked_by: str = ""
+    revoked_why: str = ""
+
+    def holds(self, now: int) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class Session(Struct, frozen=True):
+    """By the digest of its cookie: somebody who has logged in with a key. It holds while that key does."""
+
+    key_id: str
+    at: int
+    until: int
 
 
 def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:

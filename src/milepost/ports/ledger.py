@@ -79,6 +79,8 @@ class Claimed(Struct, frozen=True):
     """The ledger holds a newer version of the route: this process must stand by."""
     fragile: bool = False
     """There are fragile items due that were passed over."""
+    lost: int = 0
+    """Leases that were found to have run out."""
 
 
 class Conflict(Struct, frozen=True):
@@ -148,8 +150,7 @@ class Ledger(Protocol):
     url: str
     lacks: frozenset[str]
     """What this ledger cannot do: "pulse" (say that somebody has written), "proof of death" (know a process dead before its
-    leases run out), "fair lanes" (look past one lane's backlog for another's work), "take over" (another ledger's record),
-    "heads" (hold a route that nobody has deployed, as that of the daily heads)."""
+    leases run out), "fair lanes" (look past one lane's backlog for another's work), "take over" (another ledger's record)."""
 
     @property
     def outside(self) -> Outside | None:

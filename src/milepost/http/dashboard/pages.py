@@ -161,11 +161,14 @@ def _verbs(told: Story) -> list[str]:
     return [command.split()[1] for command in told.can if command.startswith("milepost ")]
 
 
+_OF_EVERY_LINE = frozenset({"version", "at", "reason", "stage", "status", "to", "by", "why", "act", "output", "offered", "note"})
+
+
 def _happened(told: Story, history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     happened = []
     for place, one in enumerate(told.happened):
         line = history[place] if place < len(history) else {}
-        attempt = line.get("attempt")
+        attempt = {name: value for name, value in line.items() if name not in _OF_EVERY_LINE} if "attempt_number" in line else {}
         reason = line.get("reason", "")
         kind = "fail" if attempt else "done" if reason in ("advanced", "completed", "confirmed") else ""
         details = json.dumps(attempt, indent=2, ensure_ascii=False) if attempt else ""

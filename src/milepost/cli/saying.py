@@ -1,0 +1,30 @@
+"""What a command that runs for long says of itself: to people, or, where its log is JSON, as lines of that log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger(__name__)
+
+log_option = click.option(
+    "--log",
+    "log_form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    envvar="MILEPOST_LOG",
+    help="Write the log as text, or as a line of JSON for each entry, every call among them [MILEPOST_LOG; default text].",
+)
+
+
+def say(text: str) -> None:
+    """A word to whoever started the command, on standard error."""
+    if log.isEnabledFor(logging.INFO):
+        log.info("%s", text)
+    else:
+        click.echo(text, err=True)

@@ -1,0 +1,97 @@
+"""Bringing back a finished item whose row has left: as it was then, from its seal, its evidence and what its stages were offered.
+
+Only a ledger that can take over rows, and keeps lines when rows leave, can do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from milepost.core.errors import LedgerError, MilepostError
+from milepost.core.evidence import SCHEMA
+from milepost.core.history import decode_line
+from milepost.core.item import Content, Item, Row, digest_of
+from milepost.core.plan import Plan
+from milepost.core.status import Status
+from milepost.engine.context import Context
+from milepost.engine.evidence import evidence_of
+from milepost.ports.ledger import Known, Ledger
+
+NO_INPUT = "its input is not on record any more: no stage was offered it, or that is gone"
+
+
+def can_bring_back(ledger: Ledger) -> bool:
+    """Does this ledger take rows back?"""
+    return "take over" not in ledger.lacks
+
+
+def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int) -> dict[str, str]:
+    """Put the rows of these finished keys back as they were, if they had finished by then; why not, for those that stay away.
+    Said again it changes nothing."""
+    refused: dict[str, str] = {}
+    items: list[Item] = []
+    for known in ctx.ledger.peek(plan.name, keys):
+        if known is None or not known.sealed or known.status is not Status.COMPLETED or (known.ended_at or 0) > since:
+            continue
+        found = as_it_was(ctx, plan, known)
+        if isinstance(found, Item):
+            items.append(found)
+        else:
+            refused[known.key] = found
+    if items:
+        refused |= dict(ctx.ledger.take_over(plan, items, (), (), ctx.clock.now()).refused)
+    return refused
+
+
+def as_it_was(ctx: Context, plan: Plan, known: Known) -> Item | str:
+    """The item that a seal is left of, or why it cannot be made again. Nothing is taken on trust: the lines must lead to the seal's
+    head, and input and results must be the ones whose digests were recorded."""
+    try:
+        found = evidence_of(ctx, plan.name, known.key)
+    except LedgerError:
+        raise
+    except MilepostError as error:
+        return str(error)
+    if found is None or found.record["schema"] != SCHEMA:
+        return "its lines are gone"
+    if found.faults:
+        return f"its record does not hold: {found.faults[0]}"
+    record = found.record
+    missing = [entry["stage"] for entry in record["stages"] if entry["output_digest"] is not None and "output" not in entry]
+    if missing:
+        return f"what came of {', '.join(missing)} is not on record any more"
+    content = _input(ctx, plan.name, known)
+    if content is UNSET:
+        return NO_INPUT
+    lines = [decode_line(body.encode()) for body in record["chain"]["lines"]]
+    stage = plan.by_name.get(known.stage)
+    row = Row(
+        plan.name,
+        known.key,
+        known.stage,
+        known.status,
+        len(lines),
+        known.head,
+        lines[0].at,
+        lines[-1].at,
+        known.ended_at or lines[-1].at,
+        record["correlation_id"],
+        known.input_digest,
+        "" if stage is None or stage.lane is None else stage.lane_of(content),
+        list_id=known.list_id,
+    )
+    return Item(row, Content(content, {}, {entry["stage"]: entry["output"] for entry in record["stages"] if "output" in entry}))
+
+
+def _input(ctx: Context, route: str, known: Known) -> Any:
+    """What was handed over: its first external stage was offered just that. UNSET: it is not known."""
+    for written in ctx.ledger.history(route, known.key):
+        if written.line.offered is None:
+            continue
+        for offered in ctx.ledger.feed(written.seq - 1, 1):
+            if (offered.route, offered.key) == (route, known.key) and digest_of(offered.payload) == known.input_digest:
+                return offered.payload
+    return UNSET

@@ -1,0 +1,96 @@
+"""The log of a process, in one of two forms: text for people, or a line of JSON for each record. Both name the item or the call that
+a line is about, by its correlation id, and both leave secrets out."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from milepost.core.durations import iso
+from milepost.core.item import Item
+from milepost.core.redacting import redacted, redacted_text
+from milepost.ports.observe import ABOUT
+
+FORMS = ("text", "json")
+TALKATIVE = ("botocore", "boto3", "urllib3", "uvicorn", "asyncio")
+"""Others whose everyday lines say nothing of the work."""
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+def about() -> dict[str, str]:
+    """What this thread or task is busy with."""
+    now = ABOUT.get()
+    if isinstance(now, Item):
+        return {"route": now.route, "stage": now.stage, "key": now.key, "correlation_id": now.correlation_id}
+    return {} if now is None else {"correlation_id": now}
+
+
+class JsonLines(logging.Formatter):
+    """One object a line. What a caller gives as `extra` stands beside the rest."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        more = {name: value for name, value in vars(record).items() if name not in _USUAL}
+        line: dict[str, Any] = {
+            "at": iso(int(record.created * 1000)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted_text(record.getMessage()),
+            **about(),
+            **redacted(more),
+        }
+        if record.exc_info:
+            line["error"] = redacted_text(self.formatException(record.exc_info))
+        return _encode(line).decode(errors="replace")
+
+
+class TextLines(logging.Formatter):
+    """Time, level, message, and what it is about."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, *rest = redacted_text(super().format(record)).split("\n")
+        found = about()
+        place = "/".join(found[name] for name in ("route", "key") if name in found)
+        named = " ".join(part for part in (place, found.get("correlation_id", "")) if part)
+        return "\n".join([f"{first} [{named}]" if named else first, *rest])
+
+
+class _Standard(logging.Handler):
+    """Writes to whatever standard error is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
+
+
+@contextmanager
+def logs(form: str) -> Iterator[None]:
+    """Meanwhile everything that is logged in this process goes to standard error in that form: as text only what is worth a word,
+    as JSON also what happens every day."""
+    root = logging.getLogger()
+    handler = _Standard()
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    before = {name: logging.getLogger(name).level for name in TALKATIVE}
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO if form == "json" else logging.WARNING)
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        for name, was in before.items():
+            logging.getLogger(name).setLevel(was)

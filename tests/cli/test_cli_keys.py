@@ -1,0 +1,37 @@
+"""Keys from the command line."""
+
+from __future__ import annotations
+
+
+def test_a_key_is_shown_once_and_listed_without_its_secret(shell) -> None:
+    made = shell.signed("keys", "new", "loader", "--scope", "submit", "--scope", "read", "--expires", "90d")
+    key = made.out.strip()
+    assert key.startswith("mp_")
+    assert "cannot be shown again" in made.err
+    listed, shown = shell.ok("keys", "--json"), shell.ok("keys")
+    assert [(one["name"], one["state"], one["scopes"], one["routes"]) for one in listed.json["keys"]] == [
+        ("loader", "good", ["read", "submit"], None)
+    ]
+    assert listed.json["keys"][0]["made_by"] == "ops"
+    assert "read, submit" in shown.out
+    assert key.split("_", 2)[2] not in listed.out + shown.out
+
+
+def test_a_revoked_key_says_so_and_both_acts_are_on_record(shell) -> None:
+    made = shell.signed("keys", "new", "loader", "--scope", "read", "--route", "parcels", "--rate", "10/s", "--json").json
+    assert (made["routes"], made["rate"]) == (["parcels"], 10)
+    assert shell.signed("keys", "revoke", "loader", "--json").json["state"] == "revoked"
+    assert shell.ok("keys", "--json").json["keys"][0]["revoked_why"] == "a test"
+    acts = shell.ok("acts", "--json").json["acts"]
+    assert {act["verb"] for act in acts} == {"new-key", "revoke-key"}
+    assert made["key"].split("_", 2)[2] not in str(acts)
+    assert "revoke-key key loader" in shell.ok("acts").out
+
+
+def test_mistakes_are_said_plainly(shell) -> None:
+    assert shell("keys", "new", "loader", "--scope", "read").code == 2
+    assert "there are read, submit" in shell.signed("keys", "new", "loader", "--scope", "write").err
+    assert "no route 'letters'" in shell.signed("keys", "new", "loader", "--scope", "read", "--route", "letters").err
+    assert "--expires is 'soon'" in shell.signed("keys", "new", "loader", "--scope", "read", "--expires", "soon").err
+    assert "There are no keys" in shell.ok("keys").out
+    assert shell.signed("keys", "revoke", "loader").code == 2

@@ -1,0 +1,128 @@
+"""What is kept of errors holds no secrets, and is otherwise as it was said."""
+
+from __future__ import annotations
+
+import pytest
+from life import START, make_plan, new_item
+
+import milepost as mp
+from milepost.core.decide import late
+from milepost.core.failing import MESSAGE_LIMIT
+from milepost.core.redacting import is_secret, redacted, redacted_text
+from milepost.engine.parking import error_text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "PASSWORD",
+        "db_password",
+        "passwd",
+        "token",
+        "X-Auth-Token",
+        "accessToken",
+        "Authorization",
+        "secret",
+        "clientSecret",
+        "api_key",
+        "apikey",
+        "X-Api-Key",
+        "private_key",
+        "aws_secret_access_key",
+        "Set-Cookie",
+        "credentials",
+    ],
+)
+def test_names_of_secrets_are_known(name: str) -> None:
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["key", "asset_key", "token_count", "tokens_left", "password_hint", "author", "secretary", "host", "broken"]
+)
+def test_other_names_are_left_alone(name: str) -> None:
+    assert not is_secret(name)
+
+
+def test_details_are_redacted_at_any_depth() -> None:
+    details = {"url": "https://u:pw1@host/a", "headers": [{"Authorization": "Bearer pw2", "Accept": "*/*"}], "n": 3, "password": None}
+    assert redacted(details) == {
+        "url": "https://u:…@host/a",
+        "headers": [{"Authorization": "…", "Accept": "*/*"}],
+        "n": 3,
+        "password": None,
+    }
+    assert redacted({"nested": {"token": {"a": "b"}}}) == {"nested": {"token": "…"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("GET /a?password=hunter2&x=1 failed", "GET /a?password=…&x=1 failed"),
+        ("Authorization: Bearer abc.def-ghi was refused", "Authorization: Bearer … was refused"),
+        ("sent 'Basic QWxhZGRpbjpvcGVu'", "sent 'Basic …'"),
+        ('{"api_key": "abc", "a": 1}', '{"api_key": "…", "a": 1}'),
+        ("access_token=abc expired", "access_token=… expired"),
+        ("postgres://app:hunter2@db/x", "postgres://app:…@db/x"),
+        ("key mp_0123456789ab_AbC-d_ef", "key …"),
+    ],
+)
+def test_secrets_in_a_text_are_taken_out(text: str, left: str) -> None:
+    assert redacted_text(text) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the token: expired",
+        "wrong password",
+        "no credentials: set a profile",
+        "https://host:8080/a@b",
+        "basic checks failed",
+        "KeyError: 'colour'",
+        "ops@example.org was told",
+    ],
+)
+def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
+    assert redacted_text(text) == text
+
+
+def _failed(outcome: mp.Outcome) -> str:
+    """All that the ledger tells of an item whose handler said this."""
+    route = mp.Route("parcels", key="id")
+
+    @route.stage("weigh")
+    def weigh(item: mp.Item) -> mp.Outcome:
+        return outcome
+
+    with mp.open("memory:", routes=[route]) as milepost:
+        milepost.submit("parcels", {"id": "a"})
+        milepost.run(until_idle=0)
+        written = milepost.context.ledger.history("parcels", "a")
+        return f"{milepost.show('parcels', 'a')} {[entry.line for entry in written]}"
+
+
+@pytest.mark.parametrize("kind", [mp.Retry, mp.Reject])
+def test_neither_row_nor_history_holds_the_secrets_of_a_failed_try(kind: type[mp.Retry] | type[mp.Reject]) -> None:
+    told = _failed(kind("401 for https://u:hunter2@host/", details={"request": {"authorization": "hunter2", "path": "/seen"}}))
+    assert "/seen" in told
+    assert "hunter2" not in told
+
+
+def test_a_secret_at_the_place_where_a_long_message_is_cut_is_taken_out() -> None:
+    before = "x" * (MESSAGE_LIMIT - 20)
+    told = _failed(mp.Reject(f"{before} https://u:hunter2hunter2@host/"))
+    assert before in told
+    assert "hunter2" not in told
+
+
+def test_what_is_noted_of_a_late_outcome_is_redacted() -> None:
+    item = new_item(make_plan())
+    change = late(item.row, mp.Retry("401 for https://u:hunter2@host/"), START, by="w1")
+    assert change.line is not None
+    assert change.line.note == {"refused": "Retry", "error": "401 for https://u:…@host/"}
+
+
+def test_what_is_kept_of_a_subscribers_error_is_redacted() -> None:
+    assert error_text(ValueError("POST https://host/hook?token=abc: 500")) == "ValueError: POST https://host/hook?token=… 500"

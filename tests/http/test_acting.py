@@ -1,0 +1,183 @@
+"""Operators over HTTP: acts on items with a name and a reason, what is on record of them, pauses and limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.http.visitor import Answered, Visitor
+
+from milepost.engine.acts import begin
+from milepost.ports.documents import Act
+
+ACTS = "/api/v1/routes/parcels/acts"
+HOLDS = "/api/v1/routes/parcels/holds"
+LIMITS = "/api/v1/routes/parcels/limits"
+FAILED = {"status": ["failed"]}
+
+
+@pytest.fixture
+def failed(door: Visitor) -> Visitor:
+    """Three that were rejected at `weigh`, and one that waits at `deliver`."""
+    door.milepost.submit("parcels", *({"id": key, "weigh": "reject"} for key in "abc"), {"id": "fine"})
+    door.work()
+    return door
+
+
+def act(door: Visitor, verb: str, **deed: Any) -> Answered:
+    return door.call("POST", ACTS, {"verb": verb, "reason": "fixed", **deed})
+
+
+def row(door: Visitor, key: str) -> dict[str, Any]:
+    found = door.milepost.show("parcels", key)
+    assert found is not None
+    return found
+
+
+# Acts on items --------------------------------------------------------------------------------------------------------------
+def test_an_act_by_filter_is_reported_and_recorded_with_who_and_why(failed: Visitor) -> None:
+    report = act(failed, "retry", filter=FAILED, **{"for": "the night shift"})
+    assert (report.status, report.body["matched"], report.body["done"], report.body["refused"]) == (200, 3, 3, [])
+    line = row(failed, "a")["history"][-1]
+    assert (line["reason"], line["by"], line["why"]) == ("operator-retry", "local for the night shift", "fixed")
+    [on_record] = failed.call("GET", "/api/v1/acts?route=parcels").body["acts"]
+    assert (on_record["id"], on_record["verb"], on_record["done"]) == (report.body["id"], "retry", 3)
+    assert (on_record["by"], on_record["reason"], line["act"]) == ("local for the night shift", "fixed", on_record["id"])
+
+
+def test_a_preview_changes_nothing_and_needs_no_reason(failed: Visitor) -> None:
+    report = act(failed, "retry", filter=FAILED, reason="", dry_run=True)
+    assert (report.status, report.body["done"], report.body["dry_run"]) == (200, 3, True)
+    assert row(failed, "a")["status"] == "REJECTED"
+    assert failed.call("GET", "/api/v1/acts").body == {"acts": [], "more": False}
+
+
+def test_each_item_is_done_or_refused_by_itself(failed: Visitor) -> None:
+    report = act(failed, "cancel", keys=["fine", "a", "nobody"]).body
+    assert (report["matched"], report["done"], report["refused_count"]) == (3, 1, 2)
+    assert dict(report["refused"]) == {"a": "it has ended already (REJECTED)", "nobody": "there is no item with this key"}
+    assert row(failed, "fine")["status"] == "CANCELLED"
+
+
+def test_every_verb_does_what_the_command_of_its_name_does(failed: Visitor) -> None:
+    assert act(failed, "skip", keys=["a"]).body["done"] == 1
+    assert (row(failed, "a")["stage"], row(failed, "a")["history"][-1]["reason"]) == ("deliver", "skipped")
+    assert act(failed, "resend", keys=["fine"]).body["done"] == 1
+    assert row(failed, "fine")["history"][-1]["reason"] == "resent"
+    work_id = row(failed, "b")["work_id"]
+    assert act(failed, "retry", keys=["b"], as_new=True).body["done"] == 1
+    assert row(failed, "b")["work_id"] != work_id
+    assert act(failed, "confirm", keys=["fine"], stage="deliver", outcome={"type": "done", "output": "signed"}).body["done"] == 1
+    assert (row(failed, "fine")["status"], row(failed, "fine")["results"]["deliver"]) == ("COMPLETED", "signed")
+
+
+def test_what_was_said_before_is_named_among_the_refused(failed: Visitor) -> None:
+    for _ in range(2):
+        report = act(failed, "confirm", keys=["fine"], stage="deliver").body
+    assert report["refused"] == [["fine", "known: the item is through this stage already"]]
+
+
+def test_an_act_that_was_cut_off_is_gone_on_with(failed: Visitor) -> None:
+    query = {"route": "parcels", "statuses": ["REJECTED"]}
+    begin(failed.ctx, Act("cut-off", "retry", "parcels", "ops", "fixed", failed.ctx.clock.now() + 1, {"query": query}))
+    assert failed.call("POST", f"{ACTS}/cut-off/go-on", {"dry_run": True}).body["done"] == 3
+    report = failed.call("POST", f"{ACTS}/cut-off/go-on", {"reason": "the network is back"}).body
+    assert (report["id"], report["verb"], report["done"]) == ("cut-off", "retry", 3)
+    unknown = failed.call("POST", f"{ACTS}/nope/go-on", {"reason": "x"})
+    assert (unknown.status, unknown.body["code"]) == (404, "unknown-act")
+    elsewhere = failed.call("POST", "/api/v1/routes/letters/acts/cut-off/go-on", {"reason": "x"})
+    assert elsewhere.status == 404
+
+
+def test_the_same_call_with_its_id_does_nothing_twice(failed: Visitor) -> None:
+    first = act(failed, "retry", keys=["a", "b"], id="night-1").body
+    failed.work()
+    again = act(failed, "retry", keys=["a", "b"], id="night-1").body
+    assert (first["done"], again["done"], again["skipped"], row(failed, "a")["round"]) == (2, 0, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("deed", "field"),
+    [
+        ({"verb": "retry", "filter": FAILED, "reason": " "}, "reason"),
+        ({"verb": "retry", "reason": "x"}, "keys"),
+        ({"verb": "retry", "reason": "x", "keys": ["a"], "filter": FAILED}, "keys"),
+        ({"verb": "retry", "reason": "x", "filter": {}}, "filter"),
+        ({"verb": "retry", "reason": "x", "filter": {"colour": "red"}}, "filter"),
+        ({"verb": "burn", "reason": "x", "keys": ["a"]}, "verb"),
+        ({"verb": "skip", "reason": "x", "keys": ["a"], "stage": "deliver"}, None),
+        ({"verb": "retry", "reason": "x", "keys": ["a"], "for": ""}, "for"),
+    ],
+)
+def test_a_deed_that_cannot_be_meant_changes_nothing(shared_door: Visitor, deed: dict[str, Any], field: str | None) -> None:
+    shared_door.milepost.submit("parcels", {"id": "a"})
+    answered = shared_door.call("POST", ACTS, deed)
+    assert (answered.status, answered.body["code"]) == (400, "wrong-value"), answered
+    assert answered.body.get("field") == field
+    assert len(row(shared_door, "a")["history"]) == 1
+
+
+# Pauses and limits ----------------------------------------------------------------------------------------------------------
+def test_a_paused_stage_is_left_alone_until_it_is_resumed(door: Visitor) -> None:
+    door.milepost.submit("parcels", {"id": "a"})
+    paused = door.call("PUT", f"{HOLDS}/weigh", {"reason": "the scale is away", "for": "the day shift"}).body
+    assert (paused["scope"], paused["paused"], paused["by"]) == ("parcels/weigh", True, "local for the day shift")
+    assert door.call("PUT", f"{HOLDS}/weigh", {"reason": "again"}).body == paused, "it stays as it is"
+    assert door.call("GET", HOLDS).body == {"holds": [paused]}
+    door.work()
+    assert row(door, "a")["stage"] == "weigh"
+    resumed = door.call("DELETE", f"{HOLDS}/weigh?reason=it+is+back").body
+    assert resumed == {"scope": "parcels/weigh", "resumed": True, "still_paused": []}
+    assert door.call("DELETE", f"{HOLDS}/weigh?reason=it+is+back").body["resumed"] is False
+    door.work()
+    assert row(door, "a")["stage"] == "deliver"
+
+
+def test_routes_and_lanes_are_paused_each_by_itself(door: Visitor) -> None:
+    scopes = {HOLDS: "parcels", f"{HOLDS}/weigh/north%2Feast": "parcels/weigh/north/east"}
+    for path, scope in scopes.items():
+        assert door.call("PUT", path, {"reason": "x"}).body["scope"] == scope
+    assert door.call("GET", "/api/v1/routes/letters/holds").body == {"holds": []}
+    assert door.call("DELETE", f"{HOLDS}?reason=x").body["still_paused"] == ["parcels/weigh/north/east"]
+    assert door.call("DELETE", f"{HOLDS}/weigh/north%2Feast?reason=x").body["resumed"] is True
+
+
+def test_limits_are_set_shown_and_taken_off(door: Visitor) -> None:
+    door.call("PUT", f"{LIMITS}/weigh", {"rate": "50/s", "reason": "a slow scale"})
+    limited = door.call("PUT", f"{LIMITS}/weigh", {"concurrency": 2, "reason": "two scales"}).body
+    assert (limited["scope"], limited["rate"], limited["concurrency"], limited["by"]) == ("parcels/weigh", "50/s", 2, "local")
+    lane = door.call("PUT", f"{LIMITS}/weigh/north", {"rate": 1, "reason": "x"}).body
+    assert door.call("GET", LIMITS).body == {"limits": [limited, lane]}
+    assert door.call("DELETE", f"{LIMITS}/weigh?reason=x").body["rate"] is None
+    door.call("DELETE", f"{LIMITS}/weigh/north?reason=x")
+    assert door.call("GET", LIMITS).body == {"limits": []}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("PUT", f"{HOLDS}/nope", {"reason": "x"}, 404, "unknown-stage"),
+        ("PUT", f"{HOLDS}/weigh", {"reason": " "}, 400, "wrong-value"),
+        ("DELETE", f"{HOLDS}/weigh", None, 400, "wrong-value"),
+        ("PUT", f"{LIMITS}/weigh", {"reason": "x"}, 400, "wrong-value"),
+        ("PUT", f"{LIMITS}/weigh", {"reason": "x", "rate": "often"}, 400, "wrong-value"),
+        ("PUT", f"{LIMITS}/deliver", {"reason": "x", "rate": 1}, 400, "wrong-value"),
+        ("PUT", f"{LIMITS}/weigh", {"reason": "x", "concurrency": 0}, 400, "wrong-value"),
+        ("GET", "/api/v1/routes/nope/holds", None, 404, "unknown-route"),
+    ],
+)
+def test_a_wrong_pause_or_limit_is_refused(shared_door: Visitor, method: str, path: str, body: Any, status: int, code: str) -> None:
+    answered = shared_door.call(method, path, body)
+    assert (answered.status, answered.body["code"]) == (status, code), answered
+    assert shared_door.call("GET", HOLDS).body["holds"] == shared_door.call("GET", LIMITS).body["limits"] == []
+
+
+def test_acts_pauses_and_limits_work_on_aws(aws_door: Visitor) -> None:
+    aws_door.milepost.submit("parcels", {"id": "a"}, {"id": "b"})
+    assert act(aws_door, "cancel", filter={"stage": ["weigh"]}).body["done"] == 2
+    assert row(aws_door, "a")["status"] == "CANCELLED"
+    assert aws_door.call("GET", "/api/v1/acts").body["acts"][0]["done"] == 2
+    aws_door.call("PUT", f"{HOLDS}/weigh", {"reason": "x"})
+    aws_door.call("PUT", f"{LIMITS}/weigh", {"rate": "5/s", "reason": "x"})
+    assert [one["scope"] for one in aws_door.call("GET", HOLDS).body["holds"]] == ["parcels/weigh"]
+    assert [one["rate"] for one in aws_door.call("GET", LIMITS).body["limits"]] == ["5/s"]

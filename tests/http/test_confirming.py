@@ -1,0 +1,167 @@
+"""Confirmations over HTTP: what is applied, kept, known, refused and noted, on every ledger."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.http.visitor import Answered, Visitor, visiting
+
+import milepost as mp
+from milepost.engine.prune import prune
+from milepost.runners.clock import SystemClock
+
+CONFIRMATIONS = "/api/v1/routes/loans/confirmations"
+
+
+class Leaping(SystemClock):
+    """The real clock, and a leap ahead."""
+
+    ahead = 0
+
+    def now(self) -> int:
+        return super().now() + self.ahead
+
+
+def loans() -> mp.Route:
+    route = mp.Route("loans", key="id")
+    route.external("collect", retry=mp.Backoff(attempts=2, base=1))
+    route.external("deliver")
+    route.stage("file", remote=True)
+    return route
+
+
+class Office:
+    """A door, and an item of the test's own at `collect`."""
+
+    def __init__(self, visitor: Visitor, clock: Leaping, key: str) -> None:
+        self.visitor, self.clock, self.key = visitor, clock, key
+        visitor.milepost.submit("loans", {"id": key})
+
+    def confirm(self, stage: str = "collect", key: str | None = None, **said: Any) -> Answered:
+        return self.visitor.call("POST", CONFIRMATIONS, {"key": key or self.key, "stage": stage, **(said or {"value": {"shelf": 7}})})
+
+    def show(self) -> dict[str, Any]:
+        found = self.visitor.milepost.show("loans", self.key)
+        assert found is not None
+        return found
+
+    def claim(self) -> dict[str, Any]:
+        """A worker of `file` has the item in hand."""
+        self.visitor.work()
+        while True:
+            answered = self.visitor.call("POST", "/api/v1/routes/loans/stages/file/claims", {"worker": "w", "wait": 10})
+            for work in answered.body["items"]:
+                if work["key"] == self.key:
+                    return dict(work)
+
+    def settle(self, work: dict[str, Any], outcome: dict[str, Any]) -> None:
+        said = {"key": work["key"], "lease": work["lease"], "outcome": outcome}
+        answered = self.visitor.call("POST", "/api/v1/routes/loans/stages/file/claims/settle", {"outcomes": [said]})
+        assert answered.body["outcomes"][0]["answer"] == "written"
+
+    def complete(self) -> None:
+        for stage in ("collect", "deliver", "file"):
+            assert self.confirm(stage).status == 200
+        assert self.show()["status"] == "COMPLETED"
+
+    def let_go(self) -> None:
+        """Its row goes; only its seal stays."""
+        self.visitor.work()
+        self.clock.ahead += 3 * 3_600_000
+        self.visitor.milepost.submit("loans", {"id": f"newer than {self.key}"})
+        prune(self.visitor.ctx, "loans", 1, by="ops", reason="a test")
+        assert self.show()["sealed"] is True
+
+
+@pytest.fixture(scope="module", params=["memory", "sqlite", "aws"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Visitor, Leaping]]:
+    ledger = (
+        {"memory": "memory:", "sqlite": None}.get(request.param) if request.param != "aws" else request.getfixturevalue("shared_aws_ledger")
+    )
+    clock = Leaping()
+    with visiting(tmp_path_factory.mktemp("office"), loans(), ledger=ledger, clock=clock) as visitor:
+        yield visitor, clock
+
+
+@pytest.fixture
+def office(place: tuple[Visitor, Leaping]) -> Office:
+    return Office(*place, secrets.token_hex(4))
+
+
+def told(answered: Answered) -> tuple[int, str]:
+    return answered.status, answered.body["answer"] if answered.status < 300 else answered.body["code"]
+
+
+def test_a_confirmation_is_applied_and_the_same_again_is_known(office: Office) -> None:
+    first = office.confirm()
+    assert first.body == {"key": office.key, "answer": "applied", "status": office.show()["status"], "stage": "deliver", "sealed": False}
+    assert told(first) == (200, "applied")
+    assert told(office.confirm()) == told(office.confirm(value=True)) == (200, "known")
+    assert (office.show()["results"], office.show()["history"][-1]["by"]) == ({"collect": {"shelf": 7}}, "local")
+
+
+def test_other_content_is_a_conflict_and_is_noted(office: Office) -> None:
+    office.confirm()
+    lines = len(office.show()["history"])
+    answered = office.confirm(value={"shelf": 8})
+    assert (told(answered), answered.body["stage"]) == ((409, "conflict"), "deliver")
+    assert office.show()["results"] == {"collect": {"shelf": 7}}
+    assert [line["reason"] for line in office.show()["history"][lines:]] == ["noted"]
+
+
+def test_a_confirmation_for_a_later_stage_is_kept_until_the_item_gets_there(office: Office) -> None:
+    assert told(office.confirm("deliver")) == (202, "kept")
+    assert told(office.confirm("deliver")) == (200, "known")
+    assert told(office.confirm("deliver", value="no shelf")) == (409, "conflict")
+    assert (told(office.confirm()), office.show()["stage"]) == ((200, "applied"), "file")
+
+
+def test_a_confirmation_beats_the_worker_that_has_the_item_in_hand(office: Office) -> None:
+    office.confirm()
+    office.confirm("deliver")
+    work = office.claim()
+    assert told(office.confirm("file", value={"box": 1})) == (202, "kept")
+    office.settle(work, {"type": "done", "output": {"box": 2}})
+    assert (office.show()["status"], office.show()["results"]["file"]) == ("COMPLETED", {"box": 1})
+
+
+def test_a_failure_said_outside_is_a_counted_try(office: Office) -> None:
+    answered = office.confirm(outcome={"type": "retry", "error": "the van broke down"})
+    assert (told(answered), office.show()["status"], office.show()["attempts"]) == ((200, "applied"), "RETRY_SCHEDULED", 1)
+
+
+def test_what_is_said_of_an_ended_item_is_noted_once_and_told(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    assert office.confirm(outcome={"type": "reject", "error": "lost"}).body["status"] == "REJECTED"
+    lines = len(office.show()["history"])
+    with caplog.at_level(logging.WARNING, "milepost.engine.hearing"):
+        answered = office.confirm(outcome={"type": "retry", "error": "late"})
+        assert (told(answered), answered.body["item_status"]) == ((409, "ended"), "REJECTED")
+        assert told(office.confirm(outcome={"type": "retry", "error": "late"})) == (409, "ended")
+    assert f"loans/{office.key} has ended (REJECTED)" in caplog.text
+    assert [line["note"]["too late"]["error"] for line in office.show()["history"][lines:]] == ["late"]
+    assert told(office.confirm()) == (200, "applied"), "it was there after all"
+
+
+def test_what_its_seal_remembers_is_known_though_the_row_has_gone(office: Office) -> None:
+    office.complete()
+    office.let_go()
+    answered = office.confirm("deliver")
+    assert answered.body == {"key": office.key, "answer": "known", "status": "COMPLETED", "stage": answered.body["stage"], "sealed": True}
+    assert answered.status == 200
+    assert told(office.confirm("deliver", outcome={"type": "reject"})) == (409, "ended")
+
+
+def test_what_cannot_be_meant_is_told(office: Office) -> None:
+    unknown = office.confirm(key="nobody")
+    assert (told(unknown), unknown.body["field"]) == ((404, "unknown-item"), "key")
+    assert told(office.confirm("nowhere")) == (404, "unknown-stage")
+    for empty in (False, "no", {}):
+        nothing = office.confirm(value=empty)
+        assert (told(nothing), nothing.body["field"]) == ((400, "wrong-value"), "value")
+    both = office.confirm(value=True, outcome={"type": "done"})
+    assert told(both) == (400, "wrong-value")
+    assert len(office.show()["history"]) == 1

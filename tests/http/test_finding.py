@@ -1,0 +1,128 @@
+"""Looking for items: filters, pages, and how many are where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.http.visitor import Answered, Visitor
+
+from milepost.engine.lists import submit_list
+
+ITEMS = "/api/v1/routes/parcels/items"
+
+
+def keys(answer: Answered) -> list[str]:
+    assert answer.status == 200, answer
+    return [item["key"] for item in answer.body["items"]]
+
+
+def all_pages(door: Visitor, question: str, limit: int) -> list[str]:
+    found: list[str] = []
+    after = ""
+    while True:
+        page = door.call("GET", f"{ITEMS}?limit={limit}&{question}{after}")
+        assert len(keys(page)) <= limit
+        found += keys(page)
+        if page.body["next"] is None:
+            return found
+        after = f"&after={page.body['next']}"
+
+
+@pytest.fixture(scope="module")
+def filled(shared_door: Visitor) -> Visitor:
+    """25 parcels: every fifth is rejected, the others are at `deliver`."""
+    shared_door.milepost.submit("parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(25)))
+    shared_door.work()
+    return shared_door
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("", set(range(25))),
+        ("status=failed", {0, 5, 10, 15, 20}),
+        ("status=REJECTED&status=live", set(range(25))),
+        ("status=live", set(range(25)) - {0, 5, 10, 15, 20}),
+        ("stage=weigh", {0, 5, 10, 15, 20}),
+        ("prefix=p1", set(range(10, 20))),
+        ("prefix=p1&status=failed", {10, 15}),
+        ("older_than=0s", set(range(25))),
+        ("older_than=1d", set()),
+    ],
+)
+@pytest.mark.parametrize("limit", [3, 1000])
+def test_the_pages_of_a_question_hold_every_item_once(filled: Visitor, question: str, wanted: set[int], limit: int) -> None:
+    found = all_pages(filled, question, limit)
+    assert sorted(found) == sorted(f"p{n:02}" for n in wanted)
+
+
+def test_an_item_looks_as_the_command_line_shows_it(filled: Visitor) -> None:
+    from milepost.engine.observe import row_view
+
+    [item] = filled.ctx.ledger.get([("parcels", "p01")])
+    assert item is not None
+    assert filled.call("GET", f"{ITEMS}?prefix=p01").body == {"items": [row_view(item)], "next": None, "more": False}
+
+
+def test_the_items_of_one_kind_of_error_are_found(filled: Visitor) -> None:
+    [group] = filled.ctx.ledger.groups("parcels")
+    assert len(all_pages(filled, f"group={group.group}", 2)) == 5
+
+
+def test_the_items_of_several_lists_of_one_name_are_found_page_by_page(door: Visitor, tmp_path: Any) -> None:
+    for name, content in (("x.txt", "a\nb\nc\n"), ("y.txt", "d\ne\n"), ("x.txt", "f\ng\n")):
+        (tmp_path / name).write_text(content)
+        submit_list(door.ctx, "parcels", str(tmp_path / name))
+    assert sorted(all_pages(door, "list=x.txt", 2)) == ["a", "b", "c", "f", "g"]
+    assert sorted(all_pages(door, "list=y.txt", 2)) == ["d", "e"]
+
+
+def test_a_place_is_good_for_its_own_question_alone(filled: Visitor) -> None:
+    place = filled.call("GET", f"{ITEMS}?status=live&limit=3").body["next"]
+    assert filled.call("GET", f"{ITEMS}?status=live&limit=5&after={place}").status == 200
+    for question in (f"status=failed&after={place}", f"after={place}", "status=live&after=nonsense", f"status=live&after={place[:-4]}"):
+        answer = filled.call("GET", f"{ITEMS}?limit=3&{question}")
+        assert (answer.status, answer.body["field"]) == (400, "after"), question
+    other = filled.call("GET", f"/api/v1/routes/letters/items?status=live&after={place}")
+    assert other.status == 400
+
+
+def test_pages_of_items_by_age_are_of_one_moment(door: Visitor) -> None:
+    door.milepost.submit("parcels", *({"id": str(n)} for n in range(4)))
+    first = door.call("GET", f"{ITEMS}?older_than=0s&limit=2")
+    door.milepost.submit("parcels", {"id": "late"})
+    rest = door.call("GET", f"{ITEMS}?older_than=0s&limit=100&after={first.body['next']}")
+    assert sorted(keys(first) + keys(rest)) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=many", "limit"), ("overdue=perhaps", "overdue"), ("colour=red", "colour")],
+)
+def test_a_wrong_parameter_is_named(shared_door: Visitor, question: str, field: str) -> None:
+    answer = shared_door.call("GET", f"{ITEMS}?{question}")
+    assert (answer.status, answer.body["code"], answer.body["field"]) == (400, "wrong-value", field)
+
+
+@pytest.mark.parametrize("question", ["status=LOST", "stage=nowhere", "group=none", "list=none", "older_than=soon"])
+def test_what_nobody_knows_is_a_mistake_and_not_an_empty_answer(shared_door: Visitor, question: str) -> None:
+    answer = shared_door.call("GET", f"{ITEMS}?{question}")
+    assert (answer.status, answer.body["code"]) == (400, "wrong-value")
+
+
+def test_overdue_items_come_with_the_reason_and_in_one_page(door: Visitor) -> None:
+    assert door.call("GET", f"{ITEMS}?overdue=true").body == {"items": [], "next": None, "more": False}
+    assert door.call("GET", f"{ITEMS}?overdue=true&after=x").body["field"] == "after"
+
+
+def test_status_and_counts_say_how_many_are_where(filled: Visitor) -> None:
+    told = filled.call("GET", "/api/v1/status").body["routes"]
+    assert told["parcels"]["stages"] == {"weigh": {"REJECTED": 5}, "deliver": {"QUEUED": 20}}
+    assert told["letters"]["total"] == 0
+    counts = filled.call("GET", "/api/v1/routes/parcels/counts").body
+    weigh, deliver = counts["stages"]
+    assert (counts["total"], counts["failed"], counts["done"]) == (25, 5, 0)
+    assert (weigh["unfinished"], weigh["oldest_s"], weigh["past"]) == (0, None, 20)
+    assert (deliver["statuses"], deliver["unfinished"]) == ({"QUEUED": 20}, 20)
+    assert 0 <= deliver["p50_s"] <= deliver["p95_s"] <= deliver["oldest_s"]

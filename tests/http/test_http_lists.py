@@ -1,0 +1,166 @@
+"""Lists that are handed over as a stream: taken in while they come, in bounded memory, and cut off cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.http.visitor import Visitor
+
+from milepost.http import lists
+from milepost.http.desk import LISTS
+from milepost.http.lists import Body
+
+ITEMS = "/api/v1/routes/parcels/items"
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+def lines(first: int, n: int) -> Iterator[bytes]:
+    """In pieces of a thousand lines: http.client sends them as chunks."""
+    for start in range(first, first + n, 1000):
+        yield b"".join(b'{"id": "k%06d"}\n' % number for number in range(start, min(start + 1000, first + n)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/x-ndjson", b'{"id": "a"}\nnot json\n\n{"id": "b"}\n{"id": "a"}'),
+        ("text/csv; charset=utf-8", b"id,n\na,1\nonly-one\nb,2\na,1\n"),
+        ("text/plain", b"a\n\xff\nb\n# nothing\na\n"),
+    ],
+)
+def test_a_list_of_every_kind_is_taken_in_and_reconciled(door: Visitor, kind: str, body: bytes) -> None:
+    report = door.call("POST", f"{ITEMS}?name=morning", body, headers={"Content-Type": kind}).body
+    assert {word: n for word, n in report["counts"].items() if n} == {"new": 2, "repeated": 1, "malformed": 1}
+    assert (report["name"], report["lines"], len(report["malformed"])) == ("morning", 4, 1)
+    told = door.call("GET", f"/api/v1/lists/{report['id']}").body
+    assert (told["name"], told["finished"], told["counts"], told["digest"]) == ("morning", True, report["counts"], report["digest"])
+    again = door.call("POST", ITEMS, body, headers={"Content-Type": kind}).body
+    assert again["counts"]["in_progress"] == 2
+    assert [one["id"] for one in door.call("GET", "/api/v1/lists").body["lists"]] == [again["id"], report["id"]]
+
+
+def test_a_hundred_thousand_lines_are_taken_in_from_a_stream(door: Visitor) -> None:
+    report = door.call("POST", ITEMS, lines(0, 100_000), headers=NDJSON).body
+    assert (report["lines"], report["counts"]["new"]) == (100_000, 100_000)
+    assert door.milepost.status()["routes"]["parcels"]["total"] == 100_000
+
+
+def test_a_dry_run_says_what_would_happen_and_writes_nothing(door: Visitor) -> None:
+    report = door.call("POST", f"{ITEMS}?dry_run=true", lines(0, 3), headers=NDJSON).body
+    assert (report["id"], report["counts"]["new"]) == ("", 3)
+    assert door.milepost.status()["routes"]["parcels"]["total"] == 0
+    assert door.call("GET", "/api/v1/lists").body["lists"] == []
+
+
+def test_a_full_list_says_what_has_vanished(door: Visitor) -> None:
+    door.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers={"Content-Type": "text/plain"})
+    report = door.call("POST", f"{ITEMS}?full=true", b"a\nc\n", headers={"Content-Type": "text/plain"}).body
+    assert (report["vanished"], report["counts"]["vanished"]) == (["b"], 1)
+
+
+def test_an_empty_list_is_a_list_of_nothing(door: Visitor) -> None:
+    answer = door.call("POST", ITEMS, b"", headers=NDJSON)
+    assert (answer.status, answer.body["lines"]) == (200, 0)
+
+
+def test_what_is_no_list_is_refused(door: Visitor) -> None:
+    answer = door.call("POST", ITEMS, b"\x1f\x8b compressed", headers=NDJSON)
+    assert (answer.status, answer.body["code"]) == (400, "wrong-value")
+    assert "unpack it" in answer.body["detail"]
+
+
+def test_a_list_that_does_not_exist_is_not_found(door: Visitor) -> None:
+    answer = door.call("GET", "/api/v1/lists/nobody")
+    assert (answer.status, answer.body["code"]) == (404, "unknown-list")
+
+
+def begun(door: Visitor, body: bytes) -> socket.socket:
+    """A list whose sender stops after this much of a body that is to be longer."""
+    sent = socket.create_connection(("127.0.0.1", door.port), timeout=30)
+    head = f"POST {ITEMS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000000\r\n\r\n"
+    sent.sendall(head.encode() + body)
+    return sent
+
+
+def places_taken(door: Visitor, n: int) -> None:
+    """Wait until so many lists are being taken in, no more and no fewer."""
+    places, pause = door.door.desk.list_places, threading.Event()
+    while True:
+        free = 0
+        while places.acquire(blocking=False):
+            free += 1
+        for _ in range(free):
+            places.release()
+        if free == LISTS - n:
+            return
+        pause.wait(0.005)
+
+
+def test_a_client_that_goes_away_leaves_what_it_had_sent(door: Visitor) -> None:
+    with begun(door, b'{"id": "a"}\n{"id": "b"}\n{"id": "cu'):
+        places_taken(door, 1)
+    places_taken(door, 0)
+    assert door.milepost.show("parcels", "a") is not None
+    assert door.milepost.status()["routes"]["parcels"]["total"] == 2
+    [record] = door.call("GET", "/api/v1/lists").body["lists"]
+    assert record["finished"] is False
+
+
+def test_a_client_that_falls_silent_is_told_so_and_what_it_had_sent_stays(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "SILENT_S", 0.05)
+    with begun(door, b'{"id": "a"}\n') as sent:
+        answer = http.client.HTTPResponse(sent)
+        answer.begin()
+        assert (answer.status, json.loads(answer.read())["code"]) == (408, "too-slow")
+        answer.close()
+    assert door.milepost.show("parcels", "a") is not None
+
+
+def test_lists_beyond_those_that_can_be_taken_in_at_once_are_asked_to_come_again(door: Visitor) -> None:
+    with ExitStack() as open_ones:
+        for _ in range(LISTS):
+            open_ones.enter_context(begun(door, b""))
+        places_taken(door, LISTS)
+        answer = door.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON)
+        assert (answer.status, answer.body["code"]) == (503, "busy")
+        assert int(answer.headers["retry-after"]) > 0
+        assert door.call("POST", ITEMS, {"id": "b"}).status == 201
+    places_taken(door, 0)
+    assert door.call("POST", ITEMS, b'{"id": "a"}\n', headers=NDJSON).status == 200
+
+
+def test_a_body_is_read_no_faster_than_it_is_taken_in() -> None:
+    given = 0
+
+    async def stream() -> AsyncIterator[bytes]:
+        nonlocal given
+        while True:
+            given += 1
+            yield b"x" * 1000
+
+    async def read_twice() -> tuple[int, int, int]:
+        loop = asyncio.get_running_loop()
+        body = Body(stream(), loop, 30.0)
+        first = await loop.run_in_executor(None, body.read, 5000)
+        after = given
+        second = await loop.run_in_executor(None, body.read, 5000)
+        return len(first), after, len(second)
+
+    assert asyncio.run(read_twice()) == (5000, 5, 5000)
+
+
+def test_a_reader_whose_server_has_stopped_does_not_wait() -> None:
+    async def nothing() -> AsyncIterator[bytes]:
+        yield b""
+
+    loop = asyncio.new_event_loop()
+    loop.close()
+    with pytest.raises(OSError, match="stopped"):
+        Body(nothing(), loop, 30.0).read(10)

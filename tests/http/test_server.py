@@ -1,0 +1,175 @@
+"""The server itself: clients that are slow, that say nonsense or that do not listen, and paths and methods that are not there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from tests.http.visitor import Visitor
+
+from milepost.core.errors import ConfigMistake
+from milepost.http import app
+from milepost.http.door import make_door
+from milepost.http.patience import LARGEST_HEAD, Patience
+from milepost.http.server import Server
+
+ITEMS = "/api/v1/routes/parcels/items"
+POST = f"POST {ITEMS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+
+
+class Hasty(Patience):
+    head_s = reader_s = linger_s = 0.1
+
+
+@pytest.fixture(scope="module")
+def hasty(shared_door: Visitor) -> Iterator[int]:
+    """The port of a server that waits for a tenth of a second."""
+    server = Server(make_door(shared_door.door.desk), "127.0.0.1", 0, Hasty)
+    server.start()
+    yield server.port
+    server.stop()
+
+
+def said(port: int, *parts: bytes) -> bytes:
+    """All that is answered, until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        for part in parts:
+            connection.sendall(part)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    return answer
+
+
+def code_of(answer: bytes) -> str:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head
+    return str(json.loads(body)["code"])
+
+
+def test_a_connection_that_says_nothing_is_closed(hasty: int) -> None:
+    assert said(hasty) == b""
+
+
+def test_a_head_that_does_not_end_is_not_waited_for(hasty: int) -> None:
+    answer = said(hasty, b"GET /api/v1/status HTTP/1.1\r\nHost: loc")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert code_of(answer) == "too-slow"
+
+
+def test_the_time_for_a_head_runs_from_its_first_byte(hasty: int) -> None:
+    """A byte now and then gains nothing: the server ends it while the client still sends."""
+    with socket.create_connection(("127.0.0.1", hasty), timeout=30) as connection:
+        connection.settimeout(0.02)
+        connection.sendall(b"GET /api/v1/status HTTP/1.1\r\n")
+        while True:
+            try:
+                connection.sendall(b"X-Slow: 1\r\n")
+                answer = connection.recv(65536)
+                break
+            except TimeoutError:
+                continue
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_head_without_end_is_too_large(shared_door: Visitor) -> None:
+    """The answer may be lost on the way, for the client has sent more than was read; but the connection ends."""
+    sent, answer = 0, b""
+    with socket.create_connection(("127.0.0.1", shared_door.port), timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+        connection.settimeout(0.01)
+        with suppress(ConnectionError):
+            while not answer:
+                connection.sendall(b"x" * 8192)
+                sent += 8192
+                with suppress(TimeoutError):
+                    answer = connection.recv(65536)
+    assert sent < 20 * LARGEST_HEAD
+    assert not answer or answer.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"\x16\x03\x01\x02\x00", b"HELLO\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", POST + b"Content-Length: x\r\n\r\n"]
+)
+def test_what_is_not_http_is_refused(hasty: int, nonsense: bytes) -> None:
+    answer = said(hasty, nonsense)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert code_of(answer) == "malformed"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(shared_door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "SLOWEST_S", 0.05)
+    with socket.create_connection(("127.0.0.1", shared_door.port), timeout=30) as connection:
+        connection.sendall(POST + b'Content-Length: 100\r\n\r\n{"id"')
+        assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
+    assert shared_door.milepost.status()["routes"]["parcels"]["total"] == 0
+
+
+def test_the_rest_of_a_request_that_was_answered_is_not_waited_for(hasty: int) -> None:
+    """It is too large by what it says, so that it is answered before it is here."""
+    answer = said(hasty, POST + b'Content-Length: 10000000\r\n\r\n{"id"')
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_connection_serves_several_calls_and_line_ends_between_them(hasty: int) -> None:
+    get = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = get.replace(b"Host", b"Connection: close\r\nHost")
+    answer = said(hasty, get, b"\r\n", get + last)
+    assert answer.count(b"HTTP/1.1 200 ") == 3
+
+
+def test_a_client_that_does_not_read_is_let_go(shared_door: Visitor, hasty: int) -> None:
+    """It asks again and again and takes nothing: its answers pile up until the server has had enough."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", hasty))
+        ask = b"GET /api/docs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with pytest.raises(OSError) as ended:
+            while True:
+                connection.sendall(ask * 100)
+    assert not isinstance(ended.value, TimeoutError)
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/api", "/api/v1", "/api/v2/status", "/api/v1/routes/parcels", "/api/v1/status/", "//", "/%00"]
+)
+def test_a_path_that_is_not_there_is_not_found(shared_door: Visitor, path: str) -> None:
+    answer = shared_door.call("GET", path)
+    assert (answer.status, answer.body["code"]) == (404, "unknown-path")
+
+
+@pytest.mark.parametrize("method", ["DELETE", "PUT", "PATCH", "OPTIONS", "TRACE"])
+def test_a_method_that_is_not_possible_says_which_are(shared_door: Visitor, method: str) -> None:
+    answer = shared_door.call(method, ITEMS)
+    assert (answer.status, answer.body["code"], answer.headers["allow"]) == (405, "wrong-method", "GET, HEAD, POST")
+
+
+def test_head_answers_as_get_does_without_a_body(shared_door: Visitor) -> None:
+    head, get = shared_door.call("HEAD", ITEMS), shared_door.call("GET", ITEMS)
+    assert (head.status, head.raw) == (200, b"")
+    assert head.headers["content-length"] == get.headers["content-length"]
+    assert shared_door.call("HEAD", "/nothing").status == 404
+
+
+def test_an_address_that_is_taken_is_refused(shared_door: Visitor) -> None:
+    with pytest.raises(ConfigMistake, match="give another address with --listen"):
+        Server(None, "127.0.0.1", shared_door.port)
+
+
+def test_a_failure_of_our_own_is_logged_and_says_nothing_of_it_outside(
+    door: Visitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(door.ctx.ledger, "find", broken)
+    with caplog.at_level(logging.ERROR):
+        answer = door.call("GET", ITEMS)
+    assert (answer.status, answer.body["code"]) == (500, "failed")
+    assert b"secret" not in answer.raw
+    assert "a secret" in caplog.text

@@ -1,0 +1,368 @@
+"""Workers in other languages: what they are given, how their outcomes are fenced, and how they wait for work."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.http.visitor import Answered, Visitor, visiting
+
+import milepost as mp
+from milepost.core.errors import RouteMistake
+from milepost.engine.doctor import doctor
+from milepost.engine.story import story
+from milepost.http import waiting
+from milepost.testing import VirtualClock
+
+CLAIMS = "/api/v1/routes/images/stages/resize/claims"
+DONE = {"type": "done", "output": {"width": 80}}
+
+
+def images(**options: Any) -> mp.Route:
+    route = mp.Route("images", key="id")
+    route.stage("resize", remote=True, retry=mp.Backoff(attempts=2, base=1), **options)
+    route.external("publish")
+    return route
+
+
+class Gallery:
+    """A door, a clock in the test's own hands, and short ways to call."""
+
+    def __init__(self, visitor: Visitor, clock: VirtualClock) -> None:
+        self.visitor, self.clock, self.call = visitor, clock, visitor.call
+
+    def submit(self, *keys: str, **more: Any) -> None:
+        self.visitor.milepost.submit("images", *({"id": key, **more} for key in keys))
+
+    def claim(self, worker: str = "w1", **asked: Any) -> list[dict[str, Any]]:
+        return items(self.call("POST", CLAIMS, {"worker": worker, **asked}))
+
+    def settle(self, *works: dict[str, Any], outcome: dict[str, Any] = DONE) -> list[str]:
+        said = [{"key": work["key"], "lease": work["lease"], "outcome": outcome} for work in works]
+        answered = self.call("POST", f"{CLAIMS}/settle", {"outcomes": said})
+        assert answered.status == 200, answered
+        return [one["answer"] for one in answered.body["outcomes"]]
+
+    def show(self, key: str) -> dict[str, Any]:
+        found = self.visitor.milepost.show("images", key)
+        assert found is not None
+        return found
+
+
+def items(answered: Answered) -> list[dict[str, Any]]:
+    assert answered.status == 200, answered
+    return list(answered.body["items"])
+
+
+def lease_of(work: dict[str, Any]) -> dict[str, str]:
+    return {"key": work["key"], "lease": work["lease"]}
+
+
+@pytest.fixture
+def open_gallery(tmp_path: Path) -> Iterator[Callable[..., Gallery]]:
+    opened: list[Any] = []
+
+    def make(**options: Any) -> Gallery:
+        clock = VirtualClock()
+        opened.append(visiting(tmp_path, images(**options), clock=clock))
+        return Gallery(opened[-1].__enter__(), clock)
+
+    yield make
+    for one in reversed(opened):
+        one.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
+    with visiting(tmp_path_factory.mktemp("shared"), images()) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def gallery(open_gallery: Callable[..., Gallery]) -> Gallery:
+    return open_gallery()
+
+
+# What a worker is given, and what becomes of its outcome --------------------------------------------------------------------
+def test_a_claimed_item_brings_all_that_its_worker_needs(gallery: Gallery) -> None:
+    gallery.submit("a", file="a.png")
+    [work] = gallery.claim()
+    shown = gallery.show("a")
+    assert work["payload"] == work["input"] == {"id": "a", "file": "a.png"}
+    assert (work["work_id"], work["correlation_id"]) == (shown["work_id"], shown["correlation_id"])
+    assert (work["attempt"], work["results"], work["unknown"], work["alone"]) == (1, {}, False, False)
+    assert work["lease_until"] == "2023-11-14T22:14:20.000Z", "a minute from now"
+    assert (shown["status"], shown["held_by"]) == ("PROCESSING", "w1 (local)")
+
+
+def test_a_settled_item_goes_on_and_its_history_names_the_worker(gallery: Gallery) -> None:
+    gallery.submit("a")
+    assert gallery.settle(*gallery.claim()) == ["written"]
+    shown = gallery.show("a")
+    assert (shown["stage"], shown["results"]) == ("publish", {"resize": {"width": 80}})
+    assert (shown["history"][-1]["reason"], shown["history"][-1]["by"]) == ("advanced", "w1 (local)")
+
+
+def test_a_failed_try_counts_and_the_last_one_ends_the_item(gallery: Gallery) -> None:
+    gallery.submit("a")
+    gallery.settle(*gallery.claim(), outcome={"type": "retry", "error": "no memory"})
+    assert (gallery.show("a")["status"], gallery.claim()) == ("RETRY_SCHEDULED", [])
+    gallery.clock.advance("1h")
+    [work] = gallery.claim()
+    assert work["attempt"] == 2
+    gallery.settle(work, outcome={"type": "retry", "error": "no memory"})
+    assert gallery.show("a")["status"] == "MAX_RETRIES_EXCEEDED"
+
+
+def test_our_own_workers_leave_a_remote_stage_alone_and_do_not_wait_for_it(gallery: Gallery) -> None:
+    gallery.submit("a")
+    gallery.visitor.work()
+    assert (gallery.show("a")["stage"], gallery.show("a")["status"]) == ("resize", "QUEUED")
+
+
+def test_people_are_told_that_it_waits_for_a_worker_elsewhere(gallery: Gallery) -> None:
+    gallery.submit("a")
+    told = story(gallery.visitor.ctx, "images", "a")
+    assert told is not None
+    assert "It waits for a worker (remote)." in told.why
+    assert not any("milepost work" in sentence for sentence in told.next)
+    gallery.clock.advance("1h")
+    [late] = [finding for finding in doctor(gallery.visitor.ctx).findings if finding.about == "late"]
+    assert "waits for a worker (remote)" in late.what
+
+
+# Leases ---------------------------------------------------------------------------------------------------------------------
+def test_an_outcome_under_a_lost_lease_is_refused_and_noted(gallery: Gallery) -> None:
+    gallery.submit("a")
+    [first] = gallery.claim("w1", lease="30s")
+    gallery.clock.advance("31s")
+    [second] = gallery.claim("w2")
+    assert (second["unknown"], second["alone"], second["attempt"]) == (True, True, 1)
+    assert gallery.settle(first) == ["refused"]
+    assert [line["reason"] for line in gallery.show("a")["history"]][-2:] == ["lost", "late"]
+    assert gallery.settle(second) == ["written"]
+
+
+def test_one_lost_lease_does_not_hinder_its_neighbours(gallery: Gallery) -> None:
+    gallery.submit("a", "b")
+    works = gallery.claim(want=2)
+    gallery.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["a"], "reason": "not wanted"})
+    assert dict(zip([work["key"] for work in works], gallery.settle(*works), strict=True)) == {"a": "refused", "b": "written"}
+
+
+def test_the_same_said_again_has_the_same_answer_and_something_else_is_refused(gallery: Gallery) -> None:
+    gallery.submit("a")
+    [work] = gallery.claim()
+    assert gallery.settle(work) == gallery.settle(work) == ["written"]
+    assert gallery.settle(work, outcome={"type": "reject"}) == ["refused"]
+    assert len(gallery.show("a")["history"]) == 2
+
+
+@pytest.mark.parametrize("lease", ["", "0123456789abcdef"])
+def test_a_lease_that_was_never_given_out_does_nothing(gallery: Gallery, lease: str) -> None:
+    gallery.submit("a")
+    [work] = gallery.claim()
+    assert gallery.settle({**work, "lease": lease}) == ["refused"]
+    assert gallery.settle({**work, "key": "b"}) == ["refused"]
+    assert gallery.show("a")["status"] == "PROCESSING"
+
+
+def test_an_extended_lease_holds_on(gallery: Gallery) -> None:
+    gallery.submit("a", "b")
+    a, b = gallery.claim(want=2, lease="60s")
+    for _ in range(3):
+        gallery.clock.advance("40s")
+        answered = gallery.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)], "lease": "60s"})
+    assert answered.body["leases"] == [{"key": "a", "lease_until": "2023-11-14T22:16:20.000Z"}]
+    assert [work["key"] for work in gallery.claim("w2", want=2)] == ["b"]
+    answered = gallery.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), lease_of(b)]})
+    assert [one["lease_until"] is None for one in answered.body["leases"]] == [False, True]
+    assert gallery.settle(a, b) == ["written", "refused"]
+
+
+def test_what_is_given_back_is_free_at_once_and_uncounted(gallery: Gallery) -> None:
+    gallery.submit("a")
+    [work] = gallery.claim()
+    back = {"leases": [lease_of(work)], "reason": "shutting down", "unknown": True}
+    assert gallery.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 1}
+    assert gallery.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 0}
+    [again] = gallery.claim("w2")
+    assert (again["attempt"], again["unknown"]) == (1, True)
+    assert gallery.settle(work) == ["refused"]
+
+
+def test_a_lease_of_another_server_is_honoured(gallery: Gallery, tmp_path: Path) -> None:
+    gallery.submit("a", "b")
+    a, b = gallery.claim(want=2)
+    with visiting(tmp_path, images(), clock=gallery.clock) as other:
+        gallery.clock.advance("40s")
+        answered = other.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)]})
+        assert answered.body["leases"][0]["lease_until"] is not None
+        gallery.clock.advance("30s")
+        assert Gallery(other, gallery.clock).settle(a, {**b, "key": "nobody"}) == ["written", "refused"]
+    assert gallery.show("a")["stage"] == "publish"
+
+
+# The same limits as for our own ---------------------------------------------------------------------------------------------
+def test_a_paused_stage_gives_nothing_until_it_is_resumed(gallery: Gallery) -> None:
+    gallery.submit("a")
+    gallery.call("PUT", "/api/v1/routes/images/holds/resize", {"reason": "the disk is full"})
+    assert gallery.claim() == []
+    gallery.call("DELETE", "/api/v1/routes/images/holds/resize?reason=emptied")
+    assert len(gallery.claim()) == 1
+
+
+def test_a_rate_holds_for_all_workers_together(open_gallery: Callable[..., Gallery]) -> None:
+    gallery = open_gallery(rate="60/m")
+    gallery.submit(*"abc")
+    assert [len(gallery.claim(worker, want=3)) for worker in ("w1", "w2")] == [1, 0]
+    gallery.clock.advance("1s")
+    assert len(gallery.claim("w2", want=3)) == 1
+
+
+def test_a_worker_holds_no_more_than_the_stage_allows(open_gallery: Callable[..., Gallery]) -> None:
+    gallery = open_gallery(concurrency=2)
+    gallery.submit(*"abcdef")
+    works = gallery.claim(want=5)
+    assert (len(works), gallery.claim(want=5), len(gallery.claim("w2", want=1))) == (2, [], 1)
+    gallery.settle(works[0])
+    assert len(gallery.claim(want=5)) == 1
+    gallery.call("PUT", "/api/v1/routes/images/limits/resize", {"concurrency": 3, "reason": "more memory"})
+    gallery.clock.advance("1s")
+    assert len(gallery.claim(want=5)) == 1
+
+
+def test_a_lane_has_a_limit_of_its_own(open_gallery: Callable[..., Gallery]) -> None:
+    gallery = open_gallery(lane=lambda content: content["to"], lanes={"slow": mp.Limits(concurrency=1)})
+    gallery.submit("s1", "s2", "s3", to="slow")
+    gallery.submit("f1", "f2", to="fast")
+    works = gallery.claim(want=5)
+    assert sorted(work["lane"] for work in works) == ["fast", "fast", "slow"]
+    assert gallery.claim(want=5) == []
+
+
+def test_an_item_that_took_two_workers_with_it_is_given_alone(gallery: Gallery) -> None:
+    gallery.submit("poison")
+    for _ in range(2):
+        assert len(gallery.claim(lease="10s")) == 1
+        gallery.clock.advance("11s")
+    gallery.submit("a", "b")
+    [sound] = gallery.claim("w1", want=1)
+    assert sound["key"] == "a"
+    assert [work["key"] for work in gallery.claim("w1", want=5)] == ["b"], "its hands are not empty"
+    assert [work["key"] for work in gallery.claim("w2", want=5)] == ["poison"]
+    gallery.submit("c")
+    assert gallery.claim("w2", want=5) == [], "nothing beside it"
+    assert [work["key"] for work in gallery.claim("w3", want=5)] == ["c"]
+
+
+# Waiting for work -----------------------------------------------------------------------------------------------------------
+def until(holds: Callable[[], bool]) -> None:
+    """Until something that another thread does is done."""
+    tick = threading.Event()
+    for _ in range(2_000):
+        if holds():
+            return
+        tick.wait(0.01)
+    raise AssertionError("it did not come to that")
+
+
+def test_a_worker_that_waits_is_answered_when_work_comes(gallery: Gallery) -> None:
+    line = gallery.visitor.door.desk.waiting
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(gallery.claim, "w1", wait=20)
+        until(lambda: line.waiting == 1)
+        gallery.submit("a")
+        assert [work["key"] for work in answer.result()] == ["a"]
+    until(lambda: line.waiting == 0)
+
+
+def test_a_worker_that_waited_in_vain_is_given_an_empty_list(gallery: Gallery) -> None:
+    assert gallery.claim(wait=0.1) == []
+
+
+def test_many_who_wait_are_each_given_their_own(gallery: Gallery) -> None:
+    line, keys = gallery.visitor.door.desk.waiting, {f"k{n}" for n in range(30)}
+    with ThreadPoolExecutor(len(keys)) as threads:
+        answers = [threads.submit(gallery.claim, f"w{n}", wait=20) for n in range(len(keys))]
+        until(lambda: line.waiting == len(keys))
+        gallery.submit(*keys)
+        given = [work["key"] for answer in answers for work in answer.result()]
+    assert sorted(given) == sorted(keys)
+
+
+def test_a_worker_that_has_gone_is_given_nothing(gallery: Gallery) -> None:
+    line = gallery.visitor.door.desk.waiting
+    connection = http.client.HTTPConnection("127.0.0.1", gallery.visitor.port)
+    connection.request("POST", CLAIMS, json.dumps({"worker": "w1", "wait": 20}), {"Content-Type": "application/json"})
+    until(lambda: line.waiting == 1)
+    connection.close()
+    until(lambda: line.waiting == 0)
+    gallery.submit("a")
+    assert [work["key"] for work in gallery.claim("w2")] == ["a"]
+
+
+def test_no_more_wait_than_there_is_room_for(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "MOST", 0)
+    answered = gallery.call("POST", CLAIMS, {"worker": "w1", "wait": 5})
+    assert (answered.status, answered.body["code"], "retry-after" in answered.headers) == (429, "too-many", True)
+
+
+# What is wrong --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code", "field"),
+    [
+        (CLAIMS, {"worker": "w", "want": 101}, 400, "wrong-value", "want"),
+        (CLAIMS, {"worker": "w", "wait": 21}, 400, "wrong-value", "wait"),
+        (CLAIMS, {"worker": "w", "lease": "13h"}, 400, "wrong-value", "lease"),
+        (CLAIMS, {"worker": ""}, 400, "wrong-value", "worker"),
+        (CLAIMS.replace("resize", "nope"), {"worker": "w"}, 404, "unknown-stage", "stage"),
+        (CLAIMS.replace("resize", "publish"), {"worker": "w"}, 409, "refused", None),
+        (f"{CLAIMS}/settle", {"outcomes": [{"key": "a", "lease": "x", "outcome": {"type": "fine"}}]}, 400, "wrong-value", None),
+    ],
+)
+def test_a_wrong_call_is_told_what_is_wrong(shared: Visitor, path: str, body: Any, status: int, code: str, field: str | None) -> None:
+    answered = shared.call("POST", path, body)
+    assert (answered.status, answered.body["code"]) == (status, code), answered
+    assert field is None or answered.body["field"] == field
+
+
+def test_a_remote_stage_takes_no_handler_and_nothing_that_only_a_handler_has() -> None:
+    route = mp.Route("images")
+    with pytest.raises(RouteMistake, match="no handler of ours"):
+        route.stage("resize", remote=True)(lambda item: mp.Done())
+    for options in ({"timeout": "5s"}, {"verify": lambda item: True}, {"claims": False}):
+        with pytest.raises(RouteMistake, match="is remote"):
+            route.stage("other", remote=True, **options)
+
+
+# On AWS ---------------------------------------------------------------------------------------------------------------------
+def test_workers_are_served_from_a_ledger_on_aws(aws_ledger: str, tmp_path: Path) -> None:
+    with visiting(tmp_path, images(), ledger=aws_ledger) as visitor:
+        gallery = Gallery(visitor, VirtualClock())
+        gallery.submit("a", "b", "c")
+        visitor.work()
+        works: list[dict[str, Any]] = []
+        while len(works) < 3:
+            works += gallery.claim(want=3, wait=10, lease="60s")
+        a, b, c = sorted(works, key=lambda work: str(work["key"]))
+        assert (a["payload"], a["attempt"], gallery.claim("w2")) == ({"id": "a"}, 1, [])
+        answered = gallery.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), {**lease_of(b), "lease": "x"}]})
+        assert [one["lease_until"] is None for one in answered.body["leases"]] == [False, True]
+        gallery.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["c"], "reason": "not wanted"})
+        assert gallery.settle(a, c) == ["written", "refused"]
+        assert gallery.settle(a) == ["written"]
+        back = {"leases": [lease_of(b)]}
+        assert gallery.call("POST", f"{CLAIMS}/give-back", back).body == {"given_back": 1}
+        [again] = gallery.claim("w2", wait=10)
+        assert again["key"] == "b"
+        assert gallery.settle(again) == ["written"]
+        assert (gallery.show("a")["stage"], gallery.show("b")["stage"]) == ("publish", "publish")
+        queues = visitor.ctx.ledger.store.queues  # type: ignore[attr-defined]
+        assert queues.depth(queues.url("images", "resize")) == (0, 1, 0), "only what was cancelled has left a message"
