@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import aws, ocfl, report, waiting
+from bench import aws, http, ocfl, report, waiting
 from bench.inputs import KEYS, write_list
 from bench.report import Results
 
@@ -137,8 +137,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--only",
-        choices=("sqlite", "aws", "ocfl", "waiting"),
-        help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, or many assets that wait",
+        choices=("sqlite", "aws", "ocfl", "waiting", "http"),
+        help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, many assets that wait, or HTTP",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
@@ -157,7 +157,8 @@ def main() -> None:
     figures: list[aws.Figure] = []
     found: dict[str, Any] = {}
     delays: dict[str, Any] = {}
-    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl", "waiting")
+    submits: dict[str, Any] = {}
+    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl", "waiting", "http")
     try:
         bench = Bench(folder, results, None if a.no_dbos else a.dbos_python)
         if "sqlite" in wanted:
@@ -166,6 +167,8 @@ def main() -> None:
             found = ocfl.run(folder, bench.part, quick=a.quick, say=bench.say)
         if "waiting" in wanted:
             delays = waiting.run(folder, bench.part, quick=a.quick, say=bench.say)
+        if "http" in wanted:
+            submits = http.run(folder, bench.part, quick=a.quick, say=bench.say)
         if "aws" in wanted:
             figures = aws.run(folder, quick=a.quick, say=bench.say)
     finally:
@@ -176,10 +179,12 @@ def main() -> None:
         print(ocfl.text(found))
     if "waiting" in wanted:
         print(waiting.text(delays))
+    if "http" in wanted:
+        print(http.text(submits))
     if "aws" in wanted:
         print(aws.text(figures))
     if a.json:
-        sections = {"aws": aws.as_json(figures), "ocfl": found, "waiting": delays}
+        sections = {"aws": aws.as_json(figures), "ocfl": found, "waiting": delays, "http": submits}
         a.json.write_text(json.dumps({**report.as_json(results), **sections}, indent=2) + "\n")
 
 

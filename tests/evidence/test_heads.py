@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any
 
 import pytest
 from evidence_scene import DAY, HEADS, ROUTE, SIGNED, Scene, assets
+from heads_scene import Ear, Envelope, next_day, turn
 
 import milepost as mp
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ConfigMistake, UsageError
-from milepost.core.evidence import differences
 from milepost.core.history import link
 from milepost.core.merkle import leaf, root
 from milepost.engine import head_trees
@@ -26,38 +25,12 @@ from milepost.engine.intake import submit
 from milepost.engine.lists import submit_list
 from milepost.engine.prune import prune
 from milepost.engine.relay import Relay
-from milepost.evidence.heads import Heads, head_digest, read_heads
+from milepost.evidence.heads import Heads, head_digest
 from milepost.evidence.signing import Signer, make_key
-from milepost.evidence.verify import verify
 from milepost.ports.documents import HEAD, LIST
 from milepost.testing import drain
 from milepost.testing.clock import VirtualClock
 from milepost.wiring import Station
-
-Envelope = dict[str, Any]
-
-
-class Ear:
-    """A subscriber that keeps what it is told."""
-
-    name, batch = "ear", 10
-
-    def __init__(self) -> None:
-        self.heard: list[Envelope] = []
-
-    def tell(self, envelopes: Sequence[Envelope]) -> None:
-        self.heard += envelopes
-
-    def heads(self) -> list[Envelope]:
-        return [envelope for envelope in self.heard if envelope["type"] == "milepost.item.accepted" and "/heads" in envelope["source"]]
-
-
-def turn(scene: Scene, signer: Signer | None = None) -> None:
-    HeadKeeper(scene.ctx, signer).turn()
-
-
-def next_day(scene: Scene) -> None:
-    scene.clock.advance_to((scene.clock.now() // DAY + 1) * DAY)
 
 
 def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(scene: Scene, signer: Signer) -> None:
@@ -280,229 +253,3 @@ def test_a_program_signs_them_with_the_key_that_it_names(tmp_path: Path) -> None
     assert Heads(heads, signer.public).faults == []
     with pytest.raises(ConfigMistake, match=r"none\.pem cannot be read"):
         mp.open("memory:", [assets()], signing_key=str(tmp_path / "none.pem"))
-
-
-# In steps -------------------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two parts of four lines are a step."""
-    monkeypatch.setattr(head_trees, "PART", 4)
-    monkeypatch.setattr(heads_module, "PARTS", 2)
-
-
-def step(scene: Scene, seed: int = 3) -> bool:
-    """A step of some process; is there more?"""
-    return HeadKeeper(scene.beside(seed), None).run_once()
-
-
-def so_far(scene: Scene) -> list[str]:
-    return [name for name in held(scene.ctx) if "so-far" in name]
-
-
-def held(ctx: Context) -> dict[str, bytes]:
-    return ctx.blobs.held  # type: ignore[attr-defined, no-any-return]
-
-
-def check_proved(scene: Scene, *keys: str) -> None:
-    proofs = prover(scene.ctx)
-    for key in keys:
-        found = scene.found(key)
-        assert proofs.proof(found.place, bytes.fromhex(found.record["chain"]["head"])) is not None, key
-
-
-@pytest.mark.usefixtures("small")
-def test_any_process_goes_on_with_a_sum_that_another_has_begun(archive: Scene) -> None:
-    keys = [f"a{number}" for number in range(8)]
-    archive.through(*keys)
-    lines = archive.ledger.feed(0, 1000)
-    next_day(archive)
-    steps = 0
-    while step(archive, steps):
-        steps += 1
-        assert all_heads(archive.ctx) == []
-        assert len(so_far(archive)) == 1
-        archive.clock.advance("1h")
-        submit(archive.ctx, ROUTE, [{"id": f"later-{steps}"}])
-    assert steps == len(lines) // 8
-    [head] = all_heads(archive.ctx)
-    assert head["root"] == root([leaf(link(line.previous, line.body)) for line in lines]).hex()
-    assert (head["count"], head["up_to"]) == (len(lines), lines[-1].seq)
-    check_proved(archive, *keys)
-    assert so_far(archive) == []
-
-
-@pytest.mark.usefixtures("small")
-def test_a_sum_that_was_begun_days_ago_is_ended_first_and_the_days_since_come_after_it(archive: Scene) -> None:
-    archive.through(*(f"a{number}" for number in range(8)))
-    next_day(archive)
-    assert step(archive)
-    next_day(archive)
-    archive.through("b")
-    next_day(archive)
-    for _ in range(2):
-        while step(archive):
-            pass
-    assert [head["day"] for head in all_heads(archive.ctx)] == ["2023-11-14", "2023-11-16"]
-    assert Heads(all_heads(archive.ctx)).faults == []
-    check_proved(archive, "a0", "a7", "b")
-
-
-@pytest.mark.usefixtures("small")
-def test_what_was_summed_up_so_far_and_is_lost_is_summed_up_again(archive: Scene) -> None:
-    archive.through(*(f"a{number}" for number in range(8)))
-    count = len(archive.ledger.feed(0, 1000))
-    next_day(archive)
-    assert step(archive)
-    for name in so_far(archive):
-        archive.ctx.blobs.remove(name)
-    while step(archive):
-        pass
-    [head] = all_heads(archive.ctx)
-    assert head["count"] == count
-    check_proved(archive, "a0", "a7")
-
-
-@pytest.mark.usefixtures("small")
-def test_of_two_who_go_on_at_once_one_stands_by(archive: Scene) -> None:
-    archive.through(*(f"a{number}" for number in range(8)))
-    next_day(archive)
-    assert step(archive)
-
-    class Overtaken(MemoryBlobs):
-        def write(self, name: str, chunks: Iterable[bytes]) -> None:
-            super().write(name, chunks)
-            if "so-far" in name:
-                assert step(archive)
-
-    slow = Overtaken()
-    slow.held.update(held(archive.ctx))
-    late = Context(archive.ledger, archive.ctx.plans, archive.clock, archive.beside().chance, slow)
-    assert not HeadKeeper(late, None).run_once()
-    while step(archive):
-        pass
-    assert len(all_heads(archive.ctx)) == 1
-    check_proved(archive, "a0", "a7")
-
-
-# Proved with it -------------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def told(archive: Scene, signer: Signer) -> list[Envelope]:
-    """Two days of events as a subscriber has kept them."""
-    ear = Ear()
-    for day in ("a", "b"):
-        archive.through(f"{day}1", f"{day}2")
-        next_day(archive)
-        turn(archive, signer)
-    drain(archive.ctx, archive.clock, subscribers=[ear])
-    return ear.heads()
-
-
-def kept_at(path: Path, envelopes: Iterable[Envelope]) -> Path:
-    path.write_text("".join(json.dumps(envelope) + "\n" for envelope in envelopes), encoding="utf-8")
-    return path
-
-
-def test_records_are_proved_to_end_under_the_heads_that_were_told(
-    archive: Scene, told: list[Envelope], signer: Signer, tmp_path: Path
-) -> None:
-    archive.bring("today")
-    path = archive.export(tmp_path / "evidence.jsonl", signer)
-    given = Heads(read_heads([kept_at(tmp_path / "events", told)]), signer.public)
-    verdict = verify(path, signer.public, given)
-    assert (verdict.holds, verdict.records, verdict.under_heads) == (True, 5, 4)
-    assert "4 of 5 records end under a published head" in verdict.proved
-
-
-def test_a_record_that_left_after_its_head_is_proved_under_it_too(archive: Scene, told: list[Envelope], tmp_path: Path) -> None:
-    archive.clock.advance("1h")
-    archive.bring("newest")
-    report = prune(archive.ctx, ROUTE, 0, **SIGNED)
-    assert report.items == 4
-    assert differences(archive.record("a1")) == []
-    verdict = verify(archive.export(tmp_path / "evidence.jsonl"), None, Heads(read_heads([kept_at(tmp_path / "events", told)])))
-    assert (verdict.holds, verdict.under_heads) == (True, 4)
-
-
-def test_a_row_stays_until_a_head_covers_its_lines(archive: Scene) -> None:
-    archive.through("a1", "a2", "a3", "a4")
-    next_day(archive)
-    turn(archive)
-    archive.through("c1")
-    archive.clock.advance("1h")
-    report = prune(archive.ctx, ROUTE, 0, **SIGNED)
-    assert report.items == 4
-    assert "that no daily head covers yet wait for it" in str(report)
-    assert archive.ledger.get([(ROUTE, "c1")]) != [None]
-    next_day(archive)
-    turn(archive)
-    assert prune(archive.ctx, ROUTE, 0, **SIGNED).items == 1
-
-
-def test_a_ledger_that_was_written_anew_does_not_fit_the_heads_that_were_told(told: list[Envelope], signer: Signer, tmp_path: Path) -> None:
-    """Everything else about it is in order: chains, digests, signatures."""
-    forged = Scene()
-    for day in ("a", "b"):
-        forged.through(f"{day}1", f"{day}2")
-        next_day(forged)
-        turn(forged, signer)
-        forged.clock.advance("7s")
-    path = forged.export(tmp_path / "evidence.jsonl", signer)
-    assert verify(path, signer.public).holds
-    verdict = verify(path, signer.public, Heads(read_heads([kept_at(tmp_path / "events", told)]), signer.public))
-    assert not verdict.holds
-    assert {difference.field for difference in verdict.differences} == {"proof"}
-
-
-def test_heads_that_were_altered_are_found(told: list[Envelope], signer: Signer, tmp_path: Path) -> None:
-    first, second = (envelope["data"]["note"] for envelope in told)
-    other = make_key(tmp_path / "other.pem")
-    assert Heads([first, second], signer.public).faults == []
-    assert "not signed with the key" in Heads([first], other.public).faults[0][1]
-    assert "its digest is not" in Heads([{**first, "count": 1}]).faults[0][1]
-    forged = {**second, "previous": "00" * 32}
-    forged["digest"] = head_digest(forged)
-    assert "does not go on from" in Heads([first, forged]).faults[0][1]
-    twice = {**first, "count": 1}
-    twice["digest"] = head_digest(twice)
-    assert "two of this day" in Heads([first, twice]).faults[0][1]
-    assert "has no 'root'" in Heads([{"schema": first["schema"], "day": "x"}]).faults[0][1]
-
-
-def test_a_proof_that_leads_elsewhere_is_found(archive: Scene, told: list[Envelope], tmp_path: Path) -> None:
-    from milepost.evidence.files import entry_of, header, write_file
-
-    found = archive.found("a1")
-    proof = prover(archive.ctx).proof(found.place, bytes.fromhex(found.record["chain"]["head"]))
-    assert proof is not None
-    wrong = [
-        {**proof, "path": proof["path"][:-1]},
-        {**proof, "root": "00" * 32},
-        {**proof, "path": [["up", "00"]]},
-        {"day": "2023-11-14"},
-        7,
-    ]
-    for each in wrong:
-        path = tmp_path / "evidence.jsonl"
-        with path.open("wb") as out:
-            write_file(out, header(ROUTE, "", "0", {}, None, None), [entry_of(found.record, each, None)], None)  # type: ignore[arg-type]
-        assert [difference.field for difference in verify(path).differences] == ["proof"], each
-
-
-def test_heads_are_read_in_whatever_envelope_they_came(told: list[Envelope], tmp_path: Path) -> None:
-    first, second = (envelope["data"]["note"] for envelope in told)
-    forms = {
-        "lines": "\n".join(json.dumps(envelope) for envelope in told),
-        "list": json.dumps(told),
-        "bare": json.dumps([first, second]),
-        "in a message": json.dumps([{"Type": "Notification", "Message": json.dumps(envelope)} for envelope in told]),
-    }
-    for name, text in forms.items():
-        path = tmp_path / "events"
-        path.write_text(text)
-        assert read_heads([path]) == [first, second], name
-    for text in ("{}", "not json", '{"a": "milepost.head/1 {"}'):
-        path.write_text(text)
-        with pytest.raises(UsageError, match="--head"):
-            read_heads([path])
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_heads([tmp_path / "none"])

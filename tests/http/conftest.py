@@ -27,29 +27,12 @@ def shared_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def aws_ledger(ministack: standins.Server, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of an empty ledger on AWS."""
-    return _new_ledger(ministack, monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def shared_aws_ledger(ministack: standins.Server) -> Iterator[str]:
-    """The address of one that the tests of a module share."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield _new_ledger(ministack, patch)
-
-
-def _new_ledger(ministack: standins.Server, patch: pytest.MonkeyPatch) -> str:
+def aws_door(ministack: standins.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+    """The same over a ledger on AWS."""
     for name, value in standins.environment(standins.new_account()).items():
-        patch.setenv(name, value)
-    patch.setattr(boto3, "DEFAULT_SESSION", None)
-    return f"dynamodb://{standins.REGION}/t{secrets.token_hex(4)}?endpoint={ministack.url}"
-
-
-@pytest.fixture
-def aws_door(aws_ledger: str, tmp_path: Path) -> Iterator[Visitor]:
-    """The same as `door` over a ledger on AWS."""
-    with visiting(tmp_path, ledger=aws_ledger) as visitor:
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    with visiting(tmp_path, ledger=f"dynamodb://{standins.REGION}/t{secrets.token_hex(4)}?endpoint={ministack.url}") as visitor:
         yield visitor
 
 

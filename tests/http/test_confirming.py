@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.http.visitor import Answered, Visitor, visiting
+from tests.http.places import door_over, new_aws_ledger
+from tests.http.visitor import Answered, Visitor
 
 import milepost as mp
 from milepost.engine.prune import prune
@@ -79,12 +81,14 @@ class Office:
 
 @pytest.fixture(scope="module", params=["memory", "sqlite", "aws"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Visitor, Leaping]]:
-    ledger = (
-        {"memory": "memory:", "sqlite": None}.get(request.param) if request.param != "aws" else request.getfixturevalue("shared_aws_ledger")
-    )
     clock = Leaping()
-    with visiting(tmp_path_factory.mktemp("office"), loans(), ledger=ledger, clock=clock) as visitor:
-        yield visitor, clock
+    with ExitStack() as stack:
+        ledger = "memory:"
+        if request.param == "sqlite":
+            ledger = f"sqlite:///{tmp_path_factory.mktemp('office')}/ledger.db"
+        elif request.param == "aws":
+            ledger = stack.enter_context(new_aws_ledger(request.getfixturevalue("ministack")))
+        yield stack.enter_context(door_over(ledger, loans(), clock)), clock
 
 
 @pytest.fixture

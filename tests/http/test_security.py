@@ -189,6 +189,7 @@ def test_browsers_say_where_a_call_comes_from(headers: dict[str, str], elsewhere
 def test_addresses_of_one_ipv6_network_are_counted_as_one() -> None:
     assert address_of(("2001:db8:1:2:aaaa::1", 1)) == address_of(("2001:db8:1:2::9", 2))
     assert address_of(("2001:db8:1:3::1", 1)) != address_of(("2001:db8:1:2::1", 1))
+    assert address_of(("::ffff:10.0.0.5", 1)) == "10.0.0.5"
     assert (address_of(("10.0.0.5", 1)), address_of(("somewhere", 1)), address_of(None)) == ("10.0.0.5", "somewhere", "")
 
 

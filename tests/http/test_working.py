@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.visitor import Answered, Visitor, visiting
+from tests.aws import standins
+from tests.docs.samples import Page, blocks
+from tests.http.places import door_over, new_aws_ledger
+from tests.http.visitor import Answered, Visitor
 
 import milepost as mp
 from milepost.core.errors import RouteMistake
@@ -70,7 +73,7 @@ def open_gallery(tmp_path: Path) -> Iterator[Callable[..., Gallery]]:
 
     def make(**options: Any) -> Gallery:
         clock = VirtualClock()
-        opened.append(visiting(tmp_path, images(**options), clock=clock))
+        opened.append(door_over(f"sqlite:///{tmp_path}/ledger.db", images(**options), clock))
         return Gallery(opened[-1].__enter__(), clock)
 
     yield make
@@ -79,8 +82,8 @@ def open_gallery(tmp_path: Path) -> Iterator[Callable[..., Gallery]]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
-    with visiting(tmp_path_factory.mktemp("shared"), images()) as visitor:
+def shared() -> Iterator[Visitor]:
+    with door_over("memory:", images()) as visitor:
         yield visitor
 
 
@@ -156,6 +159,17 @@ def test_one_lost_lease_does_not_hinder_its_neighbours(gallery: Gallery) -> None
     assert dict(zip([work["key"] for work in works], gallery.settle(*works), strict=True)) == {"a": "refused", "b": "written"}
 
 
+def test_a_look_that_found_nothing_new_is_told_from_a_refused_one(gallery: Gallery) -> None:
+    nothing = {"type": "not-yet", "after": "1s"}
+    gallery.submit("a", "b")
+    gallery.settle(*gallery.claim(want=2), outcome=nothing)
+    gallery.clock.advance("1s")
+    works = gallery.claim(want=2)
+    gallery.call("POST", "/api/v1/routes/images/acts", {"verb": "cancel", "keys": ["a"], "reason": "not wanted"})
+    answers = gallery.settle(*works, outcome=nothing)
+    assert dict(zip([work["key"] for work in works], answers, strict=True)) == {"a": "refused", "b": "written"}
+
+
 def test_the_same_said_again_has_the_same_answer_and_something_else_is_refused(gallery: Gallery) -> None:
     gallery.submit("a")
     [work] = gallery.claim()
@@ -200,7 +214,7 @@ def test_what_is_given_back_is_free_at_once_and_uncounted(gallery: Gallery) -> N
 def test_a_lease_of_another_server_is_honoured(gallery: Gallery, tmp_path: Path) -> None:
     gallery.submit("a", "b")
     a, b = gallery.claim(want=2)
-    with visiting(tmp_path, images(), clock=gallery.clock) as other:
+    with door_over(f"sqlite:///{tmp_path}/ledger.db", images(), gallery.clock) as other:
         gallery.clock.advance("40s")
         answered = other.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)]})
         assert answered.body["leases"][0]["lease_until"] is not None
@@ -308,6 +322,16 @@ def test_a_worker_that_has_gone_is_given_nothing(gallery: Gallery) -> None:
     assert [work["key"] for work in gallery.claim("w2")] == ["a"]
 
 
+def test_a_server_that_stops_lets_go_of_those_who_wait(gallery: Gallery) -> None:
+    line = gallery.visitor.door.desk.waiting
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(gallery.claim, "w1", wait=20)
+        until(lambda: line.waiting == 1)
+        line.end()
+        assert answer.result() == []
+    assert gallery.claim(wait=20) == []
+
+
 def test_no_more_wait_than_there_is_room_for(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "MOST", 0)
     answered = gallery.call("POST", CLAIMS, {"worker": "w1", "wait": 5})
@@ -342,9 +366,25 @@ def test_a_remote_stage_takes_no_handler_and_nothing_that_only_a_handler_has() -
             route.stage("other", remote=True, **options)
 
 
+# The page on workers --------------------------------------------------------------------------------------------------------
+def test_the_workers_of_the_page_do_what_it_says(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/workers.md").read_text(encoding="utf-8")
+    [code] = [block.body for block in blocks(text) if block.options.get("file") == "gallery.py"]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    page = tmp_path / "workers.md"
+    page.write_text(
+        text.replace("```console no-run\n$ curl", "```console\n$ curl").replace("```console no-run\n$ LEASE", "```console\n$ LEASE")
+    )
+    with door_over("memory:", names["images"]) as visitor, pytest.MonkeyPatch.context() as patch:
+        url = f"{visitor.url}/api/v1/routes/images"
+        patch.setenv("URL", url)
+        assert Page(page, tmp_path, {"URL": url}).run() == 10
+
+
 # On AWS ---------------------------------------------------------------------------------------------------------------------
-def test_workers_are_served_from_a_ledger_on_aws(aws_ledger: str, tmp_path: Path) -> None:
-    with visiting(tmp_path, images(), ledger=aws_ledger) as visitor:
+def test_workers_are_served_from_a_ledger_on_aws(ministack: standins.Server) -> None:
+    with new_aws_ledger(ministack) as ledger, door_over(ledger, images()) as visitor:
         gallery = Gallery(visitor, VirtualClock())
         gallery.submit("a", "b", "c")
         visitor.work()

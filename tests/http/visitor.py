@@ -11,7 +11,6 @@ from typing import Any
 
 import milepost as mp
 from milepost.http.door import Door
-from milepost.ports.runner import Clock
 from milepost.wiring import Station
 
 JSON = "application/json"
@@ -77,10 +76,9 @@ class Visitor:
 
 
 @contextmanager
-def visiting(folder: Path, *routes: mp.Route, ledger: str | None = None, clock: Clock | None = None) -> Iterator[Visitor]:
+def visiting(folder: Path, *routes: mp.Route, ledger: str | None = None) -> Iterator[Visitor]:
     """A running server over a SQLite ledger in this folder, or over another ledger."""
-    served = routes or [sample_route(), sample_route("letters")]
-    with mp.open(ledger or f"sqlite:///{folder}/ledger.db", routes=served, clock=clock) as milepost:
+    with mp.open(ledger or f"sqlite:///{folder}/ledger.db", routes=routes or [sample_route(), sample_route("letters")]) as milepost:
         door = Door(milepost.context, "127.0.0.1", 0)
         door.open()
         try:

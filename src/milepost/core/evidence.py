@@ -61,7 +61,7 @@ def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:
     the feed (0: not known). The same item always gives the same bytes."""
     row = item.row
     record = evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, bodies, item.results)
-    return blob_name(row.route, row.key), canonical_json({"record": record, "place": place})
+    return blob_name(row.route, row.key), canonical_json({"record": record, "place": place, "input": item.input})
 
 
 def _record(

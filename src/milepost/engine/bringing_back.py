@@ -1,4 +1,4 @@
-"""Bringing back a finished item whose row has left: as it was then, from its seal, its evidence and what its stages were offered.
+"""Bringing back a finished item whose row has left: as it was then, from its seal and the evidence that was kept.
 
 Only a ledger that can take over rows, and keeps lines when rows leave, can do that.
 """
@@ -6,7 +6,6 @@ Only a ledger that can take over rows, and keeps lines when rows leave, can do t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import UNSET
 
@@ -20,7 +19,7 @@ from milepost.engine.context import Context
 from milepost.engine.evidence import evidence_of
 from milepost.ports.ledger import Known, Ledger
 
-NO_INPUT = "its input is not on record any more: no stage was offered it, or that is gone"
+NO_INPUT = "its input is not on record any more: it was not kept, or is not what was handed over"
 
 
 def can_bring_back(ledger: Ledger) -> bool:
@@ -63,9 +62,9 @@ def as_it_was(ctx: Context, plan: Plan, known: Known) -> Item | str:
     missing = [entry["stage"] for entry in record["stages"] if entry["output_digest"] is not None and "output" not in entry]
     if missing:
         return f"what came of {', '.join(missing)} is not on record any more"
-    content = _input(ctx, plan.name, known)
-    if content is UNSET:
+    if found.input is UNSET or digest_of(found.input) != known.input_digest:
         return NO_INPUT
+    content = found.input
     lines = [decode_line(body.encode()) for body in record["chain"]["lines"]]
     stage = plan.by_name.get(known.stage)
     row = Row(
@@ -84,14 +83,3 @@ def as_it_was(ctx: Context, plan: Plan, known: Known) -> Item | str:
         list_id=known.list_id,
     )
     return Item(row, Content(content, {}, {entry["stage"]: entry["output"] for entry in record["stages"] if "output" in entry}))
-
-
-def _input(ctx: Context, route: str, known: Known) -> Any:
-    """What was handed over: its first external stage was offered just that. UNSET: it is not known."""
-    for written in ctx.ledger.history(route, known.key):
-        if written.line.offered is None:
-            continue
-        for offered in ctx.ledger.feed(written.seq - 1, 1):
-            if (offered.route, offered.key) == (route, known.key) and digest_of(offered.payload) == known.input_digest:
-                return offered.payload
-    return UNSET

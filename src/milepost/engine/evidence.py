@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from milepost.core.errors import LedgerError, MilepostError
 from milepost.core.evidence import blob_name, differences, evidence, kept, seal_record
@@ -20,10 +20,11 @@ SEALS = 500
 
 
 class Found(Struct, frozen=True):
-    """An item's record, and the place of its last line in the feed (0: not known)."""
+    """An item's record, the place of its last line in the feed (0: not known), and what was handed over, where that was kept."""
 
     record: dict[str, Any]
     place: int
+    input: Any = UNSET
 
     @property
     def faults(self) -> list[str]:

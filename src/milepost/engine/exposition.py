@@ -41,7 +41,7 @@ def exposition(families: Iterable[Family], *, openmetrics: bool = False) -> str:
                 lines.append(f"{family.name}{total}{_labels(pairs)} {_number(value)}")
     if openmetrics:
         lines.append("# EOF")
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _histogram(name: str, pairs: list[tuple[str, str]], found: Histogram) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Hearing partners: what becomes of their word about one item's stage, and how it is answered."""
+"""Hearing partners: what became of their word about one item's stage, told so that each case can be answered in its own way."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-from milepost.core import outside
 from milepost.core.change import Change, Teller, change
 from milepost.core.decide import valid_confirmation
-from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
-from milepost.core.plan import Plan
+from milepost.core.outside import SaidBefore
 from milepost.core.status import Reason, Status
 from milepost.engine.apply import apply_all
 from milepost.engine.context import Context
+from milepost.engine.operate import confirm_outside
 from milepost.ports.ledger import Known
 
 log = logging.getLogger(__name__)
@@ -38,64 +37,46 @@ class Heard(Struct, frozen=True):
 
 
 def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Heard:
-    """Take a partner's word about one item's stage. Whatever cannot be applied, but concerns an item that there is, is noted."""
-    plan = ctx.plan(route)
-    if not by.strip():
-        raise UsageError("say who confirms: by='…'")
+    """Take a partner's word about one item's stage, as `confirm_outside` does. What comes for an item that has ended is noted."""
     [item] = ctx.ledger.get([(route, key)])
+    answer = confirm_outside(ctx, route, key, stage, outcome, by, why)
     if item is None:
-        return _gone(ctx, route, key, outcome)
-    written: list[Change] = []
-
-    def decision(now_there: Item) -> Change | str:
-        written.clear()
-        decided = outside.confirm(now_there, stage, outcome, plan, ctx.clock.now(), ctx.chance.jitter(), by=by, why=why)
-        if isinstance(decided, Change):
-            written.append(decided)
-        return decided
-
-    [answer] = apply_all(ctx, [(item, decision)])
-    if isinstance(answer, outside.SaidBefore):
-        return Heard("known", answer, item.row)
+        return _gone(ctx, route, key, outcome, str(answer))
+    if isinstance(answer, SaidBefore):
+        return Heard("known", str(answer), item.row)
     if isinstance(answer, Row):
-        [line] = [decided.line for decided in written]
-        reason = None if line is None else line.reason
+        reason = _reason(ctx, item.row, by)
         if reason is Reason.NOTED:
             return Heard("differs", "something else was said of this stage before; what is said now is noted", answer)
         return Heard("kept" if reason is Reason.KEPT else "applied", "", answer)
-    if isinstance(outcome, Done) and not valid_confirmation(outcome.output, plan.by_name.get(stage), item.payload_of(stage)):
+    if isinstance(outcome, Done) and not valid_confirmation(outcome.output, ctx.plan(route).by_name.get(stage), item.payload_of(stage)):
         return Heard("nothing", answer, item.row)
     [now_there] = ctx.ledger.get([(route, key)])
-    if now_there is not None and _over(now_there, stage, plan, outcome):
-        return Heard("ended", answer, _noted(ctx, now_there, stage, outcome, by, why))
+    if now_there is not None and now_there.row.terminal and now_there.stage == stage and not isinstance(outcome, Done):
+        return Heard("ended", answer, _noted(ctx, now_there, outcome, by, why))
     return Heard("refused", answer, None if now_there is None else now_there.row)
 
 
-def absent(known: Known | None) -> str:
-    """Why there is nothing to act on."""
-    if known is None:
-        return "there is no item with this key"
-    return f"it has ended ({known.status}) and its row was pruned; only its seal is left"
+def _reason(ctx: Context, before: Row, by: str) -> Reason | None:
+    """Of the line that was written for it: the last one of theirs since the item was as it was before."""
+    lines = (written.line for written in ctx.ledger.history(before.route, before.key))
+    return next((line.reason for line in reversed(list(lines)) if line.version > before.version and line.by == by), None)
 
 
-def _gone(ctx: Context, route: str, key: str, outcome: Outcome) -> Heard:
+def _gone(ctx: Context, route: str, key: str, outcome: Outcome, why: str) -> Heard:
     """Only its seal is left, if that: the item was through all stages, or it can be moved no more."""
     [known] = ctx.ledger.peek(route, [key])
     if known is None:
-        return Heard("unknown", absent(known))
+        return Heard("unknown", why)
     if known.status is Status.COMPLETED and isinstance(outcome, Done):
-        return Heard("known", absent(known), seal=known)
+        return Heard("known", why, seal=known)
     log.warning("%s/%s has ended (%s) and its row has gone; an outcome came for it all the same", route, key, known.status)
-    return Heard("ended", absent(known), seal=known)
+    return Heard("ended", why, seal=known)
 
 
-def _over(item: Item, stage: str, plan: Plan, outcome: Outcome) -> bool:
-    return item.row.terminal and item.stage == stage and stage in plan.by_name and not isinstance(outcome, Done)
-
-
-def _noted(ctx: Context, item: Item, stage: str, outcome: Outcome, by: str, why: str | None) -> Row:
+def _noted(ctx: Context, item: Item, outcome: Outcome, by: str, why: str | None) -> Row:
     """The item has ended: what is said of it is noted, once, and people who read the log are told."""
-    note = {"for": stage, "too late": outcome_to_builtins(outcome)}
+    note = {"for": item.stage, "too late": outcome_to_builtins(outcome)}
 
     def decision(now_there: Item) -> Change | str:
         last = ctx.ledger.history(item.route, item.key)[-1:]
@@ -103,6 +84,6 @@ def _noted(ctx: Context, item: Item, stage: str, outcome: Outcome, by: str, why:
             return "it is noted already"
         return change(now_there.row, Reason.NOTED, ctx.clock.now(), now_there.row.status, {}, Teller(by, None, why), note=note)
 
-    log.warning("%s/%s has ended (%s); an outcome came for stage %r all the same", item.route, item.key, item.row.status, stage)
+    log.warning("%s/%s has ended (%s); an outcome came for stage %r all the same", item.route, item.key, item.row.status, item.stage)
     [answer] = apply_all(ctx, [(item, decision)])
     return answer if isinstance(answer, Row) else item.row

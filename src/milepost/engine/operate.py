@@ -18,7 +18,6 @@ from milepost.core.plan import Plan
 from milepost.engine.acts import ActReport, begin, check_same, has_line, record, recorded, select, selection_of, signed
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
-from milepost.engine.hearing import absent, hear
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
 from milepost.ports.ledger import Query
 
@@ -130,7 +129,7 @@ def _do(ctx: Context, page: Sequence[tuple[str, Item | None]], decision: Decisio
     report.matched += len(page)
     for key, item in page:
         if item is None:
-            report.refuse(key, absent(ctx.ledger.peek(report.route, [key])[0]))
+            report.refuse(key, _absent(ctx, report.route, key))
     for item, answer in zip(there, answers, strict=True):
         if answer is _ALREADY:
             report.skipped += 1
@@ -190,10 +189,25 @@ def _check_stage(plan: Plan, stage: str) -> None:
         raise UsageError(f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
 
 
+def _absent(ctx: Context, route: str, key: str) -> str:
+    known = ctx.ledger.peek(route, [key])[0]
+    if known is None:
+        return "there is no item with this key"
+    return f"it has ended ({known.status}) and its row was pruned; only its seal is left"
+
+
 def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | str:
     """A partner's word about one item's stage: the row as it then is, or why nothing was written."""
-    heard = hear(ctx, route, key, stage, outcome, by, why)
-    return heard.row if heard.row is not None and heard.answer in ("applied", "kept", "differs") else heard.why
+    plan = ctx.plan(route)
+    if not by.strip():
+        raise UsageError("say who confirms: by='…'")
+    item = ctx.ledger.get([(route, key)])[0]
+    if item is None:
+        return _absent(ctx, route, key)
+    return apply_all(
+        ctx,
+        [(item, lambda now_there: outside.confirm(now_there, stage, outcome, plan, ctx.clock.now(), ctx.chance.jitter(), by=by, why=why))],
+    )[0]
 
 
 def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> Hold:

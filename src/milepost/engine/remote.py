@@ -16,12 +16,12 @@ from msgspec import Struct
 from milepost.core.due import FRAGILE, Grip
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Item, digest_of
-from milepost.core.outcome import Outcome, outcome_to_builtins
+from milepost.core.outcome import NotYet, Outcome, outcome_to_builtins
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
-from milepost.engine.settle import give_back, settle
+from milepost.engine.settle import LET_GO, give_back, settle
 from milepost.ports.documents import LIMIT, Limit, read_as, scope
 from milepost.ports.ledger import Ask, Claimed
 from milepost.ports.runner import Ran
@@ -135,12 +135,11 @@ class Remote:
             if ref in found and ref not in rans:
                 row = found[ref].item.row
                 rans[ref] = Ran(found[ref].item, outcome, max(0, now - (row.claimed_at or now))), said
-        refused: list[Ran] = []
-        settle(self._ctx, [ran for ran, _ in rans.values()], refused)
-        lost = {id(ran) for ran in refused}
+        refused = settle(self._ctx, [ran for ran, _ in rans.values()]).refused
+        written = {ref: not refused or self._written(ran) for ref, (ran, _) in rans.items()}
         with self._lock:
-            for ref, (ran, said) in rans.items():
-                self._end(ref, Settled(said, id(ran) not in lost))
+            for ref, (_, said) in rans.items():
+                self._end(ref, Settled(said, written[ref]))
             return [ref in self._settled and self._settled[ref] == Settled(said, True) for ref, said in told]
 
     def give_back(self, plan: Plan, stage: Stage, shown: Sequence[Shown], why: str, *, unknown: bool = False) -> int:
@@ -151,6 +150,17 @@ class Remote:
             for ref in found:
                 self._end(ref, Settled(b"", False))
         return given
+
+    def _written(self, ran: Ran) -> bool:
+        """Of several outcomes some were refused: was it this one? A written one has a line that names holder and claim, or, if it said
+        nothing new, has left one more look on the row."""
+        row = ran.item.row
+        lines = [written.line for written in self._ctx.ledger.history(row.route, row.key)]
+        if any((line.by, line.since) == (row.holder, row.claimed_at) and line.reason not in LET_GO for line in lines):
+            return True
+        [there] = self._ctx.ledger.get([(row.route, row.key)])
+        looked = there is not None and (there.row.version, there.row.looks, there.row.lease) == (row.version, row.looks + 1, None)
+        return looked and isinstance(ran.outcome, NotYet)
 
     def _ask(self, wish: Wish, want: int, lanes: dict[str, int], now: int, *, fragile: bool = False) -> Claimed:
         plan, stage, ctx = wish.plan, wish.stage, self._ctx

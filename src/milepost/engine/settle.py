@@ -32,18 +32,15 @@ class Settled(Struct):
     """Outcomes kept for a newer process to decide, since this one's route is out of date."""
 
 
-def settle(ctx: Context, rans: Sequence[Ran], lost: list[Ran] | None = None) -> Settled:
+def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
     """Write what the handlers said. A kept outside confirmation beats it; a lost lease refuses it, and that is noted.
 
-    An outcome that cannot be written hits its own item alone: it becomes a counted try. Those refused are added to `lost`.
+    An outcome that cannot be written hits its own item alone: it becomes a counted try.
     """
     summary, follow = Settled(), list[Row]()
     for ran, (after, conflict) in zip(rans, _write(ctx, rans), strict=True):
         if conflict is not None:
-            refused = summary.refused
             _settle_again(ctx, ran, conflict, summary, follow)
-            if lost is not None and summary.refused > refused:
-                lost.append(ran)
             continue
         summary.written += 1
         if after.kept:

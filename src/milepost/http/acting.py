@@ -10,11 +10,10 @@ from msgspec import Meta, Struct, field
 
 from milepost.core.outcome import Outcome
 from milepost.engine.acts import ActReport, act_view, all_acts
-from milepost.engine.choosing import Choice, choose
+from milepost.engine.choosing import WORTH_ASKING, Choice, choose, told_cost
 from milepost.engine.operate import act, go_on
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
-from milepost.http.finding import afford
 from milepost.http.problems import trouble
 from milepost.http.signing import named
 from milepost.ports.documents import ACT, Act, read_as
@@ -154,7 +153,9 @@ def _choice(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Choice
         raise trouble("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
     look = partial(choose, desk.ctx, route, statuses=chosen.status, stages=chosen.stage, lane=chosen.lane, group=chosen.group)
     choice = look(list_=chosen.list_, older_than=chosen.older_than, prefix=chosen.prefix)
-    afford(desk.ctx, choice.query, scan)
+    cost = desk.ctx.ledger.cost_of(choice.query)
+    if cost is not None and cost.rows > WORTH_ASKING and not scan:
+        raise trouble("costly", told_cost(route, cost), field="scan", expected="scan: true, if that is meant")
     return choice
 
 

@@ -30,24 +30,20 @@ SLOWEST_S = 30.0
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
-Recognise = Callable[[Request, Endpoint], Awaitable[Caller]]
-"""Says who calls, or raises a Trouble."""
 
-
-def make_app(desk: Desk, endpoints: Iterable[Endpoint], recognise: Recognise | None = None) -> ASGIApp:
-    """The ASGI application of these endpoints. Who calls is for the desk's doorman to say, unless somebody else is given for it."""
-    recognise = recognise or desk.doorman.recognise
-    routes = [Path(one.path, _door(desk, one, recognise), methods=[one.method]) for one in endpoints]
+def make_app(desk: Desk, endpoints: Iterable[Endpoint]) -> ASGIApp:
+    """The ASGI application of these endpoints. Who calls is for the desk's doorman to say."""
+    routes = [Path(one.path, _door(desk, one), methods=[one.method]) for one in endpoints]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _not_here, Exception: _failed})
     # It would lead to wherever the caller's Host header says.
     app.router.redirect_slashes = False
     return Headers(Traced(app, desk.ctx))
 
 
-def _door(desk: Desk, endpoint: Endpoint, recognise: Recognise) -> Callable[[Request], Awaitable[Response]]:
+def _door(desk: Desk, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
     async def door(request: Request) -> Response:
         try:
-            caller = await recognise(request, endpoint)
+            caller = await desk.doorman.recognise(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
                 raise trouble("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
             # Before anything else is looked at: what is wrong with the rest of the call would tell that the route is there.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from milepost.core.outcome import Done, Outcome
 from milepost.engine.apply import GONE, OUTDATED, RESTLESS
@@ -20,7 +20,7 @@ class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
     """`value` is what the stage gave (`true` if it only says yes); `outcome` stands in its place where it is not done: an object with
     `type` `retry`, `reject`, `not-yet` or `handed-over`."""
 
-    key: str
+    key: Annotated[str, Meta(min_length=1)]
     stage: str
     value: Any | UnsetType = UNSET
     outcome: Outcome | UnsetType = UNSET

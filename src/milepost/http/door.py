@@ -19,8 +19,8 @@ def make_door(desk: Desk) -> Any:
 class Door:
     """Open between `open` and `close`; `url` says where."""
 
-    def __init__(self, ctx: Context, host: str, port: int) -> None:
-        self.desk = Desk(ctx)
+    def __init__(self, ctx: Context, host: str, port: int, desk: type[Desk] = Desk) -> None:
+        self.desk = desk(ctx)
         self.server = Server(make_door(self.desk), host, port)
         self.url = self.server.url
 

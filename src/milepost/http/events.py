@@ -76,7 +76,9 @@ async def events(desk: Desk, call: Call) -> Answer:
     after = _place(call, streaming)
     newest = await desk.eyes.feed.newest()
     if after is not None and after.seq + bool(after.told) > newest:
-        raise trouble("wrong-value", "that place has not been reached yet: is this another ledger?", field="after", expected=f"up to {newest}")
+        raise trouble(
+            "wrong-value", "that place has not been reached yet: is this another ledger?", field="after", expected=f"up to {newest}"
+        )
     loop, choice = asyncio.get_running_loop(), Choice(call)
     await loop.run_in_executor(desk.pool, _check, desk, call)
     if streaming:

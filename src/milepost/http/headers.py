@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
+from collections.abc import Iterable
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY = (
@@ -19,8 +20,10 @@ ALWAYS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-KEPT = "no-store"
+KEPT = (b"cache-control", b"no-store")
 """Unless an answer says itself how long it may be kept, as a stylesheet does."""
+_OURS = [(name.lower().encode(), value.encode()) for name, value in ALWAYS.items()]
+_REPLACED = frozenset(name for name, _ in _OURS) | {b"server"}
 
 
 class Headers:
@@ -36,11 +39,15 @@ class Headers:
 
         async def send_with(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in ALWAYS.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", KEPT)
-                del headers["Server"]
+                message["headers"] = with_ours(message.get("headers", ()))
             await send(message)
 
         await self._app(scope, receive, send_with)
+
+
+def with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """An answer's headers (their names are in small letters), and ours in the place of any that it has of the same names."""
+    kept = [header for header in headers if header[0] not in _REPLACED]
+    if not any(name == KEPT[0] for name, _ in kept):
+        kept.append(KEPT)
+    return kept + _OURS

@@ -36,7 +36,7 @@ class Limiting(Struct, frozen=True, forbid_unknown_fields=True):
 
     reason: Why
     rate: str | float | None = None
-    concurrency: Annotated[int, Meta(ge=1)] | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     for_: str | None = field(default=None, name="for")
 
 

@@ -13,7 +13,7 @@ from milepost.http.desk import Desk
 ENDPOINTS = Endpoints()
 
 
-@ENDPOINTS.add("GET", "/metrics", scope="read", answers={200: None}, summary="Figures in the text format of Prometheus, or OpenMetrics")
+@ENDPOINTS.add("GET", "/metrics", scope="read", answers={200: str}, summary="Figures in the text format of Prometheus, or OpenMetrics")
 def metrics(desk: Desk, call: Call) -> Answer:
     """Items by route, stage and status, ages, lags and heartbeats come from the ledger's own counters and hold for all processes;
     they are at most a second old (on AWS 15 s). What is counted (names with `_total`) is of this process, since it started. A key that

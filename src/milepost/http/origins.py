@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
-_PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_PASSED_ON = frozenset(("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"))
 
 Place = tuple[str, int] | None
 """One end of a connection: its address and port."""
@@ -20,15 +21,13 @@ def not_local(server: Place, client: Place, headers: Mapping[str, str]) -> str |
     """
     if not (server and client and is_loopback(server[0]) and is_loopback(client[0])):
         return "it comes from another machine"
-    passed_on = next((name for name in _PASSED_ON if name in headers), None)
-    if passed_on is not None:
-        return f"a proxy has passed it on (it has the header {passed_on!r})"
+    if not _PASSED_ON.isdisjoint(headers):
+        return f"a proxy has passed it on (it has the header {min(_PASSED_ON.intersection(headers))!r})"
     host = headers.get("host", "")
-    if not is_loopback(urlsplit(f"//{host}").hostname if _is_sound(host) else None):
-        return f"it is for the host {host!r}"
-    return None
+    return None if _names_loopback(host) else f"it is for the host {host!r}"
 
 
+@lru_cache(64)
 def is_loopback(host: str | None) -> bool:
     """Is this a name or an address of the machine itself?"""
     if host is None:
@@ -59,11 +58,16 @@ def address_of(client: Place) -> str:
         address = ip_address(client[0])
     except ValueError:
         return client[0]
-    return str(IPv6Address(int(address) >> 64 << 64)) if isinstance(address, IPv6Address) else str(address)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(IPv6Address(int(address) >> 64 << 64))
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def _is_sound(host: str) -> bool:
+@lru_cache(64)
+def _names_loopback(host: str) -> bool:
+    """Does a Host header, with or without a port, name this machine?"""
     try:
-        return "@" not in host and urlsplit(f"//{host}").port != 0
+        parts = urlsplit(f"//{host}")
+        return parts.username is None and parts.port != 0 and is_loopback(parts.hostname)
     except ValueError:
         return False

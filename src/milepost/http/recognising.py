@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from milepost.http.origins import address_of, from_elsewhere, not_local
 from milepost.http.problems import Trouble, problem, trouble
 from milepost.http.rates import Rate, Rates
 from milepost.ports.documents import KEY, SESSION, Key, Session, read_as
+
+log = logging.getLogger(__name__)
 
 FRESH_S = 3.0
 """Keys are read again when they are older, so that a revoked one opens nothing any more within five seconds."""
@@ -101,6 +104,7 @@ class Doorman:
             wait = self._wrong.take(address, WRONG, self._ticks())
         if wait:
             raise _too_many("too many wrong keys came from your address", wait)
+        log.warning("a wrong key came from %s", address)
         raise trouble("no-key", "the key is not known, has expired, or was revoked", field="Authorization", expected="a key that holds")
 
     async def session_of(self, request: Request, token: str) -> Key | None:
@@ -126,14 +130,16 @@ class Doorman:
         return self._known.callers[key.id]
 
     def _local(self, request: Request, endpoint: Endpoint) -> Caller:
-        why = not_local(request.scope.get("server"), request.client, request.headers)
+        # Decoded once: the request's own mapping goes through all headers for each name.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
+        why = not_local(request.scope.get("server"), request.client, headers)
         if why is not None:
             raise trouble(
                 "not-local",
                 f"there are no keys, so that only this machine may call, and {why}",
                 expected="a call to 127.0.0.1 or localhost from the same machine; or make a key: milepost keys new NAME --scope read",
             )
-        if endpoint.writes and from_elsewhere(request.headers):
+        if endpoint.writes and from_elsewhere(headers):
             raise trouble("bad-origin", "another site's page made this call", field="Origin", expected="a page of this server")
         return LOCAL
 

@@ -35,6 +35,14 @@ class Waiting:
         self._ctx, self._remote, self._pool = ctx, remote, pool
         self._lines: dict[tuple[str, str], list[Waiter]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = False
+
+    def end(self) -> None:
+        """The server stops: whoever waits is answered now. From any thread."""
+        self._ended = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._let_go)
 
     @property
     def waiting(self) -> int:
@@ -43,8 +51,9 @@ class Waiting:
     async def claim(self, wish: Wish, wait_s: float, gone: Callable[[], Any]) -> Given:
         """Items, as soon as there are any; none if there were none for so long. Whoever has `gone` meanwhile (an awaitable that ends
         then) is given nothing."""
+        self._loop = asyncio.get_running_loop()
         given = await self._run(self._remote.claim, wish)
-        if given.items or wait_s <= 0:
+        if given.items or wait_s <= 0 or self._ended:
             return given
         if self.waiting >= MOST:
             raise trouble("too-many", f"{MOST:,} workers are waiting here already", expected="wait: 0, or a longer pause between calls")
@@ -68,6 +77,12 @@ class Waiting:
         finally:
             left.cancel()
             waiter.future.cancel()
+
+    def _let_go(self) -> None:
+        for waiter in [waiter for line in self._lines.values() for waiter in line]:
+            waiter.over = True
+            if not waiter.asked and not waiter.future.done():
+                waiter.future.set_result(Given([]))
 
     def _line_up(self, wish: Wish) -> Waiter:
         waiter = Waiter(wish, asyncio.get_running_loop().create_future())

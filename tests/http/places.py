@@ -1,0 +1,37 @@
+"""Doors over any ledger, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import boto3
+import pytest
+from tests.aws import standins
+from tests.http.visitor import Visitor
+
+import milepost as mp
+from milepost.http.door import Door
+from milepost.ports.runner import Clock
+
+
+@contextmanager
+def door_over(ledger: str, route: mp.Route, clock: Clock | None = None) -> Iterator[Visitor]:
+    with mp.open(ledger, routes=[route], clock=clock) as milepost:
+        door = Door(milepost.context, "127.0.0.1", 0)
+        door.open()
+        try:
+            yield Visitor(milepost, door)
+        finally:
+            door.close()
+
+
+@contextmanager
+def new_aws_ledger(server: standins.Server) -> Iterator[str]:
+    """The address of an empty ledger, in an account of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in standins.environment(standins.new_account()).items():
+            patch.setenv(name, value)
+        patch.setattr(boto3, "DEFAULT_SESSION", None)
+        yield f"dynamodb://{standins.REGION}/t{secrets.token_hex(4)}?endpoint={server.url}"

@@ -1,0 +1,125 @@
+"""Alive and ready: the part that is not is named, quickly and without secrets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.http.guarded import guarded
+from tests.http.listener import until
+from tests.http.visitor import Visitor
+
+from milepost.core.errors import LedgerReadOnly
+from milepost.engine import heartbeat
+from milepost.http import eyes
+from milepost.ports.documents import ROUTE, RouteVersion, read_as
+from milepost.wiring import Station
+
+
+@pytest.fixture(autouse=True)
+def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eyes, "KEEP_S", 0.0)
+
+
+@pytest.fixture
+def busy(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+    """A door beside a station at work."""
+    monkeypatch.setattr(heartbeat, "EVERY_MS", 50)
+    station = Station(door.ctx)
+    thread = threading.Thread(target=station.run)
+    thread.start()
+    until(lambda: door.call("GET", "/readyz").status == 200)
+    try:
+        yield door
+    finally:
+        station.stop()
+        thread.join()
+
+
+def missing(door: Visitor) -> list[str]:
+    answer = door.call("GET", "/readyz")
+    assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
+    assert answer.body["code"] == "not-ready"
+    return [part["part"] for part in answer.body["parts"]]
+
+
+class Instead:
+    """A ledger of which one verb does something else."""
+
+    def __init__(self, inner: Any, **verbs: Any) -> None:
+        self._inner = inner
+        vars(self).update(verbs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_a_server_is_alive_and_not_ready_before_anybody_works(door: Visitor) -> None:
+    alive = door.call("GET", "/healthz")
+    assert (alive.status, alive.body) == (200, {"status": "alive"})
+    assert missing(door) == ["station", "resender"]
+
+
+def test_a_server_is_ready_while_a_station_runs_and_not_after(busy: Visitor) -> None:
+    assert busy.call("GET", "/readyz").body == {"status": "ready"}
+    assert busy.call("HEAD", "/readyz").status == 200
+
+
+def test_a_station_that_has_stopped_is_missed(door: Visitor) -> None:
+    door.work()
+    assert missing(door) == ["station"]
+
+
+def test_a_ledger_that_does_not_answer_makes_the_server_not_ready_and_leaves_it_alive(
+    busy: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, go_on, asked = busy.ctx.ledger, threading.Event(), []
+
+    def write(kind: str, *given: Any, **more: Any) -> Any:
+        if kind == "probe":
+            asked.append(kind)
+            go_on.wait(30)
+        return real.write(kind, *given, **more)
+
+    monkeypatch.setattr(eyes, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(busy.ctx, "ledger", Instead(real, write=write))
+    assert missing(busy) == missing(busy) == ["ledger"]
+    # Whoever asks again does not ask the ledger again: its threads are not used up.
+    assert asked == ["probe"]
+    assert busy.call("GET", "/healthz").status == 200
+    go_on.set()
+    until(lambda: busy.call("GET", "/readyz").status == 200)
+
+
+def test_a_ledger_that_cannot_be_written_to_is_named_without_saying_where_it_is(busy: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = busy.ctx.ledger
+
+    def write(kind: str, *given: Any, **more: Any) -> Any:
+        if kind == "probe":
+            raise LedgerReadOnly("/srv/hidden/ledger.db is read-only")
+        return real.write(kind, *given, **more)
+
+    monkeypatch.setattr(busy.ctx, "ledger", Instead(real, write=write))
+    answer = busy.call("GET", "/readyz")
+    assert answer.body["parts"] == [{"part": "ledger", "why": "it cannot be written to; the log and 'milepost doctor' say more"}]
+    assert b"hidden" not in answer.raw
+
+
+def test_a_route_that_has_changed_elsewhere_makes_the_server_not_ready(busy: Visitor) -> None:
+    document = busy.ctx.ledger.read(ROUTE)["parcels"]
+    newer = msgspec.structs.replace(read_as(RouteVersion, document.value), version=2)
+    busy.ctx.ledger.write(ROUTE, "parcels", msgspec.to_builtins(newer))
+    answer = busy.call("GET", "/readyz")
+    assert [part["part"] for part in answer.body["parts"]] == ["routes"]
+    assert b"parcels" not in answer.raw
+
+
+def test_health_is_open_to_those_without_a_key_and_figures_are_not(tmp_path: Path) -> None:
+    with guarded(f"sqlite:///{tmp_path}/ledger.db") as door:
+        door.key("read")
+        statuses = {path: door.call("GET", path).status for path in ("/healthz", "/readyz", "/metrics")}
+        assert statuses == {"/healthz": 200, "/readyz": 503, "/metrics": 401}

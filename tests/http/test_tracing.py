@@ -1,0 +1,76 @@
+"""The correlation id: from the caller to the item, back with the answer, and in the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+
+import pytest
+from tests.http.visitor import Visitor
+
+from milepost.runners.logs import logs
+
+ITEMS = "/api/v1/routes/parcels/items"
+NAME = "x-correlation-id"
+
+
+def correlation(door: Visitor, key: str) -> str:
+    shown = door.milepost.show("parcels", key)
+    assert shown is not None
+    return str(shown["correlation_id"])
+
+
+def test_an_id_that_is_given_comes_back_and_goes_with_the_item(door: Visitor) -> None:
+    answer = door.call("POST", ITEMS, {"id": "a"}, headers={NAME: "order-17"})
+    assert (answer.headers[NAME], correlation(door, "a")) == ("order-17", "order-17")
+    answer = door.call("POST", ITEMS, [{"id": "b"}, {"none": 1}, {"id": "c"}], headers={NAME: "order-18"})
+    assert [correlation(door, key) for key in "bc"] == ["order-18", "order-18"]
+
+
+def test_without_one_an_id_is_made_for_each_call(door: Visitor) -> None:
+    made = [door.call("POST", ITEMS, {"id": key}).headers[NAME] for key in "ab"]
+    assert made == [correlation(door, key) for key in "ab"]
+    assert len(set(made)) == 2
+    assert door.call("GET", "/nowhere").headers[NAME] not in made
+
+
+@pytest.mark.parametrize("given", ["two words", "x" * 129, "naïve"])
+def test_an_id_that_cannot_be_carried_on_is_replaced(door: Visitor, given: str) -> None:
+    answer = door.call("POST", ITEMS, {"id": "a"}, headers={NAME: given})
+    assert answer.status == 201
+    assert answer.headers[NAME] == correlation(door, "a") != given
+
+
+def test_submits_at_the_same_time_each_keep_their_own_id(door: Visitor) -> None:
+    def hand_over(key: str) -> None:
+        door.call("POST", ITEMS, {"id": key} if key != "k7" else {"none": 1}, headers={NAME: f"id-of-{key}"})
+
+    threads = [threading.Thread(target=hand_over, args=(f"k{number}",)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {correlation(door, f"k{number}") for number in range(20) if number != 7} == {f"id-of-k{n}" for n in range(20) if n != 7}
+
+
+def test_the_log_names_the_call_in_every_line_that_it_caused(
+    door: Visitor, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = door.ctx.ledger.history
+
+    def history(*given: str) -> object:
+        logging.getLogger("deep.inside").warning("looked into it")
+        return real(*given)
+
+    door.call("POST", ITEMS, {"id": "a"})
+    monkeypatch.setattr(door.ctx.ledger, "history", history)
+    with logs("json"):
+        door.call("GET", f"{ITEMS}/a", headers={NAME: "asked-1"})
+        door.call("GET", "/healthz", headers={NAME: "asked-2"})
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["logger"], line["correlation_id"]) for line in lines] == [
+        ("deep.inside", "asked-1"),
+        ("milepost.http.tracing", "asked-1"),
+    ]
+    assert {name: lines[1][name] for name in ("method", "path", "status")} == {"method": "GET", "path": f"{ITEMS}/a", "status": 200}
