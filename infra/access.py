@@ -61,8 +61,17 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
         _statement("Due", "dynamodb", ("Query",), [f"{table.table_arn}/index/due" for table in parts.rows.values()]),
         # It makes the daily heads, and nobody else puts any.
         *(_rows(parts, "Heads", ("PutItem",), [route.name]) for route in parts.settings.heads),
+        *_bringing_back(parts),
         *_telling(parts),
     ]
+
+
+def _bringing_back(parts: Parts) -> list[iam.PolicyStatement]:
+    """A back-fill of an added stage goes through the seals, and puts back rows that have left, where their evidence was kept."""
+    kept = [route.name for route in parts.settings.routes if route.evidence]
+    if not kept:
+        return []
+    return [_rows(parts, "Back", ("PutItem",), kept), _statement("Seals", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn])]
 
 
 def lists(parts: Parts) -> list[iam.PolicyStatement]:

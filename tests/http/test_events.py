@@ -11,6 +11,7 @@ from tests.http.listener import EVENTS, Listener, until
 from tests.http.visitor import Visitor, visiting
 
 import milepost as mp
+from milepost.http import events as events_module
 from milepost.http import feed as feed_module
 
 
@@ -183,6 +184,23 @@ def test_a_listener_that_takes_nothing_holds_up_nobody_and_loses_nothing(tmp_pat
         eager.close()
 
 
+def test_a_listener_that_takes_nothing_for_long_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "STALLED_S", 0.1)
+    route = mp.Route("crates", key="id")
+    route.external("deliver")
+    with visiting(tmp_path, route) as door:
+        lazy = Listener(door)
+        for start in range(0, 200, 10):
+            door.milepost.submit("crates", *({"id": f"crate-{start + n}", "ballast": "x" * 50_000} for n in range(10)))
+        until(lambda: door.door.desk.eyes.feed.listeners == 0)
+        lazy.close()
+
+
+def test_asking_for_the_head_of_a_stream_ends(door: Visitor) -> None:
+    assert door.call("HEAD", EVENTS, headers={"Accept": "text/event-stream"}).status == 200
+    assert door.door.desk.eyes.feed.listeners == 0
+
+
 def test_a_heartbeat_moves_the_place_on_though_nothing_was_wanted(door: Visitor) -> None:
     door.door.desk.eyes.feed.heartbeat_s = 0.02
     listener = Listener(door, "?kind=completed")
@@ -225,6 +243,20 @@ def test_a_key_for_one_route_hears_of_that_route_only(tmp_path: Path) -> None:
         assert [event["subject"] for event in page["events"]] == ["l-0", "l-1", "l-2"]
         assert door.call("GET", f"{EVENTS}?route=parcels", key=key).status == 404
         assert door.call("GET", EVENTS).status == 401
+
+
+def test_a_listener_whose_key_is_revoked_hears_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "CHECK_S", 0.0)
+    with guarded(f"sqlite:///{tmp_path}/ledger.db") as door:
+        door.key("read", name="other")
+        listener = Listener(door, key=door.key("read"))
+        door.milepost.submit("parcels", {"id": "a"})
+        assert listener.next().data["subject"] == "a"
+        door.revoke()
+        door.ticks.now += 10
+        door.milepost.submit("parcels", {"id": "b"})
+        assert listener.block() == {}
+        listener.close()
 
 
 def test_the_feed_of_a_ledger_on_aws(aws_door: Visitor) -> None:

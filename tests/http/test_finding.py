@@ -8,6 +8,7 @@ import pytest
 from tests.http.visitor import Answered, Visitor
 
 from milepost.engine.lists import submit_list
+from milepost.http import finding
 
 ITEMS = "/api/v1/routes/parcels/items"
 
@@ -126,3 +127,26 @@ def test_status_and_counts_say_how_many_are_where(filled: Visitor) -> None:
     assert (weigh["unfinished"], weigh["oldest_s"], weigh["past"]) == (0, None, 20)
     assert (deliver["statuses"], deliver["unfinished"]) == ({"QUEUED": 20}, 20)
     assert 0 <= deliver["p50_s"] <= deliver["p95_s"] <= deliver["oldest_s"]
+
+
+def test_on_aws_items_are_found_page_by_page_and_what_no_index_serves_is_said(aws_door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws_door.milepost.submit("parcels", *({"id": f"p{n:02}", "weigh": "reject" if n % 5 == 0 else ""} for n in range(12)))
+    aws_door.work()
+    assert sorted(all_pages(aws_door, "", 5)) == [f"p{n:02}" for n in range(12)]
+    assert sorted(all_pages(aws_door, "status=failed", 2)) == ["p00", "p05", "p10"]
+    assert aws_door.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 3
+    assert "'deliver'" in aws_door.call("GET", "/api/v1/routes/parcels/story/p01").body["where"]
+    monkeypatch.setattr(finding, "WORTH_A_WORD", 5)
+    told = aws_door.call("GET", f"{ITEMS}?stage=deliver")
+    assert "all 12 rows of parcels are read" in told.headers["milepost-cost"]
+    monkeypatch.setattr(finding, "WORTH_ASKING", 10)
+    refused = aws_door.call("GET", f"{ITEMS}?stage=deliver")
+    assert (refused.status, refused.body["code"], refused.body["rows"]) == (400, "costly", 12)
+    assert len(keys(aws_door.call("GET", f"{ITEMS}?stage=deliver&scan=true"))) == 9
+    assert "milepost-cost" not in aws_door.call("GET", f"{ITEMS}?status=failed").headers
+
+
+def test_on_aws_a_list_is_taken_in_from_a_stream(aws_door: Visitor) -> None:
+    report = aws_door.call("POST", ITEMS, b'{"id": "a"}\n{"id": "b"}\n', headers={"Content-Type": "application/x-ndjson"}).body
+    assert report["counts"]["new"] == 2
+    assert sorted(all_pages(aws_door, f"list={report['id']}", 1)) == ["a", "b"]

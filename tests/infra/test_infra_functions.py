@@ -178,6 +178,19 @@ def test_the_resender_alone_makes_daily_heads(templates: dict[str, Template]) ->
     assert not [name for name in template.named("SQS::Queue", "QueueName") if "heads" in name]
 
 
+def test_the_resender_may_bring_rows_back_where_their_evidence_is_kept(templates: dict[str, Template], both: Template) -> None:
+    template = templates["evidence"]
+    may = template.statements("test-resender")
+    rows = [template.id_of("DynamoDB::Table", "TableName", name) for name in template.named("DynamoDB::Table", "TableName")]
+    assert may["Back"]["Action"] == ["dynamodb:PutItem"]
+    assert set(may["Back"]["Resource"]) < set(rows)
+    assert (may["Seals"]["Action"], may["Seals"]["Resource"]) == (
+        ["dynamodb:Scan"],
+        [template.id_of("DynamoDB::Table", "TableName", "test-seen")],
+    )
+    assert not {"Back", "Seals"} & both.statements("test-resender").keys()
+
+
 def test_a_list_that_fails_is_set_aside(template: Template) -> None:
     (config,) = template.of("Lambda::EventInvokeConfig").values()
     quarantine = template.id_of("SQS::Queue", "QueueName", "test-quarantine")

@@ -41,6 +41,8 @@ def make_app(desk: Desk, endpoints: Iterable[Endpoint]) -> ASGIApp:
 
 
 def _door(desk: Desk, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    is_async = endpoint.is_async
+
     async def door(request: Request) -> Response:
         try:
             caller = await desk.doorman.recognise(request, endpoint)
@@ -50,7 +52,7 @@ def _door(desk: Desk, endpoint: Endpoint) -> Callable[[Request], Awaitable[Respo
             if "route" in request.path_params and not caller.sees(request.path_params["route"]):
                 raise desk.no_route(caller, request.path_params["route"])
             call = await _taken_apart(request, endpoint, caller)
-            if endpoint.is_async:
+            if is_async:
                 answer = await endpoint.handler(desk, call)  # type: ignore[misc]
             else:
                 # With what this task knows of the call: its correlation id is for the log of the thread too.

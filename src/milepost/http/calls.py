@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -76,8 +78,6 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def is_async(self) -> bool:
-        import inspect
-
         return inspect.iscoroutinefunction(self.handler)
 
 
@@ -121,17 +121,22 @@ def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> A
         if given:
             raise trouble("wrong-value", f"{next(iter(given))!r} is no parameter here", field=next(iter(given)), expected="none")
         return None
-    fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+    several = _parameters(wanted)
     plain: dict[str, Any] = {}
     for name, values in given.items():
-        if name not in fields:
-            raise trouble("wrong-value", f"{name!r} is no parameter here", field=name, expected=", ".join(fields))
-        several = "list" in str(fields[name].type) or "frozenset" in str(fields[name].type)
-        plain[name] = values if several else values[-1]
+        if name not in several:
+            raise trouble("wrong-value", f"{name!r} is no parameter here", field=name, expected=", ".join(several))
+        plain[name] = values if several[name] else values[-1]
     try:
         return msgspec.convert(plain, wanted, strict=False)
     except msgspec.ValidationError as error:
         raise _wrong(error, "a parameter") from None
+
+
+@cache
+def _parameters(wanted: type[Struct]) -> dict[str, bool]:
+    """Each parameter, and whether it may be given several times. (Looked up once: msgspec reads the annotations anew each time.)"""
+    return {found.encode_name: any(word in str(found.type) for word in ("list[", "frozenset[")) for found in msgspec.structs.fields(wanted)}
 
 
 def read_body(data: bytes, wanted: Any) -> Any:

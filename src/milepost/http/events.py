@@ -10,19 +10,21 @@ from msgspec import Meta, Struct
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
-from milepost.core.errors import UsageError
+from milepost.core.errors import MilepostError, UsageError
 from milepost.core.events import Event
 from milepost.engine.feeding import KINDS, Place, page
 from milepost.engine.observe import route_names
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
-from milepost.http.feed import MOST, Feed
-from milepost.http.problems import trouble
+from milepost.http.feed import MOST
+from milepost.http.problems import Trouble, trouble
 
 ENDPOINTS = Endpoints()
 STREAM = "text/event-stream"
 STALLED_S = 60.0
 """Who takes nothing for so long is let go of."""
+CHECK_S = 3.0
+"""So often it is asked whether a listener's key still holds."""
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -72,7 +74,8 @@ async def events(desk: Desk, call: Call) -> Answer:
     """`route` and `kind` may be repeated. With `Accept: text/event-stream` the answer is a stream of server-sent events that does not
     end: `id` is the place, `event` the kind, `data` the event; a comment comes every 15 seconds. Whoever comes back with
     `Last-Event-ID` (or `after`) goes on there, without loss and without repeat, as long as the lines are kept."""
-    streaming = STREAM in call.headers.get("accept", "")
+    # Who asks only for the head would never be sent its end.
+    streaming = STREAM in call.headers.get("accept", "") and call.raw.method != "HEAD"
     after = _place(call, streaming)
     newest = await desk.eyes.feed.newest()
     if after is not None and after.seq + bool(after.told) > newest:
@@ -85,7 +88,7 @@ async def events(desk: Desk, call: Call) -> Answer:
         if desk.eyes.feed.listeners >= MOST:
             raise trouble("too-many", f"{MOST:,} listen already", expected="fewer listeners, or pages")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return Answer(EventStream(_stream(desk.eyes.feed, after, choice), headers=headers, media_type=STREAM))
+        return Answer(EventStream(_stream(desk, call, after), headers=headers, media_type=STREAM))
     found = await loop.run_in_executor(desk.pool, page, desk.ctx, after or Place(), call.query.limit, choice.wants)
     return Answer(Found([told.view() for told in found.events], found.next, found.more))
 
@@ -111,13 +114,17 @@ def _check(desk: Desk, call: Call) -> None:
             raise trouble("wrong-value", f"there is no event of the kind {kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
 
 
-async def _stream(feed: Feed, after: Place | None, choice: Choice) -> AsyncIterator[bytes]:
-    loop = asyncio.get_running_loop()
+async def _stream(desk: Desk, call: Call, after: Place | None) -> AsyncIterator[bytes]:
+    loop, feed, choice = asyncio.get_running_loop(), desk.eyes.feed, Choice(call)
     yield b"retry: 2000\n"
-    spoke = loop.time()
+    spoke = checked = loop.time()
     following = feed.follow(after)
     try:
         async for found, place in following:
+            if loop.time() - checked >= CHECK_S:
+                if not await _welcome(desk, call):
+                    return
+                checked = loop.time()
             blocks = [event.block for event in found if choice.takes(event.route, event.kind)]
             if blocks:
                 yield b"".join(blocks)
@@ -129,6 +136,16 @@ async def _stream(feed: Feed, after: Place | None, choice: Choice) -> AsyncItera
             spoke = loop.time()
     finally:
         await following.aclose()
+
+
+async def _welcome(desk: Desk, call: Call) -> bool:
+    """May the caller still hear all this? While the ledger cannot be asked, who has come in may stay."""
+    try:
+        return await desk.doorman.recognise(call.raw, ENDPOINTS.found[0]) == call.caller
+    except Trouble as found:
+        return found.problem.status not in (401, 403)
+    except MilepostError:
+        return True
 
 
 class EventStream(StreamingResponse):
