@@ -12,6 +12,7 @@ import boto3
 import pytest
 from samples import Page, SampleError, compare
 from tests.aws import standins
+from tests.http.visitor import visiting
 
 from milepost.routes.postingest.scoutam_standin import StandIn
 
@@ -63,7 +64,15 @@ def archive(folder: Path) -> Iterator[dict[str, str]]:
         }
 
 
+@contextlib.contextmanager
+def api(folder: Path) -> Iterator[dict[str, str]]:
+    """What the page on the API has its reader start by hand: `milepost up`, here without its workers, so that items stay where they are."""
+    with visiting(folder) as visitor:
+        yield {"URL": visitor.url}
+
+
 SET_UP: dict[str, tuple[Setup, ...]] = {
+    "api.md": (api,),
     "aws.md": (stand_in,),
     "postingest.md": (archive,),
     "postingest-on-aws.md": (archive, partial(stand_in, prefix="intg-dr2")),

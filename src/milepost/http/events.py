@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -88,7 +88,7 @@ async def events(desk: Desk, call: Call) -> Answer:
         if desk.eyes.feed.listeners >= MOST:
             raise trouble("too-many", f"{MOST:,} listen already", expected="fewer listeners, or pages")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return Answer(EventStream(_stream(desk, call, after), headers=headers, media_type=STREAM))
+        return Answer(EventStream(_stream(desk, call, after), headers))
     found = await loop.run_in_executor(desk.pool, page, desk.ctx, after or Place(), call.query.limit, choice.wants)
     return Answer(Found([told.view() for told in found.events], found.next, found.more))
 
@@ -114,7 +114,7 @@ def _check(desk: Desk, call: Call) -> None:
             raise trouble("wrong-value", f"there is no event of the kind {kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
 
 
-async def _stream(desk: Desk, call: Call, after: Place | None) -> AsyncIterator[bytes]:
+async def _stream(desk: Desk, call: Call, after: Place | None) -> AsyncGenerator[bytes, None]:
     loop, feed, choice = asyncio.get_running_loop(), desk.eyes.feed, Choice(call)
     yield b"retry: 2000\n"
     spoke = checked = loop.time()
@@ -151,6 +151,10 @@ async def _welcome(desk: Desk, call: Call) -> bool:
 class EventStream(StreamingResponse):
     """A stream that ends when its reader has gone, or has taken nothing for long."""
 
+    def __init__(self, blocks: AsyncGenerator[bytes, None], headers: dict[str, str]) -> None:
+        super().__init__(blocks, headers=headers, media_type=STREAM)
+        self._blocks = blocks
+
     async def stream_response(self, send: Send) -> None:
         async def in_time(message: Message) -> None:
             async with asyncio.timeout(STALLED_S):
@@ -160,3 +164,6 @@ class EventStream(StreamingResponse):
             await super().stream_response(in_time)
         except TimeoutError:
             return
+        finally:
+            # Else it would be a listener until somebody collects the garbage.
+            await self._blocks.aclose()

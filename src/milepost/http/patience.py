@@ -14,7 +14,7 @@ from milepost.http.problems import TYPE, problem
 
 LARGEST_HEAD = 64 << 10
 """Beside what came with its first byte, which is one read of the socket."""
-MOST = 1_000
+MOST = 2_000
 """Connections at the same time."""
 
 
@@ -22,7 +22,7 @@ class Patience(HttpToolsProtocol):
     """One connection, with an end to every wait. What is refused before there is a request is answered in the same shape as all
     else."""
 
-    head_s, reader_s, linger_s = 10.0, 30.0, 5.0
+    head_s, reader_s, linger_s = 10.0, 60.0, 5.0
     """A head must be here, an answer must be taken, and the rest of an answered request must be here, within these."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
