@@ -27,6 +27,7 @@ demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners tha
 	@$(BIN)/milepost demo
 
 test: check $(STANDINS)/.ready ## format, lint, types, import layers, docs and all tests
+	@tools/need-chromium
 	@$(BIN)/pytest -n 2 --dist worksteal -q
 
 check: $(VENV)/.ready ## format, lint, mypy strict on src, import layers, generated docs up to date

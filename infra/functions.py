@@ -26,7 +26,7 @@ def add_functions(parts: Parts) -> None:
     compiled = f"!*.cpython-{PYTHON.replace('.', '')}.pyc"
     code = lambda_.Code.from_asset(str(parts.settings.code), exclude=["*.egg-info", "*.pyc", compiled])
     for route, stage in parts.stages():
-        if stage.external:
+        if not stage.ours:
             continue
         place = route.name, stage.name
         worker = _function(

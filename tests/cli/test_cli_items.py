@@ -180,7 +180,7 @@ def test_up_tells_subscribers_and_stops_at_sigterm(shell) -> None:
     assert (shell.folder / "heard.txt").read_text().split() == told
     assert {entry["name"] for entry in shell.ok("subscribers", "--json").json["subscribers"]} == {"log", "hear"}
     assert "up to date" in shell.ok("doctor").out
-    running = subprocess.Popen(shell.command("up"), cwd=shell.folder, env=shell.env, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(shell.command("up", "--no-listen"), cwd=shell.folder, env=shell.env, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert "until Ctrl-C" in running.stderr.readline()
     running.send_signal(signal.SIGTERM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.http.listener import EVENTS, Listener, until
 from tests.http.visitor import Visitor, visiting
 
 import milepost as mp
+from milepost.core.errors import LedgerBusy
 from milepost.http import events as events_module
 from milepost.http import feed as feed_module
 
@@ -119,6 +121,57 @@ def test_a_long_past_is_followed_by_what_is_new(door: Visitor) -> None:
     assert [one.data["subject"] for one in listener.take(1_100)] == [f"old-{number}" for number in range(1_100)]
     door.milepost.submit("parcels", {"id": "new"})
     assert listener.next().data["subject"] == "new"
+    listener.close()
+
+
+def test_what_is_written_while_the_past_is_read_is_not_lost(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "KEPT", 2)
+    door.milepost.submit("parcels", {"id": "k0"}, {"id": "k1"})
+    ledger = Slow(door.ctx.ledger)
+    monkeypatch.setattr(door.ctx, "ledger", ledger)
+    live, late = Listener(door), Listener(door, "?after=0")
+    assert ledger.has_read.wait(10)
+    door.milepost.submit("parcels", *({"id": f"k{number}"} for number in range(2, 12)))
+    until(lambda: door.door.desk.eyes.feed._start > 5)
+    ledger.go_on.set()
+    assert [one.data["subject"] for one in late.take(12)] == [f"k{number}" for number in range(12)]
+    live.close()
+    late.close()
+
+
+class Slow:
+    """A ledger that reads the past, and then keeps whoever asked for it waiting."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.has_read, self.go_on = threading.Event(), threading.Event()
+
+    def feed(self, after: int, limit: int) -> Any:
+        lines = self._inner.feed(after, limit)
+        if limit == feed_module.STEP:
+            self.has_read.set()
+            self.go_on.wait(10)
+        return lines
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_a_ledger_that_cannot_be_read_for_a_while_costs_no_event(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "TROUBLE_S", 0.01)
+    listener = Listener(door)
+    real, failed = door.ctx.ledger.feed, threading.Event()
+
+    def feed(after: int, limit: int) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise LedgerBusy("not now")
+        return real(after, limit)
+
+    monkeypatch.setattr(door.ctx.ledger, "feed", feed)
+    assert failed.wait(10)
+    door.milepost.submit("parcels", {"id": "a"})
+    assert listener.next().data["subject"] == "a"
     listener.close()
 
 

@@ -1,84 +1,23 @@
-"""Workers in other languages: what they are given, how their outcomes are fenced, and how they wait for work."""
+"""Workers in other languages: what they are given, how their outcomes are fenced, and what they are told when they ask wrongly."""
 
 from __future__ import annotations
 
-import http.client
-import json
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.aws import standins
 from tests.docs.samples import Page, blocks
+from tests.http.gallery import CLAIMS, Gallery, images, lease_of, open_gallery
 from tests.http.places import door_over, new_aws_ledger
-from tests.http.visitor import Answered, Visitor
+from tests.http.visitor import Visitor
 
 import milepost as mp
 from milepost.core.errors import RouteMistake
 from milepost.engine.doctor import doctor
 from milepost.engine.story import story
-from milepost.http import waiting
 from milepost.testing import VirtualClock
-
-CLAIMS = "/api/v1/routes/images/stages/resize/claims"
-DONE = {"type": "done", "output": {"width": 80}}
-
-
-def images(**options: Any) -> mp.Route:
-    route = mp.Route("images", key="id")
-    route.stage("resize", remote=True, retry=mp.Backoff(attempts=2, base=1), **options)
-    route.external("publish")
-    return route
-
-
-class Gallery:
-    """A door, a clock in the test's own hands, and short ways to call."""
-
-    def __init__(self, visitor: Visitor, clock: VirtualClock) -> None:
-        self.visitor, self.clock, self.call = visitor, clock, visitor.call
-
-    def submit(self, *keys: str, **more: Any) -> None:
-        self.visitor.milepost.submit("images", *({"id": key, **more} for key in keys))
-
-    def claim(self, worker: str = "w1", **asked: Any) -> list[dict[str, Any]]:
-        return items(self.call("POST", CLAIMS, {"worker": worker, **asked}))
-
-    def settle(self, *works: dict[str, Any], outcome: dict[str, Any] = DONE) -> list[str]:
-        said = [{"key": work["key"], "lease": work["lease"], "outcome": outcome} for work in works]
-        answered = self.call("POST", f"{CLAIMS}/settle", {"outcomes": said})
-        assert answered.status == 200, answered
-        return [one["answer"] for one in answered.body["outcomes"]]
-
-    def show(self, key: str) -> dict[str, Any]:
-        found = self.visitor.milepost.show("images", key)
-        assert found is not None
-        return found
-
-
-def items(answered: Answered) -> list[dict[str, Any]]:
-    assert answered.status == 200, answered
-    return list(answered.body["items"])
-
-
-def lease_of(work: dict[str, Any]) -> dict[str, str]:
-    return {"key": work["key"], "lease": work["lease"]}
-
-
-@pytest.fixture
-def open_gallery(tmp_path: Path) -> Iterator[Callable[..., Gallery]]:
-    opened: list[Any] = []
-
-    def make(**options: Any) -> Gallery:
-        clock = VirtualClock()
-        opened.append(door_over(f"sqlite:///{tmp_path}/ledger.db", images(**options), clock))
-        return Gallery(opened[-1].__enter__(), clock)
-
-    yield make
-    for one in reversed(opened):
-        one.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +27,9 @@ def shared() -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def gallery(open_gallery: Callable[..., Gallery]) -> Gallery:
-    return open_gallery()
+def gallery(tmp_path: Path) -> Iterator[Gallery]:
+    with open_gallery(f"sqlite:///{tmp_path}/ledger.db") as opened:
+        yield opened
 
 
 # What a worker is given, and what becomes of its outcome --------------------------------------------------------------------
@@ -221,121 +161,6 @@ def test_a_lease_of_another_server_is_honoured(gallery: Gallery, tmp_path: Path)
         gallery.clock.advance("30s")
         assert Gallery(other, gallery.clock).settle(a, {**b, "key": "nobody"}) == ["written", "refused"]
     assert gallery.show("a")["stage"] == "publish"
-
-
-# The same limits as for our own ---------------------------------------------------------------------------------------------
-def test_a_paused_stage_gives_nothing_until_it_is_resumed(gallery: Gallery) -> None:
-    gallery.submit("a")
-    gallery.call("PUT", "/api/v1/routes/images/holds/resize", {"reason": "the disk is full"})
-    assert gallery.claim() == []
-    gallery.call("DELETE", "/api/v1/routes/images/holds/resize?reason=emptied")
-    assert len(gallery.claim()) == 1
-
-
-def test_a_rate_holds_for_all_workers_together(open_gallery: Callable[..., Gallery]) -> None:
-    gallery = open_gallery(rate="60/m")
-    gallery.submit(*"abc")
-    assert [len(gallery.claim(worker, want=3)) for worker in ("w1", "w2")] == [1, 0]
-    gallery.clock.advance("1s")
-    assert len(gallery.claim("w2", want=3)) == 1
-
-
-def test_a_worker_holds_no_more_than_the_stage_allows(open_gallery: Callable[..., Gallery]) -> None:
-    gallery = open_gallery(concurrency=2)
-    gallery.submit(*"abcdef")
-    works = gallery.claim(want=5)
-    assert (len(works), gallery.claim(want=5), len(gallery.claim("w2", want=1))) == (2, [], 1)
-    gallery.settle(works[0])
-    assert len(gallery.claim(want=5)) == 1
-    gallery.call("PUT", "/api/v1/routes/images/limits/resize", {"concurrency": 3, "reason": "more memory"})
-    gallery.clock.advance("1s")
-    assert len(gallery.claim(want=5)) == 1
-
-
-def test_a_lane_has_a_limit_of_its_own(open_gallery: Callable[..., Gallery]) -> None:
-    gallery = open_gallery(lane=lambda content: content["to"], lanes={"slow": mp.Limits(concurrency=1)})
-    gallery.submit("s1", "s2", "s3", to="slow")
-    gallery.submit("f1", "f2", to="fast")
-    works = gallery.claim(want=5)
-    assert sorted(work["lane"] for work in works) == ["fast", "fast", "slow"]
-    assert gallery.claim(want=5) == []
-
-
-def test_an_item_that_took_two_workers_with_it_is_given_alone(gallery: Gallery) -> None:
-    gallery.submit("poison")
-    for _ in range(2):
-        assert len(gallery.claim(lease="10s")) == 1
-        gallery.clock.advance("11s")
-    gallery.submit("a", "b")
-    [sound] = gallery.claim("w1", want=1)
-    assert sound["key"] == "a"
-    assert [work["key"] for work in gallery.claim("w1", want=5)] == ["b"], "its hands are not empty"
-    assert [work["key"] for work in gallery.claim("w2", want=5)] == ["poison"]
-    gallery.submit("c")
-    assert gallery.claim("w2", want=5) == [], "nothing beside it"
-    assert [work["key"] for work in gallery.claim("w3", want=5)] == ["c"]
-
-
-# Waiting for work -----------------------------------------------------------------------------------------------------------
-def until(holds: Callable[[], bool]) -> None:
-    """Until something that another thread does is done."""
-    tick = threading.Event()
-    for _ in range(2_000):
-        if holds():
-            return
-        tick.wait(0.01)
-    raise AssertionError("it did not come to that")
-
-
-def test_a_worker_that_waits_is_answered_when_work_comes(gallery: Gallery) -> None:
-    line = gallery.visitor.door.desk.waiting
-    with ThreadPoolExecutor(1) as threads:
-        answer = threads.submit(gallery.claim, "w1", wait=20)
-        until(lambda: line.waiting == 1)
-        gallery.submit("a")
-        assert [work["key"] for work in answer.result()] == ["a"]
-    until(lambda: line.waiting == 0)
-
-
-def test_a_worker_that_waited_in_vain_is_given_an_empty_list(gallery: Gallery) -> None:
-    assert gallery.claim(wait=0.1) == []
-
-
-def test_many_who_wait_are_each_given_their_own(gallery: Gallery) -> None:
-    line, keys = gallery.visitor.door.desk.waiting, {f"k{n}" for n in range(30)}
-    with ThreadPoolExecutor(len(keys)) as threads:
-        answers = [threads.submit(gallery.claim, f"w{n}", wait=20) for n in range(len(keys))]
-        until(lambda: line.waiting == len(keys))
-        gallery.submit(*keys)
-        given = [work["key"] for answer in answers for work in answer.result()]
-    assert sorted(given) == sorted(keys)
-
-
-def test_a_worker_that_has_gone_is_given_nothing(gallery: Gallery) -> None:
-    line = gallery.visitor.door.desk.waiting
-    connection = http.client.HTTPConnection("127.0.0.1", gallery.visitor.port)
-    connection.request("POST", CLAIMS, json.dumps({"worker": "w1", "wait": 20}), {"Content-Type": "application/json"})
-    until(lambda: line.waiting == 1)
-    connection.close()
-    until(lambda: line.waiting == 0)
-    gallery.submit("a")
-    assert [work["key"] for work in gallery.claim("w2")] == ["a"]
-
-
-def test_a_server_that_stops_lets_go_of_those_who_wait(gallery: Gallery) -> None:
-    line = gallery.visitor.door.desk.waiting
-    with ThreadPoolExecutor(1) as threads:
-        answer = threads.submit(gallery.claim, "w1", wait=20)
-        until(lambda: line.waiting == 1)
-        line.end()
-        assert answer.result() == []
-    assert gallery.claim(wait=20) == []
-
-
-def test_no_more_wait_than_there_is_room_for(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "MOST", 0)
-    answered = gallery.call("POST", CLAIMS, {"worker": "w1", "wait": 5})
-    assert (answered.status, answered.body["code"], "retry-after" in answered.headers) == (429, "too-many", True)
 
 
 # What is wrong --------------------------------------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp
 
 from milepost.core.errors import MilepostError
 from milepost.http.calls import Answer, Call, Caller, Endpoint, read_body, read_query
+from milepost.http.dashboard.rendering import page
 from milepost.http.desk import Desk
 from milepost.http.headers import Headers
 from milepost.http.problems import TYPE, Problem, Trouble, problem, problem_of, trouble
@@ -60,11 +61,11 @@ def _door(desk: Desk, endpoint: Endpoint) -> Callable[[Request], Awaitable[Respo
                 answer = await asyncio.get_running_loop().run_in_executor(desk.pool, run, endpoint.handler, desk, call)
             return _response(answer)
         except Trouble as found:
-            return problem_response(found.problem, found.headers)
+            return _troubled(desk, endpoint, request, found)
         except ClientDisconnect:
             return Response(status_code=400)
         except MilepostError as error:
-            return problem_response(problem_of(error))
+            return _troubled(desk, endpoint, request, Trouble(problem_of(error)))
 
     door.path = endpoint.path  # type: ignore[attr-defined]
     return door
@@ -106,6 +107,15 @@ def _response(answer: Answer) -> Response:
     if answer.body is None:
         return Response(status_code=answer.status, headers=dict(answer.headers))
     return Response(_encode(answer.body), answer.status, dict(answer.headers), "application/json")
+
+
+def _troubled(desk: Desk, endpoint: Endpoint, request: Request, found: Trouble) -> Response:
+    """The problem, in the form that whoever called can read."""
+    if not endpoint.page:
+        return problem_response(found.problem, found.headers)
+    if found.problem.status == 401:
+        return RedirectResponse("/login", 303)
+    return page(desk, request, "problem.html", status=found.problem.status, problem=found.problem)
 
 
 def problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response:

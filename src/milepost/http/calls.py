@@ -75,6 +75,8 @@ class Endpoint(Struct, frozen=True):
     """The most bytes its body may have, where that is not the usual."""
     writes: bool = True
     """False: calling it changes nothing, though it is no GET."""
+    page: bool = False
+    """It is for people: problems are shown as a page, and who must log in is led there."""
 
     @property
     def is_async(self) -> bool:
@@ -82,10 +84,11 @@ class Endpoint(Struct, frozen=True):
 
 
 class Endpoints:
-    """A list of endpoints, filled by decorators."""
+    """A list of endpoints, filled by decorators. With `pages` they are for people."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pages: bool = False) -> None:
         self.found: list[Endpoint] = []
+        self._pages = pages
 
     def add(
         self,
@@ -108,7 +111,9 @@ class Endpoints:
             changes = method not in ("GET", "HEAD") if writes is None else writes
             told = (handler.__doc__ or "").strip()
             self.found.append(
-                Endpoint(method, path, handler, scope, query, body, answers or {}, problems, summary, told, types, largest, changes)
+                Endpoint(
+                    method, path, handler, scope, query, body, answers or {}, problems, summary, told, types, largest, changes, self._pages
+                )
             )
             return handler
 

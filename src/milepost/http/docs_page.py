@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
 from starlette.responses import HTMLResponse, Response
 
-from milepost import __version__
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
-from milepost.http.openapi import document
+from milepost.http.openapi import whole
 
 ENDPOINTS = Endpoints()
 
@@ -25,6 +25,11 @@ def rendered(told: dict[str, Any]) -> str:
         for method, operation in operations.items():
             by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
     return _pages.get_template("api.html").render(info=told["info"], by_tag=by_tag, schemas=told["components"]["schemas"], shape=shape)
+
+
+@cache
+def _page() -> str:
+    return rendered(whole())
 
 
 def shape(schema: dict[str, Any]) -> str:
@@ -47,9 +52,7 @@ def shape(schema: dict[str, Any]) -> str:
 @ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="This description, as a page")
 def docs(desk: Desk, call: Call) -> Answer:
     """For people."""
-    from milepost.http.endpoints import all_endpoints
-
-    return Answer(HTMLResponse(rendered(document(all_endpoints(), __version__))))
+    return Answer(HTMLResponse(_page()))
 
 
 @ENDPOINTS.add("GET", "/api/docs.css", scope=None, answers={200: str}, summary="How the page looks")

@@ -7,13 +7,13 @@ from typing import Any
 from milepost.engine.context import Context
 from milepost.http.app import make_app
 from milepost.http.desk import Desk
-from milepost.http.endpoints import all_endpoints
+from milepost.http.endpoints import all_endpoints, all_pages
 from milepost.http.server import Server
 
 
 def make_door(desk: Desk) -> Any:
     """The ASGI application with everything that belongs to it."""
-    return make_app(desk, all_endpoints())
+    return make_app(desk, [*all_endpoints(), *all_pages()])
 
 
 class Door:
@@ -31,5 +31,6 @@ class Door:
     def close(self) -> None:
         """Calls under way have a little while to end."""
         self.desk.eyes.feed.end()
+        self.desk.waiting.end()
         self.server.stop()
         self.desk.close()

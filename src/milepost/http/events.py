@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -20,9 +21,11 @@ from milepost.http.feed import MOST
 from milepost.http.problems import Trouble, trouble
 
 ENDPOINTS = Endpoints()
+log = logging.getLogger(__name__)
 STREAM = "text/event-stream"
 STALLED_S = 60.0
 """Who takes nothing for so long is let go of."""
+CHUNK = 32 << 10
 CHECK_S = 3.0
 """So often it is asked whether a listener's key still holds."""
 
@@ -127,15 +130,31 @@ async def _stream(desk: Desk, call: Call, after: Place | None) -> AsyncGenerator
                 checked = loop.time()
             blocks = [event.block for event in found if choice.takes(event.route, event.kind)]
             if blocks:
-                yield b"".join(blocks)
+                for chunk in _chunks(blocks):
+                    yield chunk
             elif not found or loop.time() - spoke >= feed.heartbeat_s:
                 # An id without data moves the reader's place on and is no event: who hears little need not be told all again.
                 yield f": here\nid: {place}\n\n".encode()
             else:
                 continue
             spoke = loop.time()
+    except MilepostError as error:
+        # The reader comes again, and goes on where it was.
+        log.warning("a stream of events ends: %s", error)
     finally:
         await following.aclose()
+
+
+def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
+    """In pieces that are not large: between two of them it shows whether the reader takes them, and no more than one waits for it."""
+    chunk = bytearray()
+    for block in blocks:
+        chunk += block
+        if len(chunk) >= CHUNK:
+            yield bytes(chunk)
+            chunk.clear()
+    if chunk:
+        yield bytes(chunk)
 
 
 async def _welcome(desk: Desk, call: Call) -> bool:

@@ -24,6 +24,8 @@ KEPT = 4_000
 POLL_S, POLL_REMOTE_S = 0.2, 2.0
 TROUBLE_S = 1.0
 HEARTBEAT_S = 15.0
+STEP = 100
+"""Events given to a listener at once, so that one who stalls holds on to no more than these."""
 MOST = 1_000
 """Listeners of one server."""
 REPLAYS = 2
@@ -120,9 +122,10 @@ class Feed:
         while self.listeners and not self.ended:
             try:
                 self.reads += 1
-                lines = await self._ask(self._lines, self._end)
-            except MilepostError as error:
-                log.warning("the feed waits for the ledger: %s", error)
+                lines = await self._ask(self._lines, self._end, PAGE)
+            except Exception as error:
+                # Whatever it is: those who listen would wait in vain for a reader that has gone.
+                log.warning("the feed waits for the ledger: %s", error, exc_info=not isinstance(error, MilepostError))
                 await asyncio.sleep(TROUBLE_S)
                 continue
             if lines.end > self._end:
@@ -141,20 +144,22 @@ class Feed:
 
     async def _next(self, seq: int) -> tuple[list[Sent], int]:
         """Some events behind a line, and the line up to which these are all. Lines are never cut in two."""
-        if seq < self._start:
+        start = self._start
+        if seq < start:
             async with self._replaying:
-                past = await self._ask(self._lines, seq)
-            return past.events, past.end if past.full else max(past.end, self._start)
+                past = await self._ask(self._lines, seq, STEP)
+            # All up to where the kept ones began before this was asked; they may have moved on meanwhile.
+            return past.events, past.end if past.full else max(past.end, start)
         first = bisect_right(self._kept, seq, key=_seq)
-        last = first + PAGE
+        last = first + STEP
         if last >= len(self._kept):
             return self._kept[first:], max(seq, self._end)
         last = bisect_right(self._kept, self._kept[last].seq, key=_seq)
         return self._kept[first:last], self._kept[last - 1].seq
 
-    def _lines(self, after: int) -> Lines:
-        lines = self._ctx.ledger.feed(after, PAGE)
-        return Lines(lines[-1].seq if lines else after, _sent(told_of(lines)), len(lines) == PAGE)
+    def _lines(self, after: int, limit: int) -> Lines:
+        lines = self._ctx.ledger.feed(after, limit)
+        return Lines(lines[-1].seq if lines else after, _sent(told_of(lines)), len(lines) == limit)
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()

@@ -78,7 +78,7 @@ async def submit(desk: Desk, call: Call) -> Answer:
     if receipt.answer == "malformed":
         raise trouble("malformed-item", receipt.error)
     if receipt.answer == "changed":
-        raise trouble("conflict", receipt.error, key=receipt.key, itemStatus=str(receipt.status), stage=receipt.stage)
+        raise trouble("conflict", receipt.error, key=receipt.key, item_status=str(receipt.status), stage=receipt.stage)
     return Answer(_taken(receipt), 201 if receipt.answer == "new" else 200)
 
 

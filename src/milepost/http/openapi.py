@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -169,10 +170,16 @@ def possible(endpoint: Endpoint) -> list[str]:
     return list(dict.fromkeys(codes))
 
 
-@ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
-def openapi(desk: Desk, call: Call) -> Answer:
-    """For programs that make clients, and for those that check."""
+@cache
+def whole() -> dict[str, Any]:
+    """The description of all endpoints, made once: what this process serves does not change."""
     from milepost import __version__
     from milepost.http.endpoints import all_endpoints
 
-    return Answer(document(all_endpoints(), __version__))
+    return document(all_endpoints(), __version__)
+
+
+@ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
+def openapi(desk: Desk, call: Call) -> Answer:
+    """For programs that make clients, and for those that check."""
+    return Answer(whole())

@@ -28,7 +28,7 @@ class Patience(HttpToolsProtocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._in_head = self._in_body = False
-        self._head_size = 0
+        self._head_size = self._messages = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -46,13 +46,13 @@ class Patience(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        begun = self._in_head
+        before = self._messages
         super().data_received(data)
         if self.transport.is_closing():
             return
         if self._in_head:
             # Of what came with other requests before it, nobody knows how much is its own.
-            self._head_size += len(data) if begun else 0
+            self._head_size += len(data) if self._messages == before else 0
             if self._head_size > LARGEST_HEAD:
                 self._refuse("head-too-large", f"the head of the request has more than {LARGEST_HEAD:,} bytes")
             else:
@@ -63,6 +63,7 @@ class Patience(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_size = True, 0
+        self._messages += 1
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -94,7 +95,11 @@ class Patience(HttpToolsProtocol):
         self._refuse("malformed", "this is not HTTP as it should be")
 
     def _no_head(self) -> None:
-        if self._in_head:
+        if self.cycle is not None and not self.cycle.response_complete:
+            # It is behind another that is not answered yet: so long nothing is read, and it cannot come.
+            self._no_wait("head")
+            self._wait("head", self.head_s, self._no_head)
+        elif self._in_head:
             self._refuse("too-slow", f"the head of the request was not here within {self.head_s:g} s")
         else:
             self.transport.close()

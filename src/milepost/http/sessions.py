@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from jinja2 import Environment, PackageLoader
 from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
-from milepost.engine.sessions import LASTS_MS, csrf_token, end_session, open_session
+from milepost.engine.sessions import LASTS_MS, end_session, open_session
 from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.dashboard.rendering import page as rendered
 from milepost.http.desk import Desk
 from milepost.http.origins import from_elsewhere
 from milepost.http.problems import Trouble, trouble
 from milepost.http.recognising import COOKIE, FORM, LARGEST_FORM, check_page, read_form
 
 ENDPOINTS = Endpoints()
-
-_pages = Environment(loader=PackageLoader("milepost.http", "pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 class LogIn(Struct, frozen=True):
@@ -30,19 +27,13 @@ class LogOut(Struct, frozen=True):
     csrf_token: str = ""
 
 
-def csrf_for(request: Request) -> str:
-    """What the pages of this session must send with every write; empty if there is no session."""
-    token = request.cookies.get(COOKIE)
-    return csrf_token(token) if token else ""
-
-
 @ENDPOINTS.add("GET", "/login", scope=None, answers={200: str}, summary="The page to log in at")
 async def page(desk: Desk, call: Call) -> Answer:
     """A form that asks for a key; for somebody who has logged in, one to log out."""
     request: Request = call.raw
     needed, token = await desk.doorman.needs_keys(), request.cookies.get(COOKIE)
     key = await desk.doorman.session_of(request, token) if needed and token else None
-    return Answer(_page(needed=needed, name=None if key is None else key.name, csrf=csrf_for(request)))
+    return Answer(_page(desk, request, needed=needed, name=None if key is None else key.name))
 
 
 @ENDPOINTS.add(
@@ -66,7 +57,7 @@ async def log_in(desk: Desk, call: Call) -> Answer:
     try:
         key = await desk.doorman.key_of(request, given)
     except Trouble as wrong:
-        shown = _page(needed=True, error=wrong.problem.detail, status=wrong.problem.status)
+        shown = _page(desk, request, needed=True, error=wrong.problem.detail, status=wrong.problem.status)
         shown.headers.update(wrong.headers)
         return Answer(shown)
     token = await asyncio.get_running_loop().run_in_executor(desk.pool, open_session, desk.ctx, key)
@@ -100,5 +91,5 @@ async def log_out(desk: Desk, call: Call) -> Answer:
     return Answer(response)
 
 
-def _page(*, status: int = 200, **shown: Any) -> Response:
-    return HTMLResponse(_pages.get_template("login.html").render(**shown), status)
+def _page(desk: Desk, request: Request, *, needed: bool, name: str | None = None, error: str | None = None, status: int = 200) -> Response:
+    return rendered(desk, request, "login.html", status=status, needed=needed, name=name, error=error)

@@ -125,7 +125,7 @@ def _parts(system: Context | Milepost) -> tuple[Context, tuple[Subscriber, ...]]
 def _live(ctx: Context, limit: int = 5) -> list[Item]:
     items = []
     for plan in ctx.plans.values():
-        ours = frozenset(stage.name for stage in plan.stages if not stage.external)
+        ours = frozenset(stage.name for stage in plan.stages if stage.ours)
         items += ctx.ledger.find(Query(route=plan.name, statuses=LIVE, stages=ours, limit=limit)).items
     return items[:limit]
 

@@ -17,7 +17,7 @@ from milepost.http.desk import Desk
 from milepost.http.finding import Wanted
 from milepost.http.problems import trouble
 
-ENDPOINTS = Endpoints()
+ENDPOINTS = Endpoints(pages=True)
 COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 

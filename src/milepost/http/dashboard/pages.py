@@ -21,7 +21,7 @@ from milepost.http.desk import Desk
 from milepost.http.finding import Wanted, find
 from milepost.http.problems import trouble
 
-ENDPOINTS = Endpoints()
+ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 LATEST = 60
 
@@ -33,7 +33,7 @@ def _routes(desk: Desk, call: Call) -> list[str]:
 @ENDPOINTS.add("GET", "/", scope="read", summary="The overview")
 def overview(desk: Desk, call: Call) -> Answer:
     routes = seeing.home(desk.ctx, _routes(desk, call))
-    return Answer(page(desk, "home.html", here="/", routes=routes, health=seeing.health(desk.ctx)))
+    return Answer(page(desk, call.raw, "home.html", here="/", routes=routes, health=seeing.health(desk.ctx)))
 
 
 @ENDPOINTS.add("GET", "/static/{name}", scope=None, summary="What the pages are made of")
@@ -64,7 +64,7 @@ def seek(desk: Desk, call: Call) -> Answer:
 
 
 def _asked(call: Call, route: str, wanted: Wanted) -> Call:
-    return Call(call.caller, {**call.path, "route": route}, wanted)
+    return Call(call.caller, {**call.path, "route": route}, wanted, raw=call.raw)
 
 
 @ENDPOINTS.add("GET", "/items/{route}", scope="read", query=Wanted, summary="The items of a route")
@@ -76,6 +76,7 @@ def items(desk: Desk, call: Call) -> Answer:
     return Answer(
         page(
             desk,
+            call.raw,
             "items.html",
             route=plan.name,
             stages=stage_names(desk.ctx, plan.name),
@@ -131,6 +132,7 @@ def item(desk: Desk, call: Call) -> Answer:
     return Answer(
         page(
             desk,
+            call.raw,
             "item.html",
             route=plan.name,
             key=key,
@@ -181,7 +183,9 @@ def all_lists(desk: Desk, call: Call) -> Answer:
     routes = _routes(desk, call)
     found = [list_view(record) for record in reversed(lists(desk.ctx)) if record.route in routes]
     return Answer(
-        page(desk, "lists.html", here="/lists", routes=[route for route in routes if route in desk.ctx.plans], lists=found[:SHOWN])
+        page(
+            desk, call.raw, "lists.html", here="/lists", routes=[route for route in routes if route in desk.ctx.plans], lists=found[:SHOWN]
+        )
     )
 
 
@@ -194,4 +198,4 @@ def events(desk: Desk, call: Call) -> Answer:
         for one in reversed(latest)
         if one.route in routes
     ]
-    return Answer(page(desk, "events.html", here="/events", subscribers=seeing.health(desk.ctx)["subscribers"], events=shown))
+    return Answer(page(desk, call.raw, "events.html", here="/events", subscribers=seeing.health(desk.ctx)["subscribers"], events=shown))

@@ -7,10 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from milepost.core.durations import iso
+from milepost.engine.sessions import csrf_token
 from milepost.http.desk import Desk
+from milepost.http.recognising import COOKIE
 
 STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 KINDS = {
@@ -44,9 +47,17 @@ def _environment() -> jinja2.Environment:
 _ENVIRONMENT = _environment()
 
 
-def page(desk: Desk, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+def page(desk: Desk, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """A template with what every page needs."""
-    shared = {"base": "", "here": "", "q": None, "csrf": "", "now": iso(desk.ctx.clock.now()), "ledger": desk.ctx.ledger.url}
+    token = request.cookies.get(COOKIE)
+    shared = {
+        "base": "",
+        "here": "",
+        "q": None,
+        "csrf": csrf_token(token) if token else "",
+        "now": iso(desk.ctx.clock.now()),
+        "ledger": desk.ctx.ledger.url,
+    }
     return HTMLResponse(_ENVIRONMENT.get_template(template).render({**shared, **values}), status)
 
 

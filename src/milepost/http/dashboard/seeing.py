@@ -83,7 +83,7 @@ def home(ctx: Context, routes: Iterable[str]) -> list[RouteView]:
 
 def _route(ctx: Context, seen: Snapshot, counts: list[Count], holds: dict[str, Hold], now: int) -> RouteView:
     ended = _ended_by_hour(counts, now)
-    per_hour = sum(done + failed for done, failed in ended[-RECENT - 1 : -1]) / RECENT
+    per_hour = pace(ended, now)
     plan = ctx.plans.get(seen.route)
     steps = []
     for stage in seen.stages:
@@ -154,6 +154,16 @@ def _ended_by_hour(counts: list[Count], now: int) -> list[tuple[int, int]]:
     return [(done, failed) for done, failed in found]
 
 
+def pace(ended: list[tuple[int, int]], now: int) -> float:
+    """Items that ended an hour: over the last hours, but from the first of them in which anything ended."""
+    recent = [done + failed for done, failed in ended[-RECENT:]]
+    busy = next((place for place, n in enumerate(recent) if n), None)
+    if busy is None:
+        return 0.0
+    since = (now // HOUR - (len(recent) - 1 - busy)) * HOUR
+    return sum(recent) * HOUR / max(60_000, now - since)
+
+
 def _chart(route: str, ended: list[tuple[int, int]], now: int) -> Markup:
     data = []
     for place, (done, failed) in enumerate(ended):
@@ -169,9 +179,7 @@ def forecast(live: int, per_hour: float) -> str:
         return "Nothing is on the way."
     if per_hour <= 0:
         return "Nothing has ended in the last hours, so nobody can say when these will be through."
-    return (
-        f"At the pace of the last {RECENT} hours ({per_hour:,.0f} an hour) these are through in about {short_span(live / per_hour * HOUR)}."
-    )
+    return f"At the pace of the last hours ({per_hour:,.0f} an hour) these are through in about {short_span(live / per_hour * HOUR)}."
 
 
 def health(ctx: Context) -> dict[str, Any]:

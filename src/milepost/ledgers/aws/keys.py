@@ -94,6 +94,8 @@ class Layout(Struct, frozen=True):
             return f"the key {key[:80]!r} has {key.count('#') + 1} parts; the table's key is made of {', '.join(self.key)}"
         for (name, value), longest in zip(image.items(), LONGEST, strict=False):
             size = len(value["S"].encode("utf-8", "surrogatepass"))
+            if size == 0:
+                return f"the key {key[:80]!r} makes a {name!r} of nothing, and DynamoDB takes none that is empty"
             if size > longest:
                 return f"the key {key[:80]!r}… makes a {name!r} of {size:,} bytes, and DynamoDB takes {longest:,}; give it a shorter key"
         return None

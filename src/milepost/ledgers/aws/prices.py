@@ -121,7 +121,7 @@ def dollars(need: Need, prices: Prices, *, lambdas: bool = True) -> dict[str, fl
 def standing(routes: Sequence[Route], prices: Prices) -> float:
     """Dollars a month when nothing happens: alarms, metrics, the resender's minute, and pollers that find nothing."""
     stages = sum(len(route.stages) for route in routes)
-    workers = sum(not stage.external for route in routes for stage in route.stages)
+    workers = sum(stage.ours for route in routes for stage in route.stages)
     # For each stage its oldest item, for each worker its queue and two for its function, for tables four or two each; ten for the rest.
     alarms = stages + 3 * workers + 4 * len(routes) + 6 + 10
     minutes = 30 * 24 * 60

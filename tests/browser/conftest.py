@@ -1,0 +1,58 @@
+"""A real browser, one per test process, and a fresh window for every test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from tests.http.visitor import Visitor, visiting
+
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+QUIET += ["--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium")
+    assert found is not None, "there is no Chromium; tools/need-chromium says how to get it"
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=QUIET)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Visitor]:
+    with visiting(tmp_path) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
+    """Opens windows; whatever a page complains of fails the test. A picture of each is kept under build/pages."""
+    complaints: list[str] = []
+    opened: list[Page] = []
+
+    def open_one(**options: Any) -> Page:
+        page = (
+            browser.new_context(viewport={"width": 1280, "height": 800}, **options).new_page()
+            if "viewport" not in options
+            else (browser.new_context(**options).new_page())
+        )
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        opened.append(page)
+        return page
+
+    yield open_one
+    folder = Path(request.config.rootpath) / "build" / "pages"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, page in enumerate(opened, 1):
+        page.screenshot(path=folder / f"{request.node.name.replace('/', '-')[:100]}-{number}.png")
+        page.context.close()
+    assert complaints == []

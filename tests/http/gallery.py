@@ -1,0 +1,75 @@
+"""A route with a remote stage, a door to it, and short ways to call for its workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.http.places import door_over
+from tests.http.visitor import Answered, Visitor
+
+import milepost as mp
+from milepost.testing import VirtualClock
+
+CLAIMS = "/api/v1/routes/images/stages/resize/claims"
+DONE = {"type": "done", "output": {"width": 80}}
+
+
+def images(**options: Any) -> mp.Route:
+    route = mp.Route("images", key="id")
+    route.stage("resize", remote=True, retry=mp.Backoff(attempts=2, base=1), **options)
+    route.external("publish")
+    return route
+
+
+class Gallery:
+    """A door, a clock in the test's own hands, and short ways to call."""
+
+    def __init__(self, visitor: Visitor, clock: VirtualClock) -> None:
+        self.visitor, self.clock, self.call = visitor, clock, visitor.call
+
+    def submit(self, *keys: str, **more: Any) -> None:
+        self.visitor.milepost.submit("images", *({"id": key, **more} for key in keys))
+
+    def claim(self, worker: str = "w1", **asked: Any) -> list[dict[str, Any]]:
+        return items(self.call("POST", CLAIMS, {"worker": worker, **asked}))
+
+    def settle(self, *works: dict[str, Any], outcome: dict[str, Any] = DONE) -> list[str]:
+        said = [{"key": work["key"], "lease": work["lease"], "outcome": outcome} for work in works]
+        answered = self.call("POST", f"{CLAIMS}/settle", {"outcomes": said})
+        assert answered.status == 200, answered
+        return [one["answer"] for one in answered.body["outcomes"]]
+
+    def show(self, key: str) -> dict[str, Any]:
+        found = self.visitor.milepost.show("images", key)
+        assert found is not None
+        return found
+
+
+def items(answered: Answered) -> list[dict[str, Any]]:
+    assert answered.status == 200, answered
+    return list(answered.body["items"])
+
+
+def lease_of(work: dict[str, Any]) -> dict[str, str]:
+    return {"key": work["key"], "lease": work["lease"]}
+
+
+@contextmanager
+def open_gallery(ledger: str, **options: Any) -> Iterator[Gallery]:
+    """With these options of its stage."""
+    clock = VirtualClock()
+    with door_over(ledger, images(**options), clock) as visitor:
+        yield Gallery(visitor, clock)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Until something that another thread does is done."""
+    tick = threading.Event()
+    for _ in range(2_000):
+        if holds():
+            return
+        tick.wait(0.01)
+    raise AssertionError("it did not come to that")
