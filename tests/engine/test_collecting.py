@@ -114,8 +114,10 @@ def test_names_that_nobody_knows_are_one_label(monkeypatch: pytest.MonkeyPatch) 
         collector.claimed(f"route-{number}", "weigh", 1, 0)
         collector.claimed("parcels", f"stage-{number}", 1, 0)
         collector.submitted("parcels", [f"answer-{number}"])
+        collector.called(f"METHOD-{number}", "/x", 405, 0.1)
     assert counter(collector, "claims") == {(OTHER, OTHER): 50, ("parcels", OTHER): 50}
     assert counter(collector, "submits") == {("parcels", OTHER): 50}
+    assert counter(collector, "http_requests") == {(OTHER, "/x", "405"): 50}
     monkeypatch.setattr(collecting, "MOST_SERIES", 4)
     for number in range(50):
         collector.told(f"subscriber-{number}", 1, 0)

@@ -32,6 +32,8 @@ def aws_door(ministack: standins.Server, tmp_path: Path, monkeypatch: pytest.Mon
     for name, value in standins.environment(standins.new_account()).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    # Where the ledger is told of no bucket, its blobs are in the folder where it is opened.
+    monkeypatch.chdir(tmp_path)
     with visiting(tmp_path, ledger=f"dynamodb://{standins.REGION}/t{secrets.token_hex(4)}?endpoint={ministack.url}") as visitor:
         yield visitor
 

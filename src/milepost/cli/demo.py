@@ -113,6 +113,7 @@ def _try_next(folder: Path, key: str) -> None:
         ("", "retry parcels --status failed --by you --reason 'all is mended'"),
         ("and see them through", "work --until-idle"),
         ("is everything well?", "doctor"),
+        ("all of it on a page; Ctrl-C ends it", "up"),
     )
     to = console(width=WIDE)
     to.print("\n[bold]Nothing is lost and nothing is forgotten. Try next:[/]\n")

@@ -17,6 +17,7 @@ OTHER = "other"
 """Stands for every name that is none of the routes', stages' and words that are known: labels never grow with what comes in."""
 ANSWERS = ("new", "known", "changed", "malformed")
 SEEN_TO = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OUTCOMES = {"Done": "done", "NotYet": "not-yet", "HandedOver": "handed-over", "Retry": "retry", "Reject": "reject"}
 MOST_SERIES = 2_000
 """Of one family; whatever is more counts under "other"."""
@@ -109,6 +110,7 @@ class Collector:
             self._count("told", (subscriber, "failed"), failed)
 
     def called(self, method: str, path: str, status: int, seconds: float) -> None:
+        method = _among(METHODS, method)
         with self._lock:
             self._count("http_requests", (method, path, str(status)), 1)
             self._time("http_request_duration", (method, path), seconds, SHORT, 1)

@@ -4,6 +4,8 @@ need; a few clients that send a byte now and then would hold all the connections
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -85,7 +87,7 @@ class Patience(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait("reader", self.reader_s, self.transport.abort)
+        self._wait("reader", self.reader_s, self._cut)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -93,6 +95,11 @@ class Patience(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._refuse("malformed", "this is not HTTP as it should be")
+
+    def _cut(self) -> None:
+        """At once, with all that waits to be sent: else the system would go on holding that for whoever does not take it."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     def _no_head(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:

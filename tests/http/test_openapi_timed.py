@@ -1,0 +1,115 @@
+"""The description of the API: sound by its own rules, whole, and kept by the server whatever it is called with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from tests.http.visitor import Visitor
+
+from milepost.http.docs_page import rendered
+from milepost.http.endpoints import all_endpoints
+from milepost.http.openapi import described, document
+from milepost.http.problems import TITLES
+
+CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
+PER_OPERATION = 10
+STREAMS = ("/api/v1/events",)
+"""What does not end by itself."""
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, Any]:
+    return document(all_endpoints(), "0")
+
+
+def operations(told: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in told["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def test_every_endpoint_for_programs_is_described_once(told: dict[str, Any]) -> None:
+    names = [name for name, _ in operations(told)]
+    served = [f"{endpoint.method} {re.sub(r':path', '', endpoint.path)}" for endpoint in described(all_endpoints())]
+    assert sorted(names) == sorted(served)
+    ids = [operation["operationId"] for _, operation in operations(told)]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_operation_says_what_it_does_and_what_may_go_wrong(told: dict[str, Any]) -> None:
+    for name, operation in operations(told):
+        assert operation["summary"], name
+        assert len(operation["description"].splitlines()) > 1, f"{name} has no docstring"
+        problems = [status for status, answer in operation["responses"].items() if "application/problem+json" in answer.get("content", {})]
+        assert {"400", "500", "503"} <= set(problems), name
+        assert ("401" in problems) == bool(operation["security"]), name
+
+
+def test_every_code_of_a_problem_is_in_its_schema(told: dict[str, Any]) -> None:
+    assert told["components"]["schemas"]["Problem"]["properties"]["code"]["enum"] == sorted(TITLES)
+
+
+def test_the_page_for_people_has_every_operation_and_no_script(shared_door: Visitor, told: dict[str, Any]) -> None:
+    page = shared_door.call("GET", "/api/docs")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    text = page.raw.decode()
+    assert text.count("<section id=") == sum(1 for _ in operations(told)) + 1
+    assert "<script" not in text
+    assert "style=" not in text
+    assert "//" not in "".join(re.findall(r'(?:href|src)="([^"]*)"', text))
+    assert shared_door.call("GET", "/api/docs.css").headers["content-type"].startswith("text/css")
+
+
+def test_the_page_shows_nothing_of_a_description_as_markup(told: dict[str, Any]) -> None:
+    assert "<b>bold</b>" not in rendered({**told, "info": {"version": "0", "description": "<b>bold</b>"}})
+
+
+def test_whatever_is_sent_the_answers_are_as_described(shared_door: Visitor) -> None:
+    """Made-up calls of every operation, the same ones each time: none breaks the server, none is answered otherwise than described."""
+    shared_door.milepost.submit("parcels", {"id": "a"}, {"id": "b/c", "weigh": "reject"})
+    shared_door.work()
+    served = shared_door.call("GET", "/api/openapi.json").body
+    for path in STREAMS:
+        served["paths"].pop(path, None)
+    for _, operation in operations(served):
+        for parameter in operation["parameters"]:
+            if parameter["name"] == "route":
+                parameter["schema"] = {"enum": ["parcels", "letters", "nowhere"]}
+            if parameter["name"] == "stage" and parameter["in"] == "path":
+                parameter["schema"] = {"enum": ["weigh", "deliver", "nowhere"]}
+            if parameter["name"] == "key":
+                parameter["schema"] = {"anyOf": [{"enum": ["a", "b/c"]}, {"type": "string", "minLength": 1}]}
+    schema = schemathesis.openapi.from_dict(served)
+    schema.config.update(base_url=shared_door.url)
+    tried = 0
+    for found in schema.get_all_operations():
+        operation = found.ok()
+
+        @given(
+            case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
+            | operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
+        )
+        @settings(
+            max_examples=PER_OPERATION,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def attempt(case: schemathesis.Case) -> None:
+            nonlocal tried
+            tried += 1
+            answer = case.call(timeout=30)
+            assert answer.status_code != 500, case.as_curl_command()
+            case.validate_response(answer, checks=CHECKS)
+
+        import time; t = time.time(); attempt(); print(round(time.time() - t, 2), operation.label)
+    assert tried > PER_OPERATION
