@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 
@@ -82,6 +84,8 @@ def test_confirm_by_hand(failed) -> None:
     again = failed.signed("confirm", "parcels", "A", "--stage", "delivered")
     assert again.code == 0
     assert "known: " in again.out + again.err
+    told = json.loads(failed.signed("confirm", "parcels", "A", "--stage", "delivered", "--json").out)
+    assert told["refused"] == [["A", "known: the item is through this stage already"]]
     assert failed.signed("confirm", "parcels", "A", "--stage", "delivered", "--failed", "x", "--rejected", "y").code == 2
 
 

@@ -90,11 +90,18 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     return made
 
 
+def _text(value: Any) -> str:
+    """Texts of a kind of their own are texts."""
+    if isinstance(value, str):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} is no JSON")
+
+
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """JSON on stdout; keys and texts of any script stay readable."""
     import msgspec
 
-    body = msgspec.json.encode(value)
+    body = msgspec.json.encode(value, enc_hook=_text)
     click.echo((msgspec.json.format(body, indent=indent) if indent else body).decode())
 
 
