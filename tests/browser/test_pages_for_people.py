@@ -76,6 +76,21 @@ def test_many_are_retried_after_a_look_at_how_many(full: Visitor, window: Open) 
     assert [(line["by"], line["why"]) for line in history] == [("local", "the scale was mended")]
 
 
+def test_a_stage_is_paused_and_resumed(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(full.url)
+    page.get_by_role("region", name="parcels").get_by_role("button", name="Pause weigh").click()
+    page.get_by_role("dialog").get_by_label("Why?").fill("the scale is being mended")
+    page.get_by_role("dialog").get_by_role("button", name="Do it").click()
+    expect(page.get_by_text("paused by local: the scale is being mended")).to_be_visible()
+    assert [hold["scope"] for hold in full.call("GET", "/api/v1/routes/parcels/holds").body["holds"]] == ["parcels/weigh"]
+    page.get_by_role("button", name="Resume weigh").click()
+    page.get_by_role("dialog").get_by_label("Why?").fill("it is mended")
+    page.get_by_role("dialog").get_by_role("button", name="Do it").click()
+    expect(page.get_by_role("region", name="parcels").get_by_role("button", name="Pause weigh")).to_be_visible()
+    assert full.call("GET", "/api/v1/routes/parcels/holds").body["holds"] == []
+
+
 def test_one_is_confirmed_by_hand_with_a_reason(full: Visitor, window: Open) -> None:
     page = window()
     page.goto(f"{full.url}/items/parcels/P-1")

@@ -11,11 +11,45 @@ async function act(route, body) {
   return told;
 }
 
+// Pausing and resuming a stage: the same dialog, without a preview.
+function holds(dialog, find) {
+  let chosen = null;
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-hold]");
+    if (!button) return;
+    chosen = button;
+    const held = button.dataset.held === "1";
+    find("act-title").textContent = button.getAttribute("aria-label");
+    find("act-told").textContent = held
+      ? "What waits here goes on."
+      : "Nothing new is begun here until it is resumed, and nothing is counted. What is in work is finished.";
+    find("value-label").hidden = true;
+    find("do").disabled = false;
+    dialog.showModal();
+  });
+  find("cancel").addEventListener("click", () => { chosen = null; dialog.close(); });
+  find("do").addEventListener("click", async () => {
+    if (!chosen) return;
+    const reason = find("reason").value.trim();
+    if (!reason) { find("reason").focus(); find("act-told").textContent = "Say why, please."; return; }
+    const held = chosen.dataset.held === "1";
+    const headers = { "Content-Type": "application/json", Accept: "application/json" };
+    if (csrf) headers["X-CSRF-Token"] = csrf;
+    const where = `/api/v1/routes/${chosen.dataset.hold}`;
+    const answer = held
+      ? await fetch(`${where}?${new URLSearchParams({ reason })}`, { method: "DELETE", headers })
+      : await fetch(where, { method: "PUT", headers, body: JSON.stringify({ reason }) });
+    if (answer.ok) location.reload();
+    else find("act-told").textContent = (await answer.json()).detail;
+  });
+}
+
 export function acts() {
   const bar = document.querySelector("[data-acts]");
   const dialog = document.querySelector("[data-dialog]");
-  if (!bar || !dialog) return;
+  if (!dialog) return;
   const find = (name) => dialog.querySelector(`[data-${name}]`);
+  if (!bar) { holds(dialog, find); return; }
   let all = false;
   let chosen = null;
 
