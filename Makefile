@@ -28,7 +28,8 @@ demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners tha
 
 test: check $(STANDINS)/.ready ## format, lint, types, import layers, docs and all tests
 	@tools/need-chromium
-	@$(BIN)/pytest -n 2 --dist worksteal -q
+	@# One more than there are cores: many tests wait for other processes.
+	@$(BIN)/pytest -n 3 --dist worksteal -q
 
 check: $(VENV)/.ready ## format, lint, mypy strict on src, import layers, generated docs up to date
 	@$(BIN)/ruff format --check -q .

@@ -14,7 +14,7 @@ from milepost.testing.contract import LedgerContract
 
 class TestAws(LedgerContract):
     # Enough for claims of more than a hundred, which is as many keys as one request takes.
-    many = 400
+    many = 250
 
     @pytest.fixture
     def ledger(self, endpoint: str, prefix: str) -> Iterator[Ledger]:

@@ -1,4 +1,4 @@
-"""A real browser, one per test process, and a fresh window for every test."""
+"""A real browser for each module, and a fresh window for every test."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 QUIET += ["--disable-component-update", "--disable-sync"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for longer than a module: while it is open, nobody else in this process can run an event loop."""
     found = shutil.which("chromium")
     assert found is not None, "there is no Chromium; tools/need-chromium says how to get it"
     with sync_playwright() as playwright:

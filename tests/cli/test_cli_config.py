@@ -14,7 +14,7 @@ from milepost.cli.commands import cli
 from milepost.loading import load_file
 
 COMMANDS = (
-    "acts", "adopt", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "groups", "heads", "init", "limit", "list", "lists",
+    "acts", "adopt", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "groups", "heads", "init", "keys", "limit", "list", "lists",
     "move", "pause", "prune", "quarantine", "resend", "resume", "retry", "routes", "show", "signing-key", "skip", "status", "submit",
     "subscribers", "up", "verify", "watch", "work",
 )  # fmt: skip

@@ -108,7 +108,8 @@ def test_without_what_it_needs_up_says_how_to_get_it_and_goes_on(
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         monkeypatch.delitem(sys.modules, "milepost.http.server")
         with listening(visitor.ctx, Where("127.0.0.1", 0, asked=False)):
-            assert "pip install 'milepost[http]'" in capsys.readouterr().err
+            said = capsys.readouterr()
+            assert "pip install 'milepost[http]'" in said.out + said.err
         with pytest.raises(ConfigMistake, match="milepost"), listening(visitor.ctx, Where("127.0.0.1", 0, asked=True)):
             pass
 
