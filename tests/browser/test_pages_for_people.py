@@ -118,6 +118,16 @@ def test_a_list_is_looked_at_and_then_taken_in(full: Visitor, window: Open, tmp_
     assert full.call("GET", "/api/v1/routes/parcels/items/N-1").status == 200
 
 
+def test_what_comes_next_and_what_is_late_is_one_click_away(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(full.url)
+    page.get_by_role("link", name="which come next?").first.click()
+    expect(page.get_by_role("row").filter(has_text="P-1")).to_contain_text("offered; nobody has confirmed it")
+    page.go_back()
+    page.get_by_role("link", name="which are late?").first.click()
+    expect(page.get_by_text("Nothing matches.")).to_be_visible()
+
+
 def test_markup_in_a_key_and_in_an_error_stays_text(door: Visitor, window: Open) -> None:
     door.milepost.submit("parcels", {"id": MARKUP, "weigh": "reject"})
     door.work()
@@ -144,7 +154,7 @@ def test_it_is_light_or_dark_as_the_reader_likes(full: Visitor, window: Open, th
     assert page.evaluate(ground) != before
 
 
-@pytest.mark.parametrize("path", ["/", "/items/parcels", "/items/parcels/F-1", "/lists", "/events"])
+@pytest.mark.parametrize("path", ["/", "/items/parcels", "/items/parcels/F-1", "/lists", "/events", "/api/docs"])
 def test_nothing_is_wider_than_a_narrow_screen(full: Visitor, window: Open, path: str) -> None:
     page = window(viewport={"width": 360, "height": 740})
     page.goto(full.url + path)
@@ -188,7 +198,7 @@ def test_what_is_shown_can_be_taken_along(full: Visitor, window: Open) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/items/parcels", "/items/parcels/F-1", "/lists", "/events", "/login"])
+@pytest.mark.parametrize("path", ["/", "/items/parcels", "/items/parcels/F-1", "/lists", "/events", "/login", "/api/docs"])
 def test_everybody_can_read_it(full: Visitor, window: Open, path: str, theme: str) -> None:
     """Roles, labels and contrast, by the rules of axe."""
     page = window(color_scheme=theme)

@@ -118,6 +118,18 @@ def test_what_nobody_knows_is_a_mistake_and_not_an_empty_answer(shared_door: Vis
     assert (answer.status, answer.body["code"]) == (400, "wrong-value")
 
 
+def test_what_comes_next_is_the_nearest_with_the_reason(door: Visitor) -> None:
+    door.milepost.submit("parcels", {"id": "first"})
+    door.work()
+    door.milepost.submit("parcels", {"id": "second"})
+    found = door.call("GET", f"{ITEMS}?nearest=true").body
+    assert [(row["key"], row["why"]) for row in found["items"]] == [
+        ("first", "offered; nobody has confirmed it"),
+        ("second", "it waits for a worker"),
+    ]
+    assert (found["next"], found["more"]) == (None, False)
+
+
 def test_overdue_items_come_with_the_reason_and_in_one_page(door: Visitor) -> None:
     assert door.call("GET", f"{ITEMS}?overdue=true").body == {"items": [], "next": None, "more": False}
     assert door.call("GET", f"{ITEMS}?overdue=true&after=x").body["field"] == "after"

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
-from starlette.responses import HTMLResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.dashboard.rendering import page
 from milepost.http.desk import Desk
 from milepost.http.openapi import whole
 
 ENDPOINTS = Endpoints()
 
-_pages = Environment(loader=PackageLoader("milepost.http", "pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
-
-def rendered(told: dict[str, Any]) -> str:
+def rendered(desk: Desk, request: Request, told: dict[str, Any]) -> Response:
     """The page for this document."""
     by_tag: dict[str, list[dict[str, Any]]] = {}
     for path, operations in told["paths"].items():
         for method, operation in operations.items():
             by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
-    return _pages.get_template("api.html").render(info=told["info"], by_tag=by_tag, schemas=told["components"]["schemas"], shape=shape)
-
-
-@cache
-def _page() -> str:
-    return rendered(whole())
+    schemas = told["components"]["schemas"]
+    return page(desk, request, "api.html", here="/api/docs", info=told["info"], by_tag=by_tag, schemas=schemas, shape=shape)
 
 
 def shape(schema: dict[str, Any]) -> str:
@@ -52,10 +45,4 @@ def shape(schema: dict[str, Any]) -> str:
 @ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="This description, as a page")
 def docs(desk: Desk, call: Call) -> Answer:
     """For people."""
-    return Answer(HTMLResponse(_page()))
-
-
-@ENDPOINTS.add("GET", "/api/docs.css", scope=None, answers={200: str}, summary="How the page looks")
-def style(desk: Desk, call: Call) -> Answer:
-    """The page's style sheet."""
-    return Answer(Response(files("milepost.http").joinpath("pages/api.css").read_bytes(), media_type="text/css"))
+    return Answer(rendered(desk, call.raw, whole()))

@@ -16,7 +16,7 @@ from milepost.core.status import LIVE
 from milepost.engine.choosing import WORTH_A_WORD, WORTH_ASKING, Choice, choose, told_cost
 from milepost.engine.context import Context
 from milepost.engine.observe import row_view, status
-from milepost.engine.questions import asked_view, overdue
+from milepost.engine.questions import asked_view, nearest, overdue
 from milepost.engine.snapshot import Snapshot, snapshots
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
@@ -39,6 +39,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     prefix: str | None = None
     older_than: str | None = None
     overdue: bool = False
+    nearest: bool = False
     scan: bool = False
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     after: str | None = None
@@ -72,8 +73,8 @@ class Cursor(Struct, frozen=True):
 )
 def find(desk: Desk, call: Call) -> Answer:
     """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `older_than` is
-    a span such as `2d`; `overdue=true` asks for those that are late, the latest first, with the reason (it has no pages: ask with a
-    larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
+    a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
+    through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
     plan, wanted = desk.plan(call), call.query
     choice = choose(
         desk.ctx,
@@ -87,12 +88,12 @@ def find(desk: Desk, call: Call) -> Answer:
         prefix=wanted.prefix,
     )
     headers = afford(desk.ctx, choice.query, wanted.scan)
-    if wanted.overdue:
+    if wanted.overdue or wanted.nearest:
         if wanted.after is not None:
-            raise trouble("wrong-value", "what is overdue comes in one page", field="after", expected="a larger limit instead")
-        now = desk.ctx.clock.now()
-        late, more = overdue(desk.ctx, choice.query, wanted.limit, choice.lists)
-        return Answer(Found([asked_view(asked, now) for asked in late], None, more), headers=headers)
+            raise trouble("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
+        now, ask = desk.ctx.clock.now(), overdue if wanted.overdue else nearest
+        asked, more = ask(desk.ctx, choice.query, wanted.limit, choice.lists)
+        return Answer(Found([asked_view(one, now) for one in asked], None, more), headers=headers)
     begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
     query = choice.query if begun is None else replace(choice.query, after=begun.place, entered_before=begun.before)
     items, place = _page(desk.ctx, Choice(query, choice.lists), wanted.limit)

@@ -103,6 +103,7 @@ def _filled(wanted: Wanted) -> Wanted:
         prefix=wanted.prefix or None,
         older_than=wanted.older_than or None,
         overdue=wanted.overdue,
+        nearest=wanted.nearest,
         scan=wanted.scan,
         limit=SHOWN,
         after=wanted.after or None,
@@ -115,7 +116,7 @@ def _plain(wanted: Wanted) -> dict[str, Any]:
 
 def _says(row: dict[str, Any]) -> str:
     error = row.get("error")
-    return f"{error['category']}: {error['message']}" if error else str(row.get("note") or "")
+    return str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or ""))
 
 
 @ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
