@@ -113,7 +113,6 @@ def _try_next(folder: Path, key: str) -> None:
         ("", "retry parcels --status failed --by you --reason 'all is mended'"),
         ("and see them through", "work --until-idle"),
         ("is everything well?", "doctor"),
-        ("all of it on a page; Ctrl-C ends it", "up"),
     )
     to = console(width=WIDE)
     to.print("\n[bold]Nothing is lost and nothing is forgotten. Try next:[/]\n")
@@ -123,7 +122,8 @@ def _try_next(folder: Path, key: str) -> None:
     for what, step in steps:
         command = f"milepost {step}"
         to.print(f"  {command:<48} [dim]# {what}[/]" if what else f"  {command}", soft_wrap=True)
-    to.print("\nThen write a route of your own: milepost init my-route", soft_wrap=True)
+    to.print("\nSee all of it on a page: milepost up", soft_wrap=True)
+    to.print("Then write a route of your own: milepost init my-route", soft_wrap=True)
 
 
 def _beside_python() -> str:
