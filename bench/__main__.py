@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import aws, http, ocfl, report, waiting
+from bench import aws, http, ocfl, pages, report, waiting
 from bench.inputs import KEYS, write_list
 from bench.report import Results
 
@@ -137,7 +137,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--only",
-        choices=("sqlite", "aws", "ocfl", "waiting", "http"),
+        choices=("sqlite", "aws", "ocfl", "waiting", "http", "pages"),
         help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, many assets that wait, or HTTP",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
@@ -158,7 +158,8 @@ def main() -> None:
     found: dict[str, Any] = {}
     delays: dict[str, Any] = {}
     submits: dict[str, Any] = {}
-    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl", "waiting", "http")
+    shown: dict[str, Any] = {}
+    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl", "waiting", "http", "pages")
     try:
         bench = Bench(folder, results, None if a.no_dbos else a.dbos_python)
         if "sqlite" in wanted:
@@ -169,6 +170,8 @@ def main() -> None:
             delays = waiting.run(folder, bench.part, quick=a.quick, say=bench.say)
         if "http" in wanted:
             submits = http.run(folder, bench.part, quick=a.quick, say=bench.say)
+        if "pages" in wanted:
+            shown = pages.run(folder, quick=a.quick, say=bench.say)
         if "aws" in wanted:
             figures = aws.run(folder, quick=a.quick, say=bench.say)
     finally:
@@ -181,10 +184,12 @@ def main() -> None:
         print(waiting.text(delays))
     if "http" in wanted:
         print(http.text(submits))
+    if "pages" in wanted:
+        print(pages.text(shown))
     if "aws" in wanted:
         print(aws.text(figures))
     if a.json:
-        sections = {"aws": aws.as_json(figures), "ocfl": found, "waiting": delays, "http": submits}
+        sections = {"aws": aws.as_json(figures), "ocfl": found, "waiting": delays, "http": submits, "pages": shown}
         a.json.write_text(json.dumps({**report.as_json(results), **sections}, indent=2) + "\n")
 
 

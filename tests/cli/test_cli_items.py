@@ -10,6 +10,8 @@ import subprocess
 
 import pytest
 
+from milepost.cli import run
+
 
 def test_a_list_is_reconciled(shell) -> None:
     shell.write("list.jsonl", '{"id": "A"}\n{"id": "B"}\nnot json\n{"id": "A"}\n{"x": 1}\n')
@@ -187,6 +189,23 @@ def test_up_tells_subscribers_and_stops_at_sigterm(shell) -> None:
     assert running.wait(20) == 0
     assert "SIGTERM: finishing what is in hand" in running.stderr.read()
     running.stderr.close()
+
+
+def test_a_signal_in_the_midst_of_a_word_stops_it_all_the_same(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupted(text: str) -> None:
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
+
+    monkeypatch.setattr(run, "say", interrupted)
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    stopped: list[bool] = []
+    try:
+        run.stop_on_signal(lambda: stopped.append(True))
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    assert stopped == [True]
+    assert "SIGTERM: finishing what is in hand" in capfd.readouterr().err
 
 
 def test_a_subscriber_that_cannot_be_found(shell) -> None:

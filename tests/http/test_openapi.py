@@ -20,7 +20,7 @@ from milepost.http.openapi import described, document
 from milepost.http.problems import TITLES
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
-PER_OPERATION = 10
+PER_OPERATION = 6
 STREAMS = ("/api/v1/events",)
 """What does not end by itself."""
 

@@ -178,3 +178,12 @@ def test_a_failure_of_our_own_is_logged_and_says_nothing_of_it_outside(
     assert (answer.status, answer.body["code"]) == (500, "failed")
     assert b"secret" not in answer.raw
     assert "a secret" in caplog.text
+
+
+def test_no_answer_is_held_back_for_the_clients_acknowledgement() -> None:
+    """asyncio switches Nagle's algorithm off only where it sees that a socket is TCP's."""
+    server = Server(None, "127.0.0.1", 0)
+    try:
+        assert server._socket.proto == socket.IPPROTO_TCP
+    finally:
+        server._socket.close()

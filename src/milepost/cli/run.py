@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
@@ -97,9 +98,14 @@ def stop_on_signal(stop: Callable[[], None]) -> None:
     def first(number: int, _frame: Any) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        word = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-        say(f"milepost: {word}: finishing what is in hand (once more stops at once)")
         stop()
+        word = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+        told = f"milepost: {word}: finishing what is in hand (once more stops at once)"
+        try:
+            say(told)
+        except RuntimeError:
+            # The signal came in the midst of another word to the same place, which Python does not let us interrupt.
+            os.write(2, f"{told}\n".encode())
 
     signal.signal(signal.SIGINT, first)
     signal.signal(signal.SIGTERM, first)
