@@ -71,6 +71,8 @@ def test_many_are_retried_after_a_look_at_how_many(full: Visitor, window: Open) 
     expect(dialog).to_contain_text("Say why, please.")
     dialog.get_by_label("Why?").fill("the scale was mended")
     dialog.get_by_role("button", name="Do it").click()
+    expect(dialog).to_contain_text("2 of 2 done.")
+    dialog.get_by_role("button", name="Close").click()
     expect(page.get_by_text("Nothing matches.")).to_be_visible()
     history = [line for line in full.call("GET", "/api/v1/routes/parcels/items/F-1").body["history"] if line["reason"] == "operator-retry"]
     assert [(line["by"], line["why"]) for line in history] == [("local", "the scale was mended")]

@@ -18,10 +18,11 @@ from starlette.types import ASGIApp
 
 from milepost.core.errors import MilepostError
 from milepost.http.calls import Answer, Call, Caller, Endpoint, read_body, read_query
-from milepost.http.dashboard.rendering import page
+from milepost.http.dashboard.rendering import page_for
 from milepost.http.desk import Desk
 from milepost.http.headers import Headers
 from milepost.http.problems import TYPE, Problem, Trouble, problem, problem_of, trouble
+from milepost.http.recognising import NOBODY
 from milepost.http.tracing import Traced
 
 LARGEST = 1 << 20
@@ -115,7 +116,7 @@ def _troubled(desk: Desk, endpoint: Endpoint, request: Request, found: Trouble) 
         return problem_response(found.problem, found.headers)
     if found.problem.status == 401:
         return RedirectResponse("/login", 303)
-    return page(desk, request, "problem.html", status=found.problem.status, problem=found.problem)
+    return page_for(desk, request, NOBODY, "problem.html", status=found.problem.status, problem=found.problem)
 
 
 def problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response:

@@ -31,8 +31,10 @@ ACTS = 2
 class Desk:
     """One for each server. Everything that asks the ledger runs in its threads: the event loop never waits for a disk."""
 
-    def __init__(self, ctx: Context, ticks: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ctx: Context, ticks: Callable[[], float] = time.monotonic, *, base: str = "") -> None:
         self.ctx = ctx
+        self.base = base
+        """What every address begins with, where a proxy gives us a part of its own: "/milepost"; empty: nothing."""
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
         self.doorman = Doorman(ctx, self.pool, ticks)
         self.submitting = Submitting(self._take, self.pool)

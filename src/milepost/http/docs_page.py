@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from milepost.http.calls import Answer, Call, Endpoints
@@ -15,14 +14,14 @@ from milepost.http.openapi import whole
 ENDPOINTS = Endpoints()
 
 
-def rendered(desk: Desk, request: Request, told: dict[str, Any]) -> Response:
+def rendered(desk: Desk, call: Call, told: dict[str, Any]) -> Response:
     """The page for this document."""
     by_tag: dict[str, list[dict[str, Any]]] = {}
     for path, operations in told["paths"].items():
         for method, operation in operations.items():
             by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
     schemas = told["components"]["schemas"]
-    return page(desk, request, "api.html", here="/api/docs", info=told["info"], by_tag=by_tag, schemas=schemas, shape=shape)
+    return page(desk, call, "api.html", here="/api/docs", info=told["info"], by_tag=by_tag, schemas=schemas, shape=shape)
 
 
 def shape(schema: dict[str, Any]) -> str:
@@ -45,4 +44,4 @@ def shape(schema: dict[str, Any]) -> str:
 @ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="This description, as a page")
 def docs(desk: Desk, call: Call) -> Answer:
     """For people."""
-    return Answer(rendered(desk, call.raw, whole()))
+    return Answer(rendered(desk, call, whole()))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from milepost.http import acting, confirming, docs_page, events, finding, health, holding, items, lists, metrics, openapi, sessions, working
 from milepost.http.calls import Endpoint
-from milepost.http.dashboard import changes, exporting, pages
+from milepost.http.dashboard import changes, exporting, files, overview
+from milepost.http.dashboard import events as events_page
+from milepost.http.dashboard import item as item_page
+from milepost.http.dashboard import items as items_page
+from milepost.http.dashboard import lists as lists_page
 
 MODULES = (
     items,
@@ -23,7 +27,7 @@ MODULES = (
 )
 
 
-PAGES = (pages, exporting, changes)
+PAGES = (overview, items_page, item_page, exporting, lists_page, events_page, changes, files)
 """For people, and no part of the API's description."""
 
 

@@ -10,11 +10,11 @@ from starlette.responses import RedirectResponse, Response
 
 from milepost.engine.sessions import LASTS_MS, end_session, open_session
 from milepost.http.calls import Answer, Call, Endpoints
-from milepost.http.dashboard.rendering import page as rendered
+from milepost.http.dashboard.rendering import page_for
 from milepost.http.desk import Desk
 from milepost.http.origins import from_elsewhere
 from milepost.http.problems import Trouble, trouble
-from milepost.http.recognising import COOKIE, FORM, LARGEST_FORM, check_page, read_form
+from milepost.http.recognising import COOKIE, FORM, LARGEST_FORM, NOBODY, check_page, read_form
 
 ENDPOINTS = Endpoints()
 
@@ -92,4 +92,4 @@ async def log_out(desk: Desk, call: Call) -> Answer:
 
 
 def _page(desk: Desk, request: Request, *, needed: bool, name: str | None = None, error: str | None = None, status: int = 200) -> Response:
-    return rendered(desk, request, "login.html", status=status, needed=needed, name=name, error=error)
+    return page_for(desk, request, NOBODY, "login.html", status=status, needed=needed, name=name, error=error)

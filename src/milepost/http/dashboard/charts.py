@@ -46,7 +46,7 @@ def bars(data: Sequence[Bar], title: str, unit: str) -> Markup:
     for place, bar in enumerate(data):
         x, base = LEFT + place * step, float(TOP + high)
         said = f"{bar.told}"
-        out.append(f'<g class="bar"><title>{escape(said)}</title>')
+        out.append(f'<g class="column"><title>{escape(said)}</title>')
         out.append(f'<rect class="hit" x="{x:.1f}" y="{TOP}" width="{step:.2f}" height="{high}"/>')
         for kind, value in bar.parts:
             tall = high * value / top

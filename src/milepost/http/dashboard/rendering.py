@@ -11,7 +11,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from milepost.core.durations import iso
+from milepost.engine.observe import route_names
 from milepost.engine.sessions import csrf_token
+from milepost.http.calls import Call, Caller
 from milepost.http.desk import Desk
 from milepost.http.recognising import COOKIE
 
@@ -47,11 +49,17 @@ def _environment() -> jinja2.Environment:
 _ENVIRONMENT = _environment()
 
 
-def page(desk: Desk, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+def page(desk: Desk, call: Call, template: str, **values: Any) -> HTMLResponse:
+    """A page for whoever calls: what they may not do is not offered to them."""
+    return page_for(desk, call.raw, call.caller, template, **values)
+
+
+def page_for(desk: Desk, request: Request, me: Caller, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """A template with what every page needs."""
     token = request.cookies.get(COOKIE)
     shared = {
-        "base": "",
+        "base": desk.base,
+        "me": me,
         "here": "",
         "q": None,
         "csrf": csrf_token(token) if token else "",
@@ -59,6 +67,11 @@ def page(desk: Desk, request: Request, template: str, *, status: int = 200, **va
         "ledger": desk.ctx.ledger.url,
     }
     return HTMLResponse(_ENVIRONMENT.get_template(template).render({**shared, **values}), status)
+
+
+def seen_routes(desk: Desk, call: Call) -> list[str]:
+    """The routes that whoever calls may see, in their order."""
+    return [name for name in route_names(desk.ctx) if call.caller.sees(name)]
 
 
 def static(name: str) -> Response | None:

@@ -1,16 +1,14 @@
-// Live: when something has happened, the page is fetched again and the parts that differ are put in place. Nothing else moves.
+// Live: when something has happened, the page is fetched again, and what differs is put in place. Nothing else moves.
+import { base } from "./api.js";
+import { morph } from "./morph.js";
 import { times } from "./times.js";
 
 const CALM_MS = 1000;
 const AGES_MS = 30000;
 
 export function live() {
-  const parts = document.querySelectorAll("[data-live]");
-  if (!parts.length) return;
+  if (!document.querySelector("[data-live]")) return;
   const state = document.querySelector("[data-live-state]");
-  const base = document.querySelector('link[rel="stylesheet"]').getAttribute("href").replace("/static/style.css", "");
-  const before = new Map();
-  for (const part of parts) before.set(part.dataset.live, null);
   let waiting = null;
   let last = 0;
 
@@ -18,36 +16,32 @@ export function live() {
     waiting = null;
     last = Date.now();
     if (document.hidden || document.querySelector("dialog[open]")) return;
-    let text;
+    let fresh;
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
       if (!answer.ok) return;
-      text = await answer.text();
+      fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     } catch {
       state.textContent = "The server does not answer; trying again.";
       return;
     }
-    const fresh = new DOMParser().parseFromString(text, "text/html");
+    times(fresh);
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.querySelector(`[data-live="${CSS.escape(part.dataset.live)}"]`);
-      if (!other || before.get(part.dataset.live) === other.innerHTML) continue;
-      before.set(part.dataset.live, other.innerHTML);
-      if (part.contains(document.activeElement) && document.activeElement !== document.body) continue;
-      const ticked = new Set([...part.querySelectorAll("[data-key]:checked")].map((box) => box.dataset.key));
-      part.replaceChildren(...other.childNodes);
-      for (const box of part.querySelectorAll("[data-key]")) box.checked = ticked.has(box.dataset.key);
-      times(part);
+      if (other) morph(part, other);
     }
-    state.replaceChildren(...fresh.querySelector("[data-live-state]").childNodes);
-    times(state);
+    morph(state, fresh.querySelector("[data-live-state]"));
   }
 
   function soon() {
-    if (waiting === null) waiting = setTimeout(refresh, Math.max(0, CALM_MS - (Date.now() - last)));
+    waiting ??= setTimeout(refresh, Math.max(0, CALM_MS - (Date.now() - last)));
   }
 
   const source = new EventSource(`${base}/live`);
   source.addEventListener("changed", soon);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(); });
+  source.addEventListener("open", soon);
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) soon();
+  });
   setInterval(soon, AGES_MS);
 }

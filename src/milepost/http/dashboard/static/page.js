@@ -1,8 +1,6 @@
-// What every page has: the theme, local times, keys, and, where there is something, live parts, acts and uploads.
-import { acts } from "./acts.js";
+// What every page has: the theme, local times, keys, copying, and parts that are live.
 import { live } from "./live.js";
 import { times } from "./times.js";
-import { upload } from "./upload.js";
 
 const root = document.documentElement;
 const kept = localStorage.getItem("theme");
@@ -26,6 +24,4 @@ document.addEventListener("click", (event) => {
 });
 
 times(document);
-acts();
-upload();
 live();

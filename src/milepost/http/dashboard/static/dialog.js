@@ -1,0 +1,113 @@
+// One dialog for every act: it says what would happen, asks why (and whatever else the act needs), does it, and shows how far it is.
+const dialog = document.querySelector("[data-dialog]");
+const READ_MS = 900;
+const part = (name) => dialog.querySelector(`[data-${name}]`);
+
+function field({ name, label, type = "text", options = [], value = "", help = "" }) {
+  const box = document.createElement("label");
+  box.className = type === "checkbox" ? "inline" : "above";
+  const input = document.createElement(type === "select" ? "select" : type === "long" ? "textarea" : "input");
+  if (type === "checkbox") input.type = "checkbox";
+  if (type === "long") input.rows = 3;
+  for (const [word, shown] of options) input.append(new Option(shown, word));
+  input.name = name;
+  if (value) input.value = value;
+  if (help) input.placeholder = help;
+  box.append(...(type === "checkbox" ? [input, label] : [label, input]));
+  return box;
+}
+
+function values() {
+  const found = {};
+  for (const input of part("fields").querySelectorAll("[name]")) found[input.name] = input.type === "checkbox" ? input.checked : input.value.trim();
+  return found;
+}
+
+// Opens the dialog. `title` and `told` say what it is about. `fields` are asked for beside the reason; each has a name, a label, and may
+// have a type (text, long, checkbox, select with options [[value, shown]]), a value, and a help text. `preview(values)` gives a sentence,
+// or {told, none: true} if there is nothing to do; it is asked for again whenever a field changes. `act({reason, ...values}, progress)`
+// does it, and gives the last sentence, or {told, link: {href, text}}: with a link the dialog stays open for it, else it closes by itself.
+// `progress(done, of)` moves the bar. `then` is called when the dialog is closed after that; if it is not given, the page is loaded anew.
+export function ask({ title, told = "", fields = [], preview, act, then }) {
+  let done = false;
+  let asked = 0;
+  part("title").textContent = title;
+  part("told").textContent = told;
+  part("told").classList.remove("bad");
+  part("fields").replaceChildren(...fields.map(field));
+  part("reason").value = "";
+  part("reason-label").hidden = !act;
+  part("progress").hidden = true;
+  part("do").hidden = !act;
+  part("do").disabled = false;
+  part("cancel").textContent = act ? "Leave it" : "Close";
+
+  const say = (text, wrong = false) => {
+    part("told").textContent = text;
+    part("told").classList.toggle("bad", wrong);
+  };
+  const look = async () => {
+    if (!preview) return;
+    const mine = ++asked;
+    // Only at first: a field that is left for the button must not take the button away under the click.
+    part("do").disabled ||= mine === 1;
+    say("Looking what that would be…");
+    try {
+      const found = await preview(values());
+      if (mine !== asked) return;
+      say(found.told ?? found);
+      part("do").disabled = Boolean(found.none);
+    } catch (error) {
+      if (mine === asked) say(error.message, true);
+    }
+  };
+  const run = async () => {
+    const reason = part("reason").value.trim();
+    if (!reason) {
+      say("Say why, please.", true);
+      part("reason").focus();
+      return;
+    }
+    const bar = part("progress");
+    bar.hidden = false;
+    bar.removeAttribute("value");
+    part("do").disabled = true;
+    asked += 1;
+    try {
+      const answer = await act({ reason, ...values() }, (now, of) => {
+        if (of) [bar.max, bar.value] = [of, now];
+        say(`${now.toLocaleString()}${of ? ` of ${of.toLocaleString()}` : ""} done so far…`);
+      });
+      done = true;
+      // A text has a `link` of its own.
+      const last = typeof answer === "string" ? { told: answer } : answer;
+      say(last.told);
+      if (!last.link) {
+        setTimeout(() => dialog.close(), READ_MS);
+        return;
+      }
+      const link = document.createElement("a");
+      [link.href, link.textContent] = [last.link.href, last.link.text];
+      part("told").append(" ", link);
+      part("do").hidden = true;
+      part("cancel").textContent = "Close";
+      part("cancel").focus();
+    } catch (error) {
+      say(error.message, true);
+      part("do").disabled = false;
+    }
+    bar.hidden = true;
+  };
+  part("fields").onchange = look;
+  part("cancel").onclick = () => dialog.close();
+  part("do").onclick = run;
+  part("form").onsubmit = (event) => {
+    event.preventDefault();
+    if (act && !part("do").disabled) run();
+  };
+  dialog.onclose = () => {
+    if (done) (then ?? (() => location.reload()))();
+  };
+  dialog.showModal();
+  look();
+}
