@@ -208,3 +208,49 @@ def test_sessions_that_are_over_are_cleared_away_and_no_key_has_too_many() -> No
         clock.advance("12h")
         open_session(ctx, key)
         assert len(ctx.ledger.read(SESSION)) == 1
+
+
+def test_who_has_logged_in_lands_where_they_wanted_to_go(at: Guarded) -> None:
+    key = at.key("read")
+    led = at.call("GET", "/items/parcels/a%23%25?x=%2F").headers["location"]
+    assert led == "/login?then=/items/parcels/a%2523%2525%3Fx%3D%252F"
+    form = at.call("GET", led).raw.decode()
+    then = "/items/parcels/a%23%25?x=%2F"
+    assert f'name="then" value="{then}"' in form
+    refused = send(at, "/login", {"key": "mp_wrong", "then": then})
+    assert refused.status == 401
+    assert f'name="then" value="{then}"' in refused.raw.decode()
+    assert send(at, "/login", {"key": key, "then": then}).headers["location"] == then
+    assert at.call("GET", "/").headers["location"] == "/login"
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["//elsewhere.example", "/\\elsewhere.example", "\\\\elsewhere.example", "https://elsewhere.example/", "javascript:alert(1)", "elsewhere",
+     "/\t/elsewhere.example", "/\n/elsewhere.example", " //elsewhere.example", "/é", "@elsewhere.example", ""],
+)  # fmt: skip
+def test_nobody_is_led_to_another_server_after_logging_in(at: Guarded, then: str) -> None:
+    key = at.key("read")
+    assert "elsewhere" not in at.call("GET", f"/login?{urlencode({'then': then})}").raw.decode()
+    assert send(at, "/login", {"key": key, "then": then}).headers["location"] == "/"
+
+
+def test_every_page_says_who_has_logged_in_and_lets_them_out(at: Guarded) -> None:
+    at.milepost.submit("parcels", {"id": "b"})
+    cookie = {"Cookie": "mp_session=made-up"}
+    assert "Log out" not in at.call("GET", "/lists").raw.decode()
+    assert "Log out" not in at.call("GET", "/lists", headers=cookie).raw.decode()  # without keys there is nothing to log out of
+    cookie, token = log_in(at, at.key("read", name="archive desk"))
+    page = at.call("GET", "/lists", headers=cookie)
+    assert "archive desk" in page.raw.decode()
+    assert token_in(page) == token
+    assert send(at, "/logout", {"csrf_token": token_in(page)}, **cookie).headers["location"] == "/login"
+    at.ticks.now += 5
+    assert at.call("GET", "/lists", headers=cookie).status == 303
+
+
+def test_where_the_ledger_is_is_told_only_to_those_who_see_all_of_it(at: Guarded, tmp_path: Path) -> None:
+    all_of_it, part = at.key("read"), at.key("read", name="part", routes=["parcels"])
+    assert str(tmp_path) in at.call("GET", "/lists", key=all_of_it).raw.decode()
+    assert str(tmp_path) not in at.call("GET", "/lists", key=part).raw.decode()
+    assert str(tmp_path) not in at.call("GET", "/login").raw.decode()

@@ -67,6 +67,17 @@ def test_up_listens_and_ends_cleanly_when_it_is_told_to_stop(tmp_path: Path) -> 
         socket.create_connection(("127.0.0.1", port_of(said)), timeout=5)
 
 
+def test_up_says_what_its_addresses_begin_with_behind_a_proxy(tmp_path: Path) -> None:
+    (tmp_path / "milepost.toml").write_text('base_path = "/from-the-file"\n')
+    with up(tmp_path, "--until-idle", "0", "--listen", "127.0.0.1:0") as (_, said):
+        assert re.search(r"listening at http://127\.0\.0\.1:\d+/from-the-file;", said), said
+    with up(tmp_path, "--until-idle", "0", "--listen", "127.0.0.1:0", "--base-path", "/given") as (_, said):
+        assert re.search(r"listening at http://127\.0\.0\.1:\d+/given;", said), said
+    with up(tmp_path, "--until-idle", "0", "--listen", "127.0.0.1:0", "--base-path", "given") as (process, said):
+        assert "base_path is 'given'; it must begin with '/'" in said
+        assert process.wait(30) != 0
+
+
 def test_up_takes_the_next_port_where_nobody_asked_for_that_one(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -76,10 +76,10 @@ class Visitor:
 
 
 @contextmanager
-def visiting(folder: Path, *routes: mp.Route, ledger: str | None = None) -> Iterator[Visitor]:
-    """A running server over a SQLite ledger in this folder, or over another ledger."""
+def visiting(folder: Path, *routes: mp.Route, ledger: str | None = None, base: str = "") -> Iterator[Visitor]:
+    """A running server over a SQLite ledger in this folder, or over another ledger; its addresses begin with `base`."""
     with mp.open(ledger or f"sqlite:///{folder}/ledger.db", routes=routes or [sample_route(), sample_route("letters")]) as milepost:
-        door = Door(milepost.context, "127.0.0.1", 0)
+        door = Door(milepost.context, "127.0.0.1", 0, base=base)
         door.open()
         try:
             yield Visitor(milepost, door)

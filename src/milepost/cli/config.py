@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
 FILE = "milepost.toml"
-FIELDS = {"ledger": "text", "routes": "a list of texts", "subscribers": "a list of texts", "signing_key": "text", "listen": "text"}
+FIELDS = {
+    "ledger": "text",
+    "routes": "a list of texts",
+    "subscribers": "a list of texts",
+    "signing_key": "text",
+    "listen": "text",
+    "base_path": "text",
+}
 
 
 class Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -30,8 +31,9 @@ class Where(NamedTuple):
 
 
 def listen_options(command: F) -> F:
-    """Give a command --listen and --no-listen."""
+    """Give a command --listen, --base-path and --no-listen."""
     command = click.option("--no-listen", is_flag=True, help="Do not open the API.")(command)
+    command = click.option("--base-path", metavar="/PATH", help="What every address begins with, behind a proxy [nothing].")(command)
     return click.option("--listen", metavar="HOST:PORT", help=f"Open the API there [{HOST}:{PORT}, or the next port that is free].")(
         command
     )
@@ -57,30 +59,40 @@ def address(text: str) -> Where:
 
 
 @contextmanager
-def listening(ctx: Context, where: Where | None) -> Iterator[None]:
+def listening(ctx: Context, where: Where | None, base: str = "") -> Iterator[None]:
     """The API is open meanwhile, and says where. Without what it needs, one line says how to get that, unless it was asked for."""
-    if where is None:
+    with opened(ctx, where, "up", "--no-listen", base) as url:
+        if url is not None:
+            say(f"milepost up: listening at {url}; its API is described at {url}/api/docs")
         yield
+
+
+@contextmanager
+def opened(ctx: Context, where: Where | None, command: str, without: str, base: str = "") -> Iterator[str | None]:
+    """The door is open meanwhile, at the address that is given; None: there is no door, as was wished or because something that it
+    needs is not installed. `command` is who says so, `without` the option that leaves the door out."""
+    if where is None:
+        yield None
         return
     try:
+        from milepost.http.base_path import checked_base
         from milepost.http.door import Door
     except ImportError as error:
         told = f"the API needs more than is installed ({error.name}): {INSTALL}"
         if where.asked:
             raise ConfigMistake(told) from None
-        say(f"milepost up: {told}, or say --no-listen")
-        yield
+        say(f"milepost {command}: {told}, or say {without}")
+        yield None
         return
-    door = _opened(ctx, where, Door)
+    door = _opened(ctx, where, partial(Door, base=checked_base(base)), command, without)
     try:
         door.open()
-        say(f"milepost up: listening at {door.url}; its API is described at {door.url}/api/docs")
-        yield
+        yield door.url
     finally:
         door.close()
 
 
-def _opened(ctx: Context, where: Where, door: type[Door]) -> Door:
+def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], Door], command: str, without: str) -> Door:
     """A door at that address; where nobody asked for that very one, at the next port that is free."""
     from milepost.engine.keys import any_keys
     from milepost.http.origins import is_loopback
@@ -98,6 +110,7 @@ def _opened(ctx: Context, where: Where, door: type[Door]) -> Door:
         except ConfigMistake:
             continue
         if port != where.port:
-            say(f"milepost up: port {where.port} is taken; it is {port} instead")
+            say(f"milepost {command}: port {where.port} is taken; it is {port} instead")
         return found
-    raise ConfigMistake(f"all ports from {where.port} to {where.port + TRIES - 1} are taken; say --listen HOST:PORT, or --no-listen")
+    elsewhere = "--listen HOST:PORT, or " if command == "up" else ""
+    raise ConfigMistake(f"all ports from {where.port} to {where.port + TRIES - 1} are taken; say {elsewhere}{without}")

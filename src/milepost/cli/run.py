@@ -37,16 +37,18 @@ until_idle_option = click.option(
 @listen_options
 @log_option
 @settings
-def up(given: Settings, until_idle: float | None, listen: str | None, no_listen: bool, log_form: str) -> None:
+def up(given: Settings, until_idle: float | None, listen: str | None, base_path: str | None, no_listen: bool, log_form: str) -> None:
     """Run everything: workers, resender, subscribers, and the API.
 
     Runs until Ctrl-C or SIGTERM; then what is running is finished and the rest is given back, uncounted. The API is at
     127.0.0.1:8321, or where --listen or milepost.toml (listen = "HOST:PORT") says; with --until-idle only if --listen says so.
+    Behind a proxy that gives it a part of its own, --base-path (or base_path) says which.
     """
     from milepost.runners.logs import logs
 
     where = wanted(listen, given.file.get("listen"), no_listen=no_listen or (until_idle is not None and listen is None))
-    with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where):
+    base = given.file.get("base_path", "") if base_path is None else base_path
+    with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where, base):
         run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, "up", given.signer())
 
 

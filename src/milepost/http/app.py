@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextvars import copy_context
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Match
-from starlette.routing import Route as Path
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from milepost.core.errors import MilepostError
+from milepost.http.base_path import BasePath
 from milepost.http.calls import Answer, Call, Caller, Endpoint, read_body, read_query
 from milepost.http.dashboard.rendering import page_for
 from milepost.http.desk import Desk
 from milepost.http.headers import Headers
+from milepost.http.origins import led_back
+from milepost.http.paths import Paths
 from milepost.http.problems import TYPE, Problem, Trouble, problem, problem_of, trouble
 from milepost.http.recognising import NOBODY
 from milepost.http.tracing import Traced
@@ -35,17 +34,29 @@ _encode = msgspec.json.Encoder().encode
 
 def make_app(desk: Desk, endpoints: Iterable[Endpoint]) -> ASGIApp:
     """The ASGI application of these endpoints. Who calls is for the desk's doorman to say."""
-    routes = [Path(one.path, _door(desk, one), methods=[one.method]) for one in endpoints]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _not_here, Exception: _failed})
-    # It would lead to wherever the caller's Host header says.
-    app.router.redirect_slashes = False
-    return Headers(Traced(app, desk.ctx))
+    served = Headers(Traced(Answering(desk, endpoints), desk.ctx))
+    return BasePath(served, desk.base) if desk.base else served
 
 
-def _door(desk: Desk, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-    is_async = endpoint.is_async
+class Answering:
+    """Finds the endpoint that a call is for, and answers it. Whatever goes wrong is a problem, never a traceback."""
 
-    async def door(request: Request) -> Response:
+    def __init__(self, desk: Desk, endpoints: Iterable[Endpoint]) -> None:
+        self._desk = desk
+        self._paths = Paths((one.method, one.path, one) for one in endpoints)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._paths.find(scope["method"], scope["path"])
+        request = Request(scope, receive)
+        if found is None:
+            response = self._not_here(request)
+        else:
+            scope["endpoint"], scope["path_params"] = found
+            response = await self._answer(request, found[0])
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
+        desk = self._desk
         try:
             caller = await desk.doorman.recognise(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
@@ -54,7 +65,7 @@ def _door(desk: Desk, endpoint: Endpoint) -> Callable[[Request], Awaitable[Respo
             if "route" in request.path_params and not caller.sees(request.path_params["route"]):
                 raise desk.no_route(caller, request.path_params["route"])
             call = await _taken_apart(request, endpoint, caller)
-            if is_async:
+            if endpoint.is_async:
                 answer = await endpoint.handler(desk, call)  # type: ignore[misc]
             else:
                 # With what this task knows of the call: its correlation id is for the log of the thread too.
@@ -67,13 +78,26 @@ def _door(desk: Desk, endpoint: Endpoint) -> Callable[[Request], Awaitable[Respo
             return Response(status_code=400)
         except MilepostError as error:
             return _troubled(desk, endpoint, request, Trouble(problem_of(error)))
+        except Exception as error:
+            log.error("a call failed: %s %s", request.method, request.url.path, exc_info=error)
+            told = trouble("failed", "this should not have happened; the log of the server says more")
+            return _troubled(desk, endpoint, request, told)
 
-    door.path = endpoint.path  # type: ignore[attr-defined]
-    return door
+    def _not_here(self, request: Request) -> Response:
+        path = request.scope["path"]
+        allowed = ", ".join(self._paths.methods(path))
+        if allowed:
+            told = problem("wrong-method", f"{request.method} is not possible at {path}", expected=allowed)
+            return problem_response(told, {"Allow": allowed})
+        told = problem("unknown-path", f"there is nothing at {path}")
+        if "text/html" in request.headers.get("accept", ""):
+            return page_for(self._desk, request, NOBODY, "problem.html", status=told.status, problem=told)
+        return problem_response(told)
 
 
 async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> Call:
-    query = read_query({name: request.query_params.getlist(name) for name in request.query_params}, endpoint.query)
+    given = {name: request.query_params.getlist(name) for name in request.query_params} if request.scope["query_string"] else {}
+    query = read_query(given, endpoint.query)
     body = None
     if endpoint.body is not None:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -87,19 +111,22 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
 async def read_all(request: Request, largest: int) -> bytes:
     """The whole body, if it is not too large and not too slow."""
     length = request.headers.get("content-length", "")
-    too_large = trouble("too-large", f"the body has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
     if length.isdigit() and int(length) > largest:
-        raise too_large
+        raise _too_large(largest)
     data = bytearray()
     try:
         async with asyncio.timeout(SLOWEST_S):
             async for chunk in request.stream():
                 data += chunk
                 if len(data) > largest:
-                    raise too_large
+                    raise _too_large(largest)
     except TimeoutError:
         raise trouble("too-slow", f"the body was not here within {SLOWEST_S:g} s") from None
     return bytes(data)
+
+
+def _too_large(largest: int) -> Trouble:
+    return trouble("too-large", f"the body has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
 
 
 def _response(answer: Answer) -> Response:
@@ -115,7 +142,7 @@ def _troubled(desk: Desk, endpoint: Endpoint, request: Request, found: Trouble) 
     if not endpoint.page:
         return problem_response(found.problem, found.headers)
     if found.problem.status == 401:
-        return RedirectResponse("/login", 303)
+        return RedirectResponse(f"{desk.base}/login" + led_back(request.scope["path"], request.url.query), 303)
     return page_for(desk, request, NOBODY, "problem.html", status=found.problem.status, problem=found.problem)
 
 
@@ -126,23 +153,3 @@ def problem_response(found: Problem, headers: dict[str, str] | None = None) -> R
     if found.status in (429, 503):
         more.setdefault("Retry-After", "1")
     return Response(_encode(found.content()), found.status, more, TYPE)
-
-
-async def _not_here(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        # Each method of a path is a route of its own.
-        allowed = {
-            method
-            for route in request.app.routes
-            if isinstance(route, Path) and route.matches(request.scope)[0] is not Match.NONE
-            for method in route.methods or ()
-        }
-        told = f"{request.method} is not possible at {request.url.path}"
-        return problem_response(problem("wrong-method", told, expected=", ".join(sorted(allowed))), {"Allow": ", ".join(sorted(allowed))})
-    return problem_response(problem("unknown-path", f"there is nothing at {request.url.path}"))
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    log.error("a call failed: %s %s", request.method, request.url.path, exc_info=error)
-    return problem_response(problem("failed", "this should not have happened; the log of the server says more"))

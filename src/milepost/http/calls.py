@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.http.problems import trouble
 
@@ -77,10 +78,8 @@ class Endpoint(Struct, frozen=True):
     """False: calling it changes nothing, though it is no GET."""
     page: bool = False
     """It is for people: problems are shown as a page, and who must log in is led there."""
-
-    @property
-    def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.handler)
+    is_async: bool = False
+    """Its handler is awaited by the event loop; else it is called in a thread of the desk."""
 
 
 class Endpoints:
@@ -110,11 +109,8 @@ class Endpoints:
         def declare(handler: H) -> H:
             changes = method not in ("GET", "HEAD") if writes is None else writes
             told = (handler.__doc__ or "").strip()
-            self.found.append(
-                Endpoint(
-                    method, path, handler, scope, query, body, answers or {}, problems, summary, told, types, largest, changes, self._pages
-                )
-            )
+            found = Endpoint(method, path, handler, scope, query, body, answers or {}, problems, summary, told, types, largest, changes)
+            self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler)))
             return handler
 
         return declare

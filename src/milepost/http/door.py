@@ -19,10 +19,10 @@ def make_door(desk: Desk) -> Any:
 class Door:
     """Open between `open` and `close`; `url` says where."""
 
-    def __init__(self, ctx: Context, host: str, port: int, desk: type[Desk] = Desk) -> None:
-        self.desk = desk(ctx)
+    def __init__(self, ctx: Context, host: str, port: int, desk: type[Desk] = Desk, *, base: str = "") -> None:
+        self.desk = desk(ctx, base=base)
         self.server = Server(make_door(self.desk), host, port)
-        self.url = self.server.url
+        self.url = self.server.url + base
 
     def open(self) -> None:
         """Returns when calls are answered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 _PASSED_ON = frozenset(("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"))
 
@@ -61,6 +61,21 @@ def address_of(client: Place) -> str:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
         return str(IPv6Address(int(address) >> 64 << 64))
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def led_back(path: str, query: str) -> str:
+    """From a path as it reads, and a query as it is sent: what is added to the address of the log-in so that it leads to this page afterwards; nothing for the first page."""
+    wanted = quote(path, safe="/") + (f"?{query}" if query else "")
+    return "" if wanted == "/" else f"?then={quote(wanted, safe='/')}"
+
+
+def local_path(text: str) -> str | None:
+    """The text, if it is an address on this server and nowhere else; None: it might lead to another.
+
+    Browsers read "//host" and "/\\host" as another server, and leave out tabs and line ends before they look.
+    """
+    ours = text.startswith("/") and not text.startswith("//") and "\\" not in text
+    return text if ours and text.isascii() and text.isprintable() else None
 
 
 @lru_cache(64)

@@ -66,6 +66,7 @@ TITLES: dict[str, tuple[int, str]] = {
     "unknown-item": (404, "There is no such item"),
     "unknown-act": (404, "There is no such act"),
     "unknown-list": (404, "There is no such list"),
+    "unknown-subscriber": (404, "There is no such subscriber"),
     "wrong-method": (405, "This cannot be done here"),
     "too-slow": (408, "The body came too slowly"),
     "conflict": (409, "It was said before, otherwise"),

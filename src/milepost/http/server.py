@@ -31,7 +31,7 @@ class Server:
             log_level="error",
             http=protocol,
             ws="none",
-            loop="asyncio",
+            loop="auto",  # uvloop, where it is installed
             timeout_keep_alive=15,
             timeout_graceful_shutdown=GRACE_S,
         )

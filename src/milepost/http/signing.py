@@ -15,3 +15,9 @@ def named(call: Call, person: str | None) -> str:
     if not person.strip() or len(person) > LONGEST or any(ord(c) < 32 for c in person):
         raise trouble("wrong-value", f"'for' is {person!r}", field="for", expected=f"a person's name of at most {LONGEST} characters")
     return f"{call.caller.name} for {person.strip()}"
+
+
+def check_reason(reason: str, dry_run: bool) -> None:
+    """Every act needs a reason; a preview does not."""
+    if not dry_run and not reason.strip():
+        raise trouble("wrong-value", "an act needs a reason", field="reason", expected="why it is done, or dry_run: true for a preview")
