@@ -33,20 +33,31 @@ def door(tmp_path: Path) -> Iterator[Visitor]:
 
 
 @pytest.fixture
+def full(door: Visitor) -> Visitor:
+    """Three that are with the partner, two that failed."""
+    items = [{"id": f"P-{number}"} for number in (1, 2, 3)] + [{"id": f"F-{number}", "weigh": "reject"} for number in (1, 2)]
+    door.milepost.submit("parcels", *items)
+    door.work()
+    return door
+
+
+@pytest.fixture
 def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
-    """Opens windows; whatever a page complains of fails the test. A picture of each is kept under build/pages."""
+    """Opens windows; whatever a page complains of fails the test, unless it is opened with `trouble=True`. A picture of each is kept
+    under build/pages."""
     complaints: list[str] = []
     opened: list[Page] = []
 
-    def open_one(**options: Any) -> Page:
+    def open_one(*, trouble: bool = False, **options: Any) -> Page:
         page = (
             browser.new_context(viewport={"width": 1280, "height": 800}, **options).new_page()
             if "viewport" not in options
             else (browser.new_context(**options).new_page())
         )
         page.set_default_timeout(15_000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        if not trouble:
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         opened.append(page)
         return page
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.http.guarded import guarded
 from tests.http.visitor import Answered, Visitor
 
 from milepost.engine.acts import begin
@@ -94,6 +96,43 @@ def test_the_same_call_with_its_id_does_nothing_twice(failed: Visitor) -> None:
     failed.work()
     again = act(failed, "retry", keys=["a", "b"], id="night-1").body
     assert (first["done"], again["done"], again["skipped"], row(failed, "a")["round"]) == (2, 0, 2, 2)
+
+
+def test_an_act_is_followed_by_its_id_while_it_is_under_way(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milepost.engine.acts.BATCH", 2)
+    door.milepost.submit("parcels", *({"id": f"k{n}"} for n in range(5)))
+    seen: list[dict[str, Any]] = []
+    apply = door.ctx.ledger.apply
+
+    def looking(*args: Any, **more: Any) -> Any:
+        seen.append(door.call("GET", "/api/v1/acts/night-2").body)
+        return apply(*args, **more)
+
+    monkeypatch.setattr(door.ctx.ledger, "apply", looking)
+    act(door, "cancel", filter={"status": ["live"]}, id="night-2")
+    seen.append(door.call("GET", "/api/v1/acts/night-2").body)
+    assert [(one["done"], one["expected"], one["finished"]) for one in seen] == [(0, 5, False), (2, 5, False), (4, 5, False), (5, 5, True)]
+
+
+def test_acts_are_found_by_verb_and_by_whoever_acted(failed: Visitor) -> None:
+    act(failed, "retry", keys=["a", "b"], id="one", **{"for": "the night shift"})
+    act(failed, "cancel", keys=["a", "b"], id="two")
+
+    def found(question: str) -> list[str]:
+        return [one["id"] for one in failed.call("GET", f"/api/v1/acts?{question}").body["acts"]]
+
+    assert (found("verb=retry"), found("by=the+night+shift"), sorted(found("by=local"))) == (["one"], ["one"], ["one", "two"])
+    assert (found("verb=retry&by=nobody"), found("verb=skip")) == ([], [])
+
+
+def test_an_act_that_is_unknown_or_of_another_route_is_not_there(tmp_path: Path) -> None:
+    with guarded(f"sqlite:///{tmp_path}/ledger.db") as at:
+        begin(at.ctx, Act("letters-1", "retry", "letters", "ops", "fixed", at.ctx.clock.now(), {"keys": 2}))
+        key = at.key("read", routes=["parcels"])
+        for asked, given in (("letters-1", key), ("nope", key), ("nope", at.key("read", name="reader"))):
+            answered = at.call("GET", f"/api/v1/acts/{asked}", key=given)
+            assert (answered.status, answered.body["code"]) == (404, "unknown-act")
+            assert answered.body["detail"] == f"there is no act '{asked}'"
 
 
 @pytest.mark.parametrize(

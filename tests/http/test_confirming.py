@@ -117,6 +117,21 @@ def test_other_content_is_a_conflict_and_is_noted(office: Office) -> None:
     assert [line["reason"] for line in office.show()["history"][lines:]] == ["noted"]
 
 
+def test_what_conflicts_is_answered_the_same_each_time_and_noted_once(office: Office) -> None:
+    office.confirm()
+    office.confirm("file")
+    lines = len(office.show()["history"])
+    first, again = office.confirm(value={"shelf": 8}), office.confirm(value={"shelf": 8})
+    assert told(first) == (409, "conflict")
+    assert (again.status, again.body["detail"]) == (first.status, first.body["detail"])
+    assert told(office.confirm(value={"shelf": 9})) == (409, "conflict")
+    assert told(office.confirm(value={"shelf": 8})) == (409, "conflict")
+    # A kept one that is contradicted, too.
+    assert told(office.confirm("file", value=1)) == told(office.confirm("file", value=1)) == (409, "conflict")
+    noted = [line["note"]["differs"]["output"] for line in office.show()["history"][lines:] if line["reason"] == "noted"]
+    assert noted == [{"shelf": 8}, {"shelf": 9}, 1]
+
+
 def test_a_confirmation_for_a_later_stage_is_kept_until_the_item_gets_there(office: Office) -> None:
     assert told(office.confirm("deliver")) == (202, "kept")
     assert told(office.confirm("deliver")) == (200, "known")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.http.visitor import Visitor
+from tests.http.visitor import Visitor, visiting
+
+import milepost as mp
 
 ITEMS = "/api/v1/routes/parcels/items"
 ONE = "/api/v1/routes/parcels"
@@ -123,3 +126,22 @@ def test_what_is_for_lists_alone_is_refused_for_an_item(door: Visitor) -> None:
     answer = door.call("POST", f"{ITEMS}?dry_run=true", {"id": "a"})
     assert (answer.status, answer.body["field"]) == (400, "Content-Type")
     assert door.milepost.show("parcels", "a") is None
+
+
+def test_nothing_can_be_handed_over_to_the_route_of_the_daily_heads(tmp_path: Path) -> None:
+    route = mp.Route("parcels", key="id", evidence=True)
+    route.external("deliver")
+    with visiting(tmp_path, route) as door:
+        heads = "/api/v1/routes/heads/items"
+        given = (
+            ({"day": "2026-01-01"}, None),
+            ([{"day": "2026-01-01"}], None),
+            (b'{"day": "2026-01-01"}\n', {"Content-Type": "application/x-ndjson"}),
+        )
+        for body, headers in given:
+            refused = door.call("POST", heads, body, headers=headers)
+            assert (refused.status, refused.body["code"]) == (400, "wrong-value")
+            assert "nothing can be handed over to the route 'heads'" in refused.body["detail"]
+        assert door.call("GET", heads).body["items"] == []
+        assert door.call("GET", "/api/v1/lists").body["lists"] == []
+        assert door.call("POST", ITEMS, {"id": "a"}).status == 201, "its neighbours go on"

@@ -1,4 +1,8 @@
-"""Charts as SVG: plain functions of numbers. Colours come from the style sheet, by class."""
+"""Charts as SVG: plain functions of numbers. Colours come from the style sheet, by class.
+
+What lies across is in parts of the whole width and what stands up is in pixels, so that a chart fits any screen and its words stay
+as large as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,59 +12,69 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 from msgspec import Struct
 
-WIDTH, HEIGHT = 720, 150
-LEFT, RIGHT, TOP, BOTTOM = 52, 8, 10, 24
+TALL, TOP, BOTTOM = 150, 18, 20
+SCALE = 40
+"""How wide the numbers at the left are."""
 
 
 class Bar(Struct, frozen=True):
-    """One bar: what it stands for, what is said of it when somebody points at it, and how high its parts are, lowest first."""
+    """One bar: what is said of it when somebody points at it, and how high its parts are, lowest first. `label` stands below it, and
+    `mark` draws a line before it. A label that is `minor` is left out where there is little room."""
 
-    label: str
     told: str
     parts: tuple[tuple[str, float], ...]
     """(class, value)"""
+    label: str = ""
+    mark: bool = False
+    minor: bool = False
 
 
 def nice_top(highest: float) -> float:
-    """The next round number that an axis may end with: 1, 2 or 5 times a power of ten."""
-    if highest <= 0:
+    """The next round number that an axis may end with: 1, 2 or 5 times a power of ten, and no less than one."""
+    if highest <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= highest)
 
 
-def bars(data: Sequence[Bar], title: str, unit: str) -> Markup:
-    """Bars beside each other, with an axis at the left, some labels below, and a word for each bar."""
+def bars(data: Sequence[Bar], told: str) -> Markup:
+    """Bars beside each other, with numbers at the left and words below; `told` is for those who do not see it."""
     top = nice_top(max((sum(value for _, value in bar.parts) for bar in data), default=0))
-    inner, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    step = inner / max(1, len(data))
-    out = [
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title>",
-    ]
+    high = TALL - TOP - BOTTOM
+    step = 100 / max(1, len(data))
+    scale, plot = [], []
     for share in (0.0, 0.5, 1.0):
         y = TOP + high * (1 - share)
-        out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        out.append(f'<text class="axis" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{brief(top * share)}</text>')
-    every = max(1, math.ceil(len(data) / 8))
+        plot.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
+        if (top * share).is_integer():
+            scale.append(f'<text class="axis" x="{SCALE - 6}" y="{y + 4:.1f}" text-anchor="end">{brief(top * share)}</text>')
     for place, bar in enumerate(data):
-        x, base = LEFT + place * step, float(TOP + high)
-        said = f"{bar.told}"
-        out.append(f'<g class="column"><title>{escape(said)}</title>')
-        out.append(f'<rect class="hit" x="{x:.1f}" y="{TOP}" width="{step:.2f}" height="{high}"/>')
-        for kind, value in bar.parts:
-            tall = high * value / top
-            if tall > 0:
-                base -= max(tall, 1.0)
-                out.append(
-                    f'<rect class="{escape(kind)}" x="{x + step * 0.12:.1f}" y="{base:.1f}" width="{step * 0.76:.2f}" '
-                    f'height="{max(tall, 1.0):.1f}"/>'
-                )
-        out.append("</g>")
-        if place % every == 0:
-            out.append(f'<text class="axis" x="{x + step / 2:.1f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(bar.label)}</text>')
-    out.append(f'<text class="axis unit" x="{LEFT}" y="{TOP - 1}">{escape(unit)}</text></svg>')
-    return Markup("".join(out))
+        plot += _column(bar, place * step, step, top, high)
+    return Markup(
+        f'<div class="chart"><svg class="scale" width="{SCALE}" height="{TALL}" aria-hidden="true">{"".join(scale)}</svg>'
+        f'<svg class="plot" width="100%" height="{TALL}" role="img" aria-label="{escape(told)}">{"".join(plot)}</svg></div>'
+    )
+
+
+def _column(bar: Bar, x: float, step: float, top: float, high: float) -> list[str]:
+    out, base = [], float(TOP + high)
+    if bar.mark:
+        out.append(f'<line class="mark" x1="{x:.2f}%" x2="{x:.2f}%" y1="{TOP}" y2="{TALL - BOTTOM}"/>')
+    if bar.label:
+        middle = x + step / 2
+        where = f'x="{middle:.2f}%" text-anchor="middle"' if middle < 94 else 'x="100%" text-anchor="end"'
+        kind = "axis minor" if bar.minor else "axis"
+        out.append(f'<text class="{kind}" {where} y="{TALL - 5}">{escape(bar.label)}</text>')
+    out.append(f'<g class="column"><rect class="hit" x="{x:.2f}%" y="{TOP}" width="{step:.3f}%" height="{high}"/>')
+    for kind, value in bar.parts:
+        if value > 0:
+            tall = max(high * value / top, 1.0)
+            base -= tall
+            out.append(
+                f'<rect class="{escape(kind)}" x="{x + step * 0.12:.2f}%" y="{base:.1f}" width="{step * 0.76:.3f}%" height="{tall:.1f}"/>'
+            )
+    out.append(f'<text class="value" x="100%" y="11" text-anchor="end">{escape(bar.told)}</text></g>')
+    return out
 
 
 def stack(parts: Sequence[tuple[str, float]], told: str) -> Markup:

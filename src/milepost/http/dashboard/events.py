@@ -1,24 +1,89 @@
-"""What happened last, and who has been told of it."""
+"""Who is told, how far, and what they do not take; and the feed of events, from the newest back to any point."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from msgspec import Meta, Struct
+
 from milepost.core.durations import iso
+from milepost.core.events import Event
+from milepost.engine.cursors import subscribers
+from milepost.engine.feeding import KINDS, Told, page_back
 from milepost.http.calls import Answer, Call, Endpoints
-from milepost.http.dashboard import seeing
+from milepost.http.dashboard.ages import age
 from milepost.http.dashboard.rendering import page, seen_routes
 from milepost.http.desk import Desk
+from milepost.http.problems import trouble
 
 ENDPOINTS = Endpoints(pages=True)
-LATEST = 60
+SHOWN = 60
+LOOK = 500
+"""Lines that are looked through for one page, where not all events are wanted."""
+DONE = frozenset({"advanced", "completed", "confirmed", "back-fill"})
+FAILED = frozenset({"retry", "exhausted", "rejected", "lost", "overdue"})
 
 
-@ENDPOINTS.add("GET", "/events", scope="read", summary="What happened last, and who has been told")
+class Asked(Struct, frozen=True):
+    """Which events; `before` is the line before which the page ends. What is empty is any."""
+
+    route: str = ""
+    kind: str = ""
+    before: Annotated[str, Meta(pattern=r"^\d{0,18}$")] = ""
+
+
+@ENDPOINTS.add("GET", "/events", scope="read", query=Asked, summary="Who is told, and what happened")
 def events(desk: Desk, call: Call) -> Answer:
-    routes = set(seen_routes(desk, call))
-    latest = desk.ctx.ledger.feed(max(0, desk.ctx.ledger.last_seq() - LATEST), LATEST)
-    shown = [
-        {"at": iso(one.line.at), "route": one.route, "key": one.key, "kind": one.line.reason.value, "stage": one.line.stage}
-        for one in reversed(latest)
-        if one.route in routes
-    ]
-    return Answer(page(desk, call, "events.html", here="/events", subscribers=seeing.health(desk.ctx)["subscribers"], events=shown))
+    asked: Asked = call.query
+    routes = seen_routes(desk, call)
+    if asked.route and asked.route not in routes:
+        raise desk.no_route(call.caller, asked.route)
+    if asked.kind and asked.kind not in KINDS:
+        raise trouble("wrong-value", f"there is no event of the kind {asked.kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
+    chosen = {name: value for name in ("route", "kind") if (value := getattr(asked, name))}
+    part = bool(chosen) or call.caller.routes is not None
+
+    def wanted(event: Event) -> bool:
+        return call.caller.sees(event.route) and asked.route in ("", event.route) and asked.kind in ("", event.kind)
+
+    found = page_back(desk.ctx, int(asked.before) if asked.before else None, SHOWN, wanted, LOOK if part else SHOWN)
+    now = desk.ctx.clock.now()
+    told = subscribers(desk.ctx, None if call.caller.routes is None else call.caller.sees)
+    oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
+    return Answer(
+        page(
+            desk,
+            call,
+            "events.html",
+            here="/events",
+            asked=asked,
+            filtered=bool(chosen),
+            routes=routes,
+            kinds=sorted(KINDS),
+            subscribers=told,
+            ages={one.name: age(one.waiting_since, now) for one in told},
+            sees_all=call.caller.routes is None,
+            events=[_event(one) for one in found.events],
+            earlier=f"?{urlencode({**chosen, 'before': found.next})}" if found.next else None,
+            latest=f"?{urlencode(chosen)}" if asked.before else None,
+            raw=f"/api/v1/events?{urlencode({**chosen, 'after': oldest})}",
+        )
+    )
+
+
+def _event(told: Told) -> dict[str, Any]:
+    event, line = told.event, told.event.line
+    attempt = line.attempt
+    return {
+        "id": told.id,
+        "at": iso(event.at),
+        "kind": event.kind,
+        "look": "done" if event.kind in DONE else "fail" if event.kind in FAILED else "",
+        "route": event.route,
+        "key": event.key,
+        "stage": event.stage,
+        "by": line.by,
+        "act": line.act,
+        "says": line.why or ("" if attempt is None else f"{attempt.category}: {attempt.message}"),
+    }

@@ -10,11 +10,14 @@ from typing import Any
 import msgspec
 from starlette.responses import StreamingResponse
 
-from milepost.engine.choosing import choose
+from milepost.engine.choosing import Choice, choose
+from milepost.engine.context import Context
 from milepost.engine.observe import each, row_view
+from milepost.engine.questions import LOOK, asked_view, each_overdue, nearest
 from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.dashboard.items import filled
 from milepost.http.desk import Desk
-from milepost.http.finding import Wanted
+from milepost.http.finding import Wanted, afford
 from milepost.http.problems import trouble
 
 ENDPOINTS = Endpoints(pages=True)
@@ -24,33 +27,46 @@ TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 @ENDPOINTS.add("GET", "/export/{route}.{form}", scope="read", query=Wanted, summary="The items of a page as CSV or JSON")
 def export(desk: Desk, call: Call) -> Answer:
-    """All that match, not only the page that is shown."""
-    plan, wanted, form = desk.plan(call), call.query, call.path["form"]
+    """All that match, not only the page that is shown; of those that come next, the first ten thousand."""
+    plan, wanted, form = desk.plan(call), filled(call.query), call.path["form"]
     if form not in TYPES:
         raise trouble("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
     choice = choose(
         desk.ctx,
         plan.name,
-        statuses=[status for status in wanted.status if status],
-        stages=[stage for stage in wanted.stage if stage],
-        lane=wanted.lane or None,
-        group=wanted.group or None,
-        list_=wanted.list_ or None,
-        older_than=wanted.older_than or None,
-        prefix=wanted.prefix or None,
+        statuses=wanted.status,
+        stages=wanted.stage,
+        lane=wanted.lane,
+        group=wanted.group,
+        list_=wanted.list_,
+        older_than=wanted.older_than,
+        prefix=wanted.prefix,
     )
-    rows = (row_view(item) for item in each(desk.ctx, choice.query, lists=choice.lists))
+    afford(desk.ctx, choice.query, wanted.scan)
+    rows = _rows(desk.ctx, choice, wanted)
     headers = {"Content-Disposition": f'attachment; filename="{plan.name}.{form}"'}
     return Answer(StreamingResponse(_csv(rows) if form == "csv" else _json(rows), media_type=TYPES[form], headers=headers))
+
+
+def _rows(ctx: Context, choice: Choice, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    """In the order of the page; those that are late stage by stage, since they may be too many to be sorted."""
+    now = ctx.clock.now()
+    if wanted.overdue:
+        yield from (asked_view(asked, now) for asked in each_overdue(ctx, choice.query, choice.lists))
+    elif wanted.nearest:
+        yield from (asked_view(asked, now) for asked in nearest(ctx, choice.query, LOOK, choice.lists)[0])
+    else:
+        yield from (row_view(item) for item in each(ctx, choice.query, lists=choice.lists))
 
 
 def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([*COLUMNS, "error"])
+    writer.writerow([*COLUMNS, "error", "why"])
     for row in rows:
         error = row["error"]
-        writer.writerow([_cell(row[name]) for name in COLUMNS] + [_cell(f"{error['category']}: {error['message']}" if error else "")])
+        said = (f"{error['category']}: {error['message']}" if error else "", row.get("why", ""))
+        writer.writerow([_cell(value) for value in (*(row[name] for name in COLUMNS), *said)])
         yield out.getvalue()
         out.seek(0)
         out.truncate()

@@ -1,20 +1,27 @@
-"""One item: where it is and why, what happened, what it carries, and what a person can do."""
+"""One item: where it is and why, what happened, what it carries, what can be proved of it, and what a person can do."""
 
 from __future__ import annotations
 
-import json
+from datetime import datetime
 from typing import Any
 
 from milepost.core.durations import iso
+from milepost.core.item import canonical_json
+from milepost.core.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
-from milepost.engine.observe import show, stage_names
+from milepost.engine.context import Context
+from milepost.engine.observe import row_view, show, stage_names
 from milepost.engine.story import Story, story
 from milepost.http.calls import Answer, Call, Endpoints
-from milepost.http.dashboard.rendering import KINDS, page
+from milepost.http.dashboard.rendering import KINDS, page, seen_routes
+from milepost.http.dashboard.timeline import timeline, written
+from milepost.http.dashboard.way import way
 from milepost.http.desk import Desk
-from milepost.http.problems import trouble
+from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints(pages=True)
+ALIKE, LOOKS = 10, 6
+"""So many keys are shown that begin like one that is not there, and so often they are looked for."""
 
 
 @ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
@@ -22,12 +29,9 @@ def item(desk: Desk, call: Call) -> Answer:
     plan, key = desk.plan(call), call.path["key"]
     view, told = show(desk.ctx, plan.name, key), story(desk.ctx, plan.name, key)
     if view is None or told is None:
-        raise trouble("unknown-item", f"{plan.name} has no item {key!r}", field="key")
-    facts = [
-        (name.replace("_", " "), view[name]) for name in ("correlation_id", "work_id", "lane", "list_name", "version") if view.get(name)
-    ]
-    facts.append(("chain", {True: "whole", False: "BROKEN", None: view["chain"]["head"][:16]}[view["chain"]["verified"]]))
-    values = [("Input", view.get("input")), *((f"Result of {stage}", value) for stage, value in (view.get("results") or {}).items())]
+        return _unknown(desk, call, plan, key)
+    stages, now = stage_names(desk.ctx, plan.name), desk.ctx.clock.now()
+    picture = way([one.line for one in told.happened], stages, now, _held_since(view))
     return Answer(
         page(
             desk,
@@ -38,18 +42,27 @@ def item(desk: Desk, call: Call) -> Answer:
             view=view,
             kind=KINDS[view["status"]],
             story=told,
-            stages=_way(desk, plan.name, view),
+            stages=_path(stages, view),
             verbs=_verbs(told),
-            happened=_happened(told, view["history"]),
-            values=[(name, json.dumps(value, indent=2, ensure_ascii=False)) for name, value in values if value is not None],
-            facts=facts,
+            back=_back(stages, view),
+            happened=timeline(told.happened, view["results"] or {}),
+            way=picture,
+            drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
+            values=_values(view),
+            another=_another(plan, view),
+            key_fields=_key_fields(plan),
         )
     )
 
 
-def _way(desk: Desk, route: str, view: dict[str, Any]) -> list[dict[str, str]]:
+def _held_since(view: dict[str, Any]) -> int | None:
+    since = view.get("held_since")
+    return None if since is None else round(datetime.fromisoformat(since).timestamp() * 1000)
+
+
+def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
     """The route's stages, and how far the item has come."""
-    names, status = stage_names(desk.ctx, route), Status(view["status"])
+    status = Status(view["status"])
     if view["stage"] not in names:
         return []
     at = names.index(view["stage"])
@@ -62,16 +75,54 @@ def _verbs(told: Story) -> list[str]:
     return [command.split()[1] for command in told.can if command.startswith("milepost ")]
 
 
-_OF_EVERY_LINE = frozenset({"version", "at", "reason", "stage", "status", "to", "by", "why", "act", "output", "offered", "note"})
+def _back(names: list[str], view: dict[str, Any]) -> list[str]:
+    """The earlier stages that it could be sent back to."""
+    if view["sealed"] or view["stage"] not in names or view["status"] in (Status.COMPLETED, Status.PROCESSING):
+        return []
+    return names[: names.index(view["stage"])]
 
 
-def _happened(told: Story, history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    happened = []
-    for place, one in enumerate(told.happened):
-        line = history[place] if place < len(history) else {}
-        attempt = {name: value for name, value in line.items() if name not in _OF_EVERY_LINE} if "attempt_number" in line else {}
-        reason = line.get("reason", "")
-        kind = "fail" if attempt else "done" if reason in ("advanced", "completed", "confirmed") else ""
-        details = json.dumps(attempt, indent=2, ensure_ascii=False) if attempt else ""
-        happened.append({"at": iso(one.at), "text": one.text, "kind": kind, "details": details})
-    return happened
+def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """What it carries: the input, what each stage gave, and what its stage works on where that is none of these."""
+    results = view["results"] or {}
+    found = [("Input", view["input"]), *((f"Result of {stage}", value) for stage, value in results.items())]
+    known = {canonical_json(value) for _, value in found}
+    payload = view.get("payload")
+    if payload is not None and canonical_json(payload) not in known:
+        found.insert(1, (f"What {view['stage']} works on", payload))
+    return [(name, written(value)) for name, value in found if value is not None]
+
+
+def _another(plan: Plan, view: dict[str, Any]) -> str | None:
+    """What a new item like this one would be handed over as; None where that cannot be told from this one, or nobody may."""
+    if view["input"] is None or plan.route.closed or plan.route.carries is not None:
+        return None
+    return written(view["input"])
+
+
+def _key_fields(plan: Plan) -> str:
+    key = plan.route.key
+    return "" if callable(key) else key if isinstance(key, str) else " and ".join(key)
+
+
+def _unknown(desk: Desk, call: Call, plan: Plan, key: str) -> Answer:
+    """There is no such item: perhaps it is on another route, or is written otherwise."""
+    elsewhere = [route for route in seen_routes(desk, call) if route != plan.name and desk.ctx.ledger.peek(route, [key])[0] is not None]
+    begins, rows = _alike(desk.ctx, plan.name, key)
+    found = [{**row, "kind": KINDS[row["status"]]} for row in rows]
+    return Answer(
+        page(desk, call, "no_item.html", status=404, route=plan.name, key=key, q=key, elsewhere=elsewhere, begins=begins, alike=found)
+    )
+
+
+def _alike(ctx: Context, route: str, key: str) -> tuple[str, list[dict[str, Any]]]:
+    """Items whose keys begin like this one: with all of it, else with less and less, where an index serves that."""
+    begins = key
+    for _ in range(LOOKS):
+        query = Query(route=route, prefix=begins, limit=ALIKE)
+        if not begins or ctx.ledger.cost_of(query) is not None:
+            break
+        if found := ctx.ledger.find(query).items:
+            return begins, [row_view(item) for item in found]
+        begins = begins[: len(begins) * 2 // 3]
+    return "", []

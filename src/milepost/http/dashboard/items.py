@@ -10,19 +10,37 @@ from msgspec import Struct
 from msgspec.structs import fields
 from starlette.responses import RedirectResponse
 
+from milepost.core.durations import short_span, span_ms
+from milepost.core.errors import UsageError
+from milepost.core.plan import Plan
 from milepost.core.status import Status
-from milepost.engine.observe import stage_names
+from milepost.engine.context import Context
+from milepost.engine.observe import lists, stage_names
 from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.dashboard.ages import age, ms_since
 from milepost.http.dashboard.rendering import KINDS, page, seen_routes
 from milepost.http.desk import Desk
-from milepost.http.finding import Wanted, find
+from milepost.http.finding import Found, Wanted, find
+from milepost.http.problems import Trouble
+from milepost.ports.documents import HOLD, scope
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
+LISTS = 50
+"""So many lists are offered to choose from, the latest first."""
+SPAN = "Write a span of time, such as 30m, 6h or 2d."
 
 
 class Sought(Struct, frozen=True):
     q: str = ""
+
+
+class Wrong(Struct, frozen=True):
+    """Why nothing is shown. `age`: it is about the field for the age. `scan`: the address that has all rows read nevertheless."""
+
+    told: str
+    age: bool = False
+    scan: str | None = None
 
 
 @ENDPOINTS.add("GET", "/find", scope="read", query=Sought, summary="An item by its key, or by how its key begins")
@@ -32,63 +50,162 @@ def seek(desk: Desk, call: Call) -> Answer:
     routes = seen_routes(desk, call)
     for route in routes:
         if text and desk.ctx.ledger.peek(route, [text])[0] is not None:
-            return Answer(RedirectResponse(f"/items/{quote(route, safe='')}/{quote(text, safe='')}", 303))
-    for route in routes:
-        if find(desk, _asked(call, route, Wanted(prefix=text, limit=1))).body.items:
-            return Answer(RedirectResponse(f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}", 303))
-    where = f"/items/{quote(routes[0], safe='')}?{urlencode({'prefix': text})}" if routes else "/"
-    return Answer(RedirectResponse(where, 303))
-
-
-def _asked(call: Call, route: str, wanted: Wanted) -> Call:
-    return Call(call.caller, {**call.path, "route": route}, wanted, raw=call.raw)
+            return Answer(RedirectResponse(f"{desk.base}/items/{quote(route, safe='')}/{quote(text, safe='')}", 303))
+    known = [route for route in routes if route in desk.ctx.plans]
+    for route in known:
+        found, _ = _look(desk, call, route, Wanted(prefix=text, limit=1))
+        if found.items:
+            return Answer(RedirectResponse(f"{desk.base}/items/{quote(route, safe='')}?{urlencode({'prefix': text})}", 303))
+    where = f"/items/{quote(known[0], safe='')}?{urlencode({'prefix': text})}" if known else "/"
+    return Answer(RedirectResponse(desk.base + where, 303))
 
 
 @ENDPOINTS.add("GET", "/items/{route}", scope="read", query=Wanted, summary="The items of a route")
 def items(desk: Desk, call: Call) -> Answer:
-    plan, asked = desk.plan(call), _filled(call.query)
-    answer = find(desk, _asked(call, plan.name, asked))
-    chosen = {name: value for name, value in _plain(asked).items() if name not in ("after", "limit", "scan")}
-    more = None if answer.body.next is None else f"?{urlencode({**chosen, 'after': answer.body.next}, doseq=True)}"
+    """A filter that makes no sense is shown with a sentence that says so, beside what was asked."""
+    plan, asked = desk.plan(call), filled(call.query)
+    found, wrong = _look(desk, call, plan.name, asked)
+    chosen = _chosen(asked)
+    question = {name: chosen[name] for name in ("overdue", "nearest") if name in chosen}
+    narrowed = {name: value for name, value in chosen.items() if name not in question}
+    now = desk.ctx.clock.now()
     return Answer(
         page(
             desk,
             call,
             "items.html",
+            status=200 if wrong is None else 400,
             route=plan.name,
-            stages=stage_names(desk.ctx, plan.name),
-            statuses=["live", "failed", *(status.value for status in Status)],
             asked=asked,
-            filtered=bool(chosen),
-            filter_json=json.dumps(chosen),
-            query=f"?{urlencode(chosen, doseq=True)}" if chosen else "",
-            items=[{**row, "kind": KINDS[row["status"]], "says": _says(row)} for row in answer.body.items],
-            more=more,
-            first=f"?{urlencode(chosen, doseq=True)}" if asked.after else None,
+            wrong=wrong,
+            stages=stage_names(desk.ctx, plan.name),
+            choices=_choices(desk.ctx, plan, asked),
+            tabs=_tabs(plan, asked, narrowed),
+            narrowed=bool(narrowed),
+            filter_json=json.dumps(narrowed),
+            can_all=not question,
+            skips=plan.route.skips,
+            query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
+            items=[_shown(row, now) for row in found.items],
+            more=None if found.next is None else _address({**chosen, "after": found.next}),
+            some=found.more and found.next is None,
+            first=_address(chosen) or "?" if asked.after else None,
         )
     )
 
 
-def _filled(wanted: Wanted) -> Wanted:
-    """A form sends the empty fields too."""
+def filled(wanted: Wanted) -> Wanted:
+    """What a form has asked: it sends the empty fields too, and several values of one field with commas between them."""
     return Wanted(
-        status=[status for status in wanted.status if status],
-        stage=[stage for stage in wanted.stage if stage],
+        status=_several(wanted.status),
+        stage=_several(wanted.stage),
         lane=wanted.lane or None,
         group=wanted.group or None,
         list_=wanted.list_ or None,
         prefix=wanted.prefix or None,
-        older_than=wanted.older_than or None,
+        older_than=(wanted.older_than or "").strip() or None,
         overdue=wanted.overdue,
-        nearest=wanted.nearest,
+        nearest=wanted.nearest and not wanted.overdue,
         scan=wanted.scan,
         limit=SHOWN,
         after=wanted.after or None,
     )
 
 
-def _plain(wanted: Wanted) -> dict[str, Any]:
-    return {field.encode_name: value for field in fields(wanted) if (value := getattr(wanted, field.name))}
+def _several(values: list[str]) -> list[str]:
+    return [one for value in values for one in value.split(",") if one]
+
+
+def _look(desk: Desk, call: Call, route: str, asked: Wanted) -> tuple[Found, Wrong | None]:
+    """What the API answers; or nothing, and what is wrong with the question."""
+    nothing = Found([], None, False)
+    try:
+        if asked.older_than is not None:
+            span_ms(asked.older_than, "older_than")
+    except UsageError:
+        return nothing, Wrong(SPAN, age=True)
+    try:
+        found: Found = find(desk, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw)).body
+    except UsageError as error:
+        return nothing, Wrong(_sentence(str(error)))
+    except Trouble as trouble:
+        if trouble.problem.status != 400:
+            raise
+        again = _address({**_chosen(asked), "scan": "true"}) if trouble.problem.code == "costly" else None
+        return nothing, Wrong(_sentence(trouble.problem.detail), scan=again)
+    return found, None
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _chosen(asked: Wanted) -> dict[str, Any]:
+    """What was asked for, as an address says it."""
+    plain = {field.encode_name: value for field in fields(asked) if (value := getattr(asked, field.name))}
+    chosen = {name: value for name, value in plain.items() if name not in ("after", "limit", "scan")}
+    return {name: "true" if value is True else value for name, value in chosen.items()}
+
+
+def _address(chosen: dict[str, Any]) -> str:
+    flat = {name: ",".join(value) if isinstance(value, list) else value for name, value in chosen.items()}
+    return f"?{urlencode(flat)}" if flat else ""
+
+
+def _tabs(plan: Plan, asked: Wanted, narrowed: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """The questions that can be asked: their names, their addresses, and which is asked."""
+    tabs = [("All", _address(narrowed) or "?", not (asked.overdue or asked.nearest))]
+    if asked.overdue or any(stage.overdue_ms is not None for stage in plan.stages):
+        tabs.append(("Late", _address({**narrowed, "overdue": "true"}), asked.overdue))
+    return [*tabs, ("Coming next", _address({**narrowed, "nearest": "true"}), asked.nearest)]
+
+
+def _choices(ctx: Context, plan: Plan, asked: Wanted) -> dict[str, Any]:
+    """What there is to choose from; what was asked for is always among it."""
+    names = list(dict.fromkeys(record.name for record in reversed(lists(ctx, plan.name))))
+    groups = sorted(ctx.ledger.groups(plan.name), key=lambda group: (-group.now, group.group))
+    causes = {group.group: f"{group.category} at {group.stage}: {group.sample}" for group in reversed(groups) if group.now}
+    if asked.group is not None:
+        causes.setdefault(asked.group, asked.group)
+    return {
+        "stages": _options({name: name for name in stage_names(ctx, plan.name)}, asked.stage),
+        "statuses": _options({word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)}, asked.status),
+        "lists": names[:LISTS],
+        "causes": [(name, told if len(told) <= 80 else f"{told[:79]}…") for name, told in reversed(causes.items())],
+        "lanes": _lanes(ctx, plan),
+        "laned": asked.lane is not None or any(stage.lane is not None for stage in plan.stages),
+    }
+
+
+def _options(known: dict[str, str], asked: list[str]) -> list[tuple[str, str, bool]]:
+    """Each as (value, word, chosen); several that were asked for together are one of them."""
+    together = ",".join(asked)
+    offered = known if not together or together in known else {**known, together: ", ".join(known.get(one, one) for one in asked)}
+    return [(value, word, value == together) for value, word in offered.items()]
+
+
+def _lanes(ctx: Context, plan: Plan) -> list[str]:
+    """The lanes that the route file limits, or that are paused; the others can be written."""
+    named = {lane for stage in plan.stages for lane in stage.lanes}
+    for stage in plan.stages:
+        above = f"{scope(plan.name, stage.name)}/"
+        named |= {name.removeprefix(above) for name in ctx.ledger.read(HOLD) if name.startswith(above)}
+    return sorted(named)
+
+
+def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
+    """A row of the table: moments with how far away they are. `since`: when it came to its stage, or became late there."""
+    due = None if row["due_at"] is None else -ms_since(row["due_at"], now)
+    since = row.get("overdue_at") or row["entered_at"]
+    return {
+        **row,
+        "kind": KINDS[row["status"]],
+        "word": row["status"].lower().replace("_", " "),
+        "since": since,
+        "age": age(since, now),
+        "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
+        "says": _says(row),
+    }
 
 
 def _says(row: dict[str, Any]) -> str:

@@ -1,10 +1,12 @@
-"""The overview: every route as a funnel, and who is at work."""
+"""The overview: is all well, and every route as a funnel."""
 
 from __future__ import annotations
 
+from milepost.engine.snapshot import snapshots
 from milepost.http.calls import Answer, Call, Endpoints
-from milepost.http.dashboard import seeing
+from milepost.http.dashboard.health import health
 from milepost.http.dashboard.rendering import page, seen_routes
+from milepost.http.dashboard.seeing import home, worth_seeing
 from milepost.http.desk import Desk
 
 ENDPOINTS = Endpoints(pages=True)
@@ -12,5 +14,7 @@ ENDPOINTS = Endpoints(pages=True)
 
 @ENDPOINTS.add("GET", "/", scope="read", summary="The overview")
 def overview(desk: Desk, call: Call) -> Answer:
-    routes = seeing.home(desk.ctx, seen_routes(desk, call))
-    return Answer(page(desk, call, "home.html", here="/", routes=routes, health=seeing.health(desk.ctx)))
+    found = snapshots(desk.ctx)
+    seen = [found[name] for name in seen_routes(desk, call) if name in found and worth_seeing(desk.ctx, found[name])]
+    well = health(desk.ctx, seen, all_seen=call.caller.routes is None, aside=desk.quarantine)
+    return Answer(page(desk, call, "home.html", here="/", routes=home(desk.ctx, seen, desk.samples), health=well))

@@ -15,7 +15,7 @@ from milepost.engine.observe import route_names
 from milepost.engine.sessions import csrf_token
 from milepost.http.calls import Call, Caller
 from milepost.http.desk import Desk
-from milepost.http.recognising import COOKIE
+from milepost.http.recognising import COOKIE, LOCAL
 
 STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 KINDS = {
@@ -63,8 +63,10 @@ def page_for(desk: Desk, request: Request, me: Caller, template: str, *, status:
         "here": "",
         "q": None,
         "csrf": csrf_token(token) if token else "",
+        "person": me.name if token and me.scopes and me is not LOCAL else None,
         "now": iso(desk.ctx.clock.now()),
-        "ledger": desk.ctx.ledger.url,
+        # Where the ledger is, is for those who may look into it.
+        "ledger": desk.ctx.ledger.url if me.scopes else "",
     }
     return HTMLResponse(_ENVIRONMENT.get_template(template).render({**shared, **values}), status)
 

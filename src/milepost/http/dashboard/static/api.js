@@ -15,11 +15,31 @@ export function complaint(problem) {
   return problem.detail + (problem.expected ? ` Expected: ${problem.expected}.` : "");
 }
 
+// JSON as somebody has written it. Inside the body of a call it is sent as it stands: read and written again by a browser, a large
+// number would lose its last digits.
+export class Written {
+  constructor(text, what = "This") {
+    try {
+      JSON.parse(text);
+    } catch {
+      throw new Error(`${what} is not JSON.`);
+    }
+    this.text = text;
+  }
+}
+
+function encoded(body) {
+  const texts = [];
+  const mark = `written-${Math.random()}-`;
+  const plain = JSON.stringify(body, (_, value) => (value instanceof Written ? `${mark}${texts.push(value.text) - 1}` : value));
+  return texts.reduce((text, written, place) => text.replace(`"${mark}${place}"`, () => written), plain);
+}
+
 // One call of the API: the answer's content, or an Error that says what is wrong. `path` begins behind /api/v1.
 export async function call(method, path, { body, query } = {}) {
   const asked = query ? `?${new URLSearchParams(query)}` : "";
   const options = { method, headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }) };
-  if (body !== undefined) options.body = JSON.stringify(body);
+  if (body !== undefined) options.body = encoded(body);
   let answer;
   try {
     answer = await fetch(`${base}/api/v1${path}${asked}`, options);

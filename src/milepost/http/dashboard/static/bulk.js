@@ -6,37 +6,53 @@ const LOOK_MS = 700;
 
 // A report in a sentence.
 export function summed(report, done) {
-  const refused = report.refused_count ? ` ${report.refused_count.toLocaleString()} ${done ? "were" : "would be"} left alone: ${report.refused[0]?.[1] ?? ""}` : "";
+  const refused = report.refused_count
+    ? ` ${report.refused_count.toLocaleString()} ${done ? "were" : "would be"} left alone: ${report.refused[0]?.[1] ?? ""}`
+    : "";
   return `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? "done" : "would be done"}.${refused}`;
 }
 
-// An act on many takes a while: meanwhile the ledger says how far it is.
-export async function deed(route, body, progress) {
-  const path = `/routes/${segment(route)}/acts`;
-  if (!body.filter && body.keys.length < 2) return call("POST", path, { body });
-  const id = `page-${crypto.randomUUID()}`;
+// An act on many takes a while: meanwhile the ledger says how far it is. `work` does it.
+export async function watched(id, progress, work) {
   const timer = setInterval(async () => {
-    const told = await call("GET", `/acts/${id}`).catch(() => null);
+    const told = await call("GET", `/acts/${segment(id)}`).catch(() => null);
     if (told) progress(told.done + told.refused, told.expected);
   }, LOOK_MS);
   try {
-    return { ...(await call("POST", path, { body: { ...body, id } })), id };
+    return await work();
   } finally {
     clearInterval(timer);
   }
 }
 
-// The dialog for one verb on these items: `which` is {keys} or {filter}.
-export function askDeed(route, verb, which, { fields = [], made = (values) => values, title = verb } = {}) {
-  const body = ({ reason, ...values }) => ({ verb, ...which, ...made(values), ...(reason ? { reason } : {}) });
+export async function deed(route, body, progress) {
+  const path = `/routes/${segment(route)}/acts`;
+  if (!body.filter && body.keys.length < 2) return call("POST", path, { body });
+  // Not randomUUID: browsers have that only for pages that came over a safe way.
+  const id = `page-${crypto.getRandomValues(new Uint32Array(3)).join("-")}`;
+  return { ...(await watched(id, progress, () => call("POST", path, { body: { ...body, id } }))), id };
+}
+
+// The dialog for one verb on these items: `which` is {keys} or {filter}. An act on a `whole` route is asked about twice.
+export function askDeed(route, verb, which, { fields = [], made = (values) => values, title = verb, whole = false } = {}) {
+  const sure = { name: "sure", label: `Nothing narrows this down: it is for the whole route. Write ${route} to go on.` };
+  const body = ({ reason, sure: _, ...values }) => ({ verb, ...which, ...made(values), ...(reason ? { reason } : {}) });
+  let previewed = "";
+  let told;
   ask({
     title: `${title[0].toUpperCase()}${title.slice(1)}`,
-    fields,
+    fields: whole ? [...fields, sure] : fields,
     preview: async (values) => {
-      const report = await call("POST", `/routes/${segment(route)}/acts`, { body: { ...body(values), dry_run: true } });
-      return { told: summed(report, false), none: report.done === 0 };
+      const asked = { ...body(values), dry_run: true };
+      if (JSON.stringify(asked) !== previewed) {
+        const report = await call("POST", `/routes/${segment(route)}/acts`, { body: asked });
+        told = { told: summed(report, false), none: report.done === 0 };
+        previewed = JSON.stringify(asked);
+      }
+      return told;
     },
     act: async (values, progress) => {
+      if (whole && values.sure !== route) throw new Error(`Write ${route} if the whole route is meant.`);
       const report = await deed(route, body(values), progress);
       const link = report.matched > 1 && { href: `${base}/acts/${segment(report.id)}`, text: "Who did what" };
       return { told: summed(report, true), link };

@@ -19,7 +19,8 @@ function field({ name, label, type = "text", options = [], value = "", help = ""
 
 function values() {
   const found = {};
-  for (const input of part("fields").querySelectorAll("[name]")) found[input.name] = input.type === "checkbox" ? input.checked : input.value.trim();
+  for (const input of part("fields").querySelectorAll("[name]"))
+    found[input.name] = input.type === "checkbox" ? input.checked : input.value.trim();
   return found;
 }
 

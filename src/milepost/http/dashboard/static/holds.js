@@ -9,7 +9,9 @@ document.addEventListener("click", (event) => {
   const path = `/routes/${button.dataset.hold}`;
   ask({
     title: button.getAttribute("aria-label"),
-    told: held ? "What waits here goes on." : "Nothing new is begun here until it is resumed, and nothing is counted. What is in work is finished.",
+    told: held
+      ? "What waits here goes on."
+      : "Nothing new is begun here until it is resumed, and nothing is counted. What is in work is finished.",
     act: async ({ reason }) => {
       await (held ? call("DELETE", path, { query: { reason } }) : call("PUT", path, { body: { reason } }));
       return held ? "It goes on." : "It is paused.";

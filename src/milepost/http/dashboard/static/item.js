@@ -1,22 +1,80 @@
-// One item: the verbs that make sense for it.
+// One item: the verbs that make sense for it, and another like it.
+import { Written, base, call, segment } from "./api.js";
 import { askDeed } from "./bulk.js";
+
+const asked = {
+  retry: () => ({
+    fields: [
+      {
+        name: "as_new",
+        label: "as new work, under another work id: whoever did it before does not take it for the same",
+        type: "checkbox",
+      },
+    ],
+    made: ({ as_new }) => (as_new ? { as_new } : {}),
+  }),
+  back: ({ back }) => ({
+    title: "send back",
+    fields: [{ name: "stage", label: "To which stage?", type: "select", options: JSON.parse(back).map((name) => [name, name]) }],
+  }),
+  confirm: ({ stage }) => ({
+    title: `confirm ${stage}`,
+    fields: [
+      {
+        name: "outcome",
+        label: "What became of it?",
+        type: "select",
+        options: [
+          ["done", "done"],
+          ["retry", "failed; it may be tried again"],
+          ["reject", "rejected, for good"],
+        ],
+      },
+      { name: "value", label: "What it gave (JSON; empty: yes)", type: "long" },
+      { name: "error", label: "What went wrong?" },
+    ],
+    made: ({ outcome, value, error }) => {
+      onlyFor(outcome);
+      if (outcome !== "done") return { stage, outcome: { type: outcome, ...(error ? { error } : {}) } };
+      return { stage, ...(value ? { outcome: { type: "done", output: new Written(value, "What it gave") } } : {}) };
+    },
+  }),
+};
+
+// Of the fields in the dialog, those that belong to this outcome.
+function onlyFor(outcome) {
+  for (const [name, shown] of [
+    ["value", outcome === "done"],
+    ["error", outcome !== "done"],
+  ]) {
+    const field = document.querySelector(`[data-dialog] [name="${name}"]`);
+    if (field) field.closest("label").hidden = !shown;
+  }
+}
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-verb]");
   if (!button) return;
-  const { route, one, stage } = button.closest("[data-acts]").dataset;
-  const verb = button.dataset.verb;
-  if (verb !== "confirm") return askDeed(route, verb, { keys: [one] });
-  askDeed(route, verb, { keys: [one] }, {
-    fields: [{ name: "value", label: "What was confirmed (JSON; empty: yes)", type: "long" }],
-    made: ({ value }) => ({ stage, ...(value ? { outcome: { type: "done", output: parsed(value) } } : {}) }),
-  });
+  const bar = button.closest("[data-acts]").dataset;
+  const { verb } = button.dataset;
+  askDeed(bar.route, verb === "back" ? "retry" : verb, { keys: [bar.one] }, asked[verb]?.(bar));
 });
 
-function parsed(text) {
+document.addEventListener("submit", async (event) => {
+  if (!event.target.matches("[data-another]")) return;
+  event.preventDefault();
+  const form = event.target;
+  const told = form.querySelector("[data-told]");
+  told.classList.remove("bad");
+  told.textContent = "Handing it over…";
   try {
-    return JSON.parse(text);
-  } catch {
-    throw new Error("What was confirmed is not JSON.");
+    const route = segment(form.dataset.route);
+    const taken = await call("POST", `/routes/${route}/items`, { body: new Written(form.elements.content.value, "Its content") });
+    const link = document.createElement("a");
+    [link.href, link.textContent] = [`${base}/items/${route}/${segment(taken.key)}`, taken.key];
+    told.replaceChildren(link, taken.answer === "new" ? " is taken in." : " is known already; nothing was changed.");
+  } catch (error) {
+    told.classList.add("bad");
+    told.textContent = error.message;
   }
-}
+});

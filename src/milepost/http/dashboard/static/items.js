@@ -1,28 +1,67 @@
-// The items of a route: ticks, "all that match", and the verbs.
+// The items of a route: ticks, "all that match", the verbs, and a filter whose address says only what was asked for.
 import { ask } from "./dialog.js";
 import { askDeed } from "./bulk.js";
 
 const bar = document.querySelector("[data-acts]");
+const table = document.querySelector("[data-items]");
+const { route, filter, scan, stages } = bar.dataset;
+const narrowed = JSON.parse(filter);
+
+// What each verb can do anything about: an act on the whole route is one on these.
+const WHOLE = { retry: ["live", "failed", "CANCELLED"], skip: ["live", "failed", "CANCELLED"], resend: ["live"], cancel: ["live"] };
+
 let all = false;
 
-const ticked = () => [...document.querySelectorAll("[data-key]:checked")].map((box) => box.dataset.key);
-const count = () => (bar.querySelector("[data-chosen]").textContent = all ? "all that match" : ticked().length);
+const shown = () => [...table.querySelectorAll("[data-key]")];
+const ticked = () => shown().filter((box) => box.checked);
 
-document.addEventListener("change", (event) => {
-  if (event.target.matches("[data-tick-all]")) for (const box of document.querySelectorAll("[data-key]")) box.checked = event.target.checked;
-  if (event.target.matches("[data-tick-all], [data-key]")) {
-    all = false;
-    count();
-  }
+function count() {
+  const chosen = bar.querySelector("[data-chosen]");
+  if (chosen) chosen.textContent = all ? "all that match" : ticked().length.toLocaleString();
+  const whole = table.querySelector("[data-tick-all]");
+  if (whole) whole.checked = ticked().length > 0 && ticked().length === shown().length;
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (!target.matches("[data-tick-all], [data-key]")) return;
+  if (target.matches("[data-tick-all]")) for (const box of shown()) box.checked = target.checked;
+  all = false;
+  count();
 });
-bar?.querySelector("[data-all]").addEventListener("click", () => {
+// Rows come and go while one looks.
+new MutationObserver(count).observe(table, { childList: true, subtree: true });
+
+bar.querySelector("[data-all]")?.addEventListener("click", () => {
   all = true;
   count();
 });
-bar?.addEventListener("click", (event) => {
-  const verb = event.target.closest("[data-verb]")?.dataset.verb;
-  if (!verb) return;
-  const keys = ticked();
-  if (!all && !keys.length) ask({ title: "Nothing chosen", told: "Choose some items first." });
-  else askDeed(bar.dataset.route, verb, all ? { filter: JSON.parse(bar.dataset.filter) } : { keys });
+
+function which(verb) {
+  if (!all) return { keys: ticked().map((box) => box.dataset.key) };
+  const chosen = Object.keys(narrowed).length ? narrowed : { status: WHOLE[verb] };
+  return { filter: chosen, ...(scan === "1" ? { scan: true } : {}) };
+}
+
+bar.addEventListener("click", (event) => {
+  const word = event.target.closest("[data-verb]")?.dataset.verb;
+  if (!word) return;
+  if (!all && !ticked().length) {
+    ask({ title: "Nothing chosen", told: "Choose some items first." });
+    return;
+  }
+  const verb = word === "back" ? "retry" : word;
+  const options = { whole: all && !Object.keys(narrowed).length };
+  if (word === "back") {
+    options.title = "Send back";
+    options.fields = [
+      { name: "stage", label: "To the stage", type: "select", options: stages.split(",").map((name) => [name, name]) },
+      { name: "as_new", label: "As new work: partners are not to take it for a repeat", type: "checkbox" },
+    ];
+  }
+  askDeed(route, verb, which(verb), options);
+});
+
+// A form sends its empty fields too.
+document.querySelector("[data-filters]").addEventListener("formdata", ({ formData }) => {
+  for (const [name, value] of [...formData]) if (!value) formData.delete(name);
 });

@@ -1,61 +1,239 @@
 // A list from a file: looked at first, taken in after that.
-import { base, complaint, headers, segment } from "./api.js";
+import { base, call, complaint, headers, segment } from "./api.js";
 
 const TYPES = { csv: "text/csv", txt: "text/plain", jsonl: "application/x-ndjson", ndjson: "application/x-ndjson" };
+const LOOK_MS = 1000;
+const SHOWN = 20;
+const ODD = ["changed", "malformed", "vanished"];
+const AGAIN = "What was taken in stays. Hand over the same file again: what is known by then is passed over, and nothing is done twice.";
+
 const form = document.querySelector("[data-upload]");
-const report = form.querySelector("[data-report]");
-const progress = form.querySelector("[data-progress]");
-const take = form.querySelector("[data-submit]");
-const file = form.elements.file;
+const part = (name) => form.querySelector(`[data-${name}]`);
+const number = (n) => n.toLocaleString();
+const file = form?.elements.file;
+let looked = null;
+let busy = false;
 
-for (const kind of ["dragover", "dragleave", "drop"]) {
-  form.addEventListener(kind, (event) => {
-    event.preventDefault();
-    form.classList.toggle("over", kind === "dragover");
-    if (kind === "drop" && event.dataTransfer.files.length) {
-      file.files = event.dataTransfer.files;
-      send(true);
+function made(tag, text = "", className = "") {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+function tell(...parts) {
+  part("report").replaceChildren(...parts);
+}
+
+function complain(text) {
+  const told = made("p", text, "bad");
+  told.role = "alert";
+  tell(told);
+}
+
+// Which form a file has: by its name's ending, else by how it begins.
+async function typeOf(chosen) {
+  if (form.elements.form.value) return form.elements.form.value;
+  const known = TYPES[chosen.name.split(".").pop().toLowerCase()];
+  if (known) return known;
+  const begin = (await chosen.slice(0, 4096).text()).trimStart();
+  if (begin.startsWith("[")) throw new Error(`${chosen.name} is one JSON array. Make it one object a line, as in: jq -c '.[]' FILE`);
+  if (begin.startsWith("{")) return TYPES.jsonl;
+  return begin.split("\n", 1)[0].includes(",") ? TYPES.csv : TYPES.txt;
+}
+
+function table(counts) {
+  const found = document.querySelector("[data-words]").content.cloneNode(true).querySelector("table");
+  for (const row of found.querySelectorAll("[data-word]")) {
+    const { word } = row.dataset;
+    if (!(word in counts)) {
+      row.remove();
+      continue;
     }
-  });
-}
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  send(true);
-});
-file.addEventListener("change", () => (take.disabled = true));
-take.addEventListener("click", () => send(false));
-
-function tell(told, look) {
-  const counts = Object.entries(told.counts).filter(([, n]) => n);
-  const words = counts.map(([word, n]) => `${n.toLocaleString()} ${word.replaceAll("_", " ")}`);
-  const bad = told.malformed.slice(0, 5).map((line) => `line ${line.line}: ${line.reason}`);
-  report.textContent = [`${look ? "It would be" : "Taken in"}: ${words.join(", ") || "nothing"}.`, ...bad].join(" · ");
-  take.disabled = !look;
-  if (!look) setTimeout(() => location.reload(), 1200);
+    row.querySelector(".num").textContent = number(counts[word]);
+    row.className = !counts[word] ? "none" : ODD.includes(word) ? "odd" : word;
+  }
+  return found;
 }
 
-// XMLHttpRequest, for only it says how much of a file has been sent.
-function send(look) {
-  const chosen = file.files[0];
-  if (!chosen) return;
-  const type = TYPES[chosen.name.split(".").pop().toLowerCase()] ?? "text/plain";
+function malformed(told) {
+  if (!told.malformed.length) return [];
+  const list = made("table", "", "report lines");
+  const head = list.createTHead().insertRow();
+  for (const word of ["Line", "What is wrong with it"]) {
+    const cell = made("th", word);
+    cell.scope = "col";
+    head.append(cell);
+  }
+  const body = list.createTBody();
+  for (const bad of told.malformed.slice(0, SHOWN)) {
+    const row = body.insertRow();
+    row.append(made("td", number(bad.line)), made("td", bad.reason));
+    if (bad.text) row.lastChild.append(made("pre", bad.text));
+  }
+  return [made("h3", "Malformed lines"), list, ...rest(told.counts.malformed, Math.min(SHOWN, told.malformed.length))];
+}
+
+function vanished(told) {
+  if (!told.vanished.length) return [];
+  const list = made("ul", "", "plain");
+  for (const key of told.vanished.slice(0, SHOWN)) {
+    const link = made("a", key);
+    link.href = `${base}/items/${segment(told.route)}/${segment(key)}`;
+    list.append(made("li"));
+    list.lastChild.append(link);
+  }
+  return [made("h3", "Vanished"), list, ...rest(told.counts.vanished, Math.min(SHOWN, told.vanished.length))];
+}
+
+const rest = (all, shown) => (all > shown ? [made("p", `and ${number(all - shown)} more`, "dim")] : []);
+
+function report(told) {
+  const lines = `${number(told.lines)} ${told.lines === 1 ? "line" : "lines"}`;
+  const what = told.dry_run ? "Nothing was taken in yet; this is what would happen." : "It is taken in.";
+  const head = made("p", `${told.name} for ${told.route}: ${lines}. ${what} `);
+  if (told.id) {
+    const link = made("a", "The list");
+    link.href = `${base}/lists/${segment(told.id)}`;
+    head.append(link);
+  }
+  tell(head, table(told.counts), ...told.notes.map((note) => made("p", note)), ...malformed(told), ...vanished(told));
+}
+
+// The only thing that says how much of a file has been sent is an XMLHttpRequest.
+function post(chosen, type, look, sent) {
   const query = new URLSearchParams({ name: chosen.name, full: form.elements.full.checked, dry_run: look });
   const request = new XMLHttpRequest();
   request.open("POST", `${base}/api/v1/routes/${segment(form.elements.route.value)}/items?${query}`);
   for (const [name, value] of Object.entries(headers({ "Content-Type": type }))) request.setRequestHeader(name, value);
-  request.upload.onprogress = (event) => {
-    progress.hidden = false;
-    progress.value = event.lengthComputable ? event.loaded / event.total : 0;
-  };
-  request.onload = () => {
-    progress.hidden = true;
-    const told = JSON.parse(request.responseText);
-    if (request.status >= 400) report.textContent = complaint(told);
-    else tell(told, look);
-  };
-  request.onerror = () => {
-    progress.hidden = true;
-    report.textContent = "The server did not answer; nothing more was sent.";
-  };
-  request.send(chosen);
+  request.upload.onprogress = (event) => event.lengthComputable && sent(event.loaded, event.total);
+  request.upload.onload = () => sent(chosen.size, chosen.size);
+  const cut = `The connection was cut off. ${look ? "Nothing was changed; look again." : AGAIN}`;
+  return new Promise((resolve, reject) => {
+    request.onerror = () => reject(new Error(cut));
+    request.onload = () => {
+      let told;
+      try {
+        told = JSON.parse(request.responseText);
+      } catch {
+        return reject(new Error(cut));
+      }
+      if (request.status < 400) resolve(told);
+      else reject(new Error(look || request.status < 500 ? complaint(told) : `${complaint(told)} ${AGAIN}`));
+    };
+    request.send(chosen);
+  });
 }
+
+function moving(told, now, of) {
+  part("moving").hidden = false;
+  part("moving-told").textContent = told;
+  if (of) [part("progress").max, part("progress").value] = [of, now];
+  else part("progress").removeAttribute("value");
+}
+
+// How far it is with a list that is taken in: how much of the file has been sent, and how much more the route has. Each new item adds to
+// that, and the server takes in what has come while the rest is on its way.
+async function watch(route, expected) {
+  const total = async () => (await call("GET", `/routes/${segment(route)}/counts`)).total;
+  const before = await total().catch(() => null);
+  let sent = ["Sending…"];
+  let taken = 0;
+  let timer = null;
+  let over = false;
+  const show = () => {
+    const [told, ...parts] = sent;
+    if (before === null || !expected) moving(told, ...parts);
+    else moving(`${told} About ${number(taken)} of ${number(expected)} new items are in.`, taken, expected);
+  };
+  const look = async () => {
+    const now = await total().catch(() => null);
+    if (over) return;
+    if (now !== null) taken = Math.min(expected, Math.max(taken, now - before));
+    show();
+    timer = setTimeout(look, LOOK_MS);
+  };
+  if (before !== null && expected) timer = setTimeout(look, LOOK_MS);
+  return {
+    tell: (...parts) => {
+      sent = parts;
+      show();
+    },
+    end: () => {
+      over = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
+// While a file is on its way, nothing about it can be changed.
+function pause(now) {
+  busy = now;
+  part("preview").disabled = now;
+  part("fields").disabled = now;
+}
+
+async function send(look) {
+  const chosen = file.files[0];
+  if (!chosen || busy) return;
+  if (!chosen.size) return complain(`${chosen.name} is empty.`);
+  const expected = looked?.counts.new;
+  pause(true);
+  offer(null);
+  const route = form.elements.route.value;
+  let watched = null;
+  try {
+    const type = await typeOf(chosen);
+    if (!look) watched = await watch(route, expected);
+    const say = watched?.tell ?? moving;
+    const told = await post(chosen, type, look, (now, of) => {
+      if (now < of) say(`${Math.floor((100 * now) / of)} % of ${chosen.name} has been sent.`, now, of);
+      else say(look ? "All of it is here. Looking what that would be…" : "All of it is here, and is being taken in.");
+    });
+    report(told);
+    if (look) offer(told);
+  } catch (error) {
+    complain(error.message);
+  } finally {
+    watched?.end();
+    pause(false);
+    part("moving").hidden = true;
+    // To whoever keeps the page fresh: look now. A list without anything new in it makes no event.
+    document.dispatchEvent(new Event("visibilitychange"));
+  }
+}
+
+// What was looked at may be taken in; nothing else.
+function offer(told) {
+  looked = told;
+  const take = part("submit");
+  take.disabled = !told?.lines;
+  part("preview").classList.toggle("plain-button", Boolean(told?.lines));
+  take.textContent = told?.lines ? `Take it in (${number(told.counts.new)} new)` : "Take it in";
+}
+
+function begin() {
+  for (const kind of ["dragover", "dragleave", "drop"]) {
+    form.addEventListener(kind, (event) => {
+      event.preventDefault();
+      form.classList.toggle("over", kind === "dragover" && !busy);
+      if (kind !== "drop" || busy || !event.dataTransfer.files.length) return;
+      file.files = event.dataTransfer.files;
+      send(true);
+    });
+  }
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send(true);
+  });
+  form.addEventListener("change", () => {
+    offer(null);
+    tell();
+  });
+  part("submit").addEventListener("click", () => send(false));
+  addEventListener("beforeunload", (event) => {
+    if (busy) event.preventDefault();
+  });
+}
+
+if (form) begin();

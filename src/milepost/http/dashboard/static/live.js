@@ -18,7 +18,10 @@ export function live() {
     if (document.hidden || document.querySelector("dialog[open]")) return;
     let fresh;
     try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      // A page that knows that only its live parts are wanted need not look at what is dear.
+      const answer = await fetch(location.href, { headers: { Accept: "text/html", "X-Live": "1" } });
+      // Who is not logged in any more is led to the log-in, and from there back.
+      if (answer.redirected) return location.assign(location.href);
       if (!answer.ok) return;
       fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     } catch {

@@ -1,0 +1,185 @@
+"""The log of what people did: who, what, to which items, why, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct
+
+from milepost.core.operators import VERBS
+from milepost.core.status import FAILED, LIVE
+from milepost.engine.acts import act_view, all_acts
+from milepost.engine.observe import counted, lists
+from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.dashboard.rendering import page, seen_routes
+from milepost.http.desk import Desk
+from milepost.http.problems import trouble
+from milepost.ports.documents import Act
+
+ENDPOINTS = Endpoints(pages=True)
+SHOWN = 100
+FILTER = ("keys", "digest", "query", "lists")
+"""What of an act says which items it was for; the rest are its options."""
+
+
+class Asked(Struct, frozen=True):
+    """`before`: the act behind which the page begins, by its id. Empty: any."""
+
+    route: str = ""
+    verb: str = ""
+    by: str = ""
+    before: str = ""
+
+
+@ENDPOINTS.add("GET", "/acts", scope="read", query=Asked, summary="What people did")
+def acts(desk: Desk, call: Call) -> Answer:
+    asked: Asked = call.query
+    chosen = {name: value for name in ("route", "verb", "by") if (value := getattr(asked, name))}
+    seen = [act for act in all_acts(desk.ctx) if call.caller.sees(act.route)]
+    found = [act for act in all_acts(desk.ctx, **chosen) if call.caller.sees(act.route)] if chosen else seen
+    start = next((place for place, act in enumerate(found, 1) if act.id == asked.before), 0)
+    shown, rest = found[start : start + SHOWN], len(found) - start - SHOWN
+    names = _list_names(desk)
+    return Answer(
+        page(
+            desk,
+            call,
+            "acts.html",
+            here="/acts",
+            asked=asked,
+            filtered=bool(chosen),
+            routes=seen_routes(desk, call),
+            verbs=sorted({act.verb for act in seen}),
+            people=sorted({act.by for act in seen}),
+            acts=[_row(act, names) for act in shown],
+            more=f"?{urlencode({**chosen, 'before': shown[-1].id})}" if rest > 0 else None,
+            first=f"?{urlencode(chosen)}" if start else None,
+        )
+    )
+
+
+@ENDPOINTS.add("GET", "/acts/{id}", scope="read", summary="One act in full")
+def one(desk: Desk, call: Call) -> Answer:
+    found = next((act for act in all_acts(desk.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
+    if found is None:
+        raise trouble("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="one of those at /acts")
+    names = _list_names(desk)
+    row = _row(found, names)
+    query = found.filter.get("query")
+    return Answer(
+        page(
+            desk,
+            call,
+            "act.html",
+            here="/acts",
+            act=row,
+            items=None if query is None else _items_now(found, query, names, desk.ctx.clock.now()),
+            options=[(name.replace("_", " "), _plain(value)) for name, value in row["about"].items() if name not in FILTER],
+            on_items=found.verb in VERBS,
+        )
+    )
+
+
+def _row(act: Act, lists_by_id: Mapping[str, str]) -> dict[str, Any]:
+    """An act for a page: the view that programs get, with what it was for in words, and how far it is."""
+    view = act_view(act)
+    finished = act.finished_at is not None
+    expected = None if finished else view.get("expected")
+    return {
+        **view,
+        "to": in_words(view["about"], lists_by_id),
+        "done_to": _outcome(act),
+        "finished": finished,
+        "expected": max(expected, act.done + act.refused) if expected else None,
+        "can_go_on": not finished and act.verb in VERBS and "query" in act.filter,
+    }
+
+
+def _outcome(act: Act) -> str:
+    """What came of it, in a few words."""
+    if act.verb not in VERBS and act.done <= 1 and not act.refused:
+        return "done" if act.finished_at is not None else ""
+    return f"{act.done:,} done" + (f", {act.refused:,} left alone" if act.refused else "")
+
+
+def in_words(about: Mapping[str, Any], lists_by_id: Mapping[str, str]) -> str:
+    """What an act was for: its scope, its subscriber, or which items."""
+    if about.get("scope"):
+        return str(about["scope"])
+    if about.get("subscriber"):
+        return f"{about['subscriber']}: {about['key']}" if about.get("key") else str(about["subscriber"])
+    if "query" in about:
+        return items_in_words(about["query"], about.get("lists"), lists_by_id)
+    if isinstance(about.get("keys"), int):
+        return counted(about["keys"], "item") + " by key"
+    if "keys" in about:
+        return f"{about['keys']} rows"
+    if "ids" in about:
+        return f"{len(about['ids']):,} that were set aside"
+    return ""
+
+
+def items_in_words(query: Mapping[str, Any], lists_by: list[str] | None, lists_by_id: Mapping[str, str]) -> str:
+    """Which items a recorded query is for."""
+    parts = []
+    statuses = set(query.get("statuses") or ())
+    if statuses == {status.value for status in FAILED}:
+        parts.append("that failed")
+    elif statuses == {status.value for status in LIVE}:
+        parts.append("on the way")
+    elif statuses:
+        parts.append(" or ".join(sorted(status.lower().replace("_", " ") for status in statuses)))
+    if query.get("stages"):
+        parts.append(f"at {' or '.join(query['stages'])}")
+    if query.get("lane") is not None:
+        parts.append(f"in the lane {query['lane']}")
+    if query.get("group") is not None:
+        parts.append(f"with the cause {query['group']}")
+    brought = lists_by or ([query["list_id"]] if query.get("list_id") else [])
+    if brought:
+        parts.append(f"from the list {lists_by_id.get(brought[0], brought[0])}")
+    if query.get("prefix"):
+        parts.append(f"with keys that begin with {query['prefix']}")
+    if query.get("entered_before"):
+        parts.append(f"at their stage since before {_minute(query['entered_before'])}")
+    if query.get("changed_before"):
+        parts.append(f"not changed since {_minute(query['changed_before'])}")
+    return f"items {', '.join(parts)}" if parts else "all items"
+
+
+def _items_now(act: Act, query: Mapping[str, Any], lists_by_id: Mapping[str, str], now: int) -> str:
+    """The address, behind the base, of the items that match today what the act was begun for."""
+    brought = act.filter.get("lists")
+    before = query.get("entered_before")
+    asked = {
+        "status": query.get("statuses"),
+        "stage": query.get("stages"),
+        "lane": query.get("lane"),
+        "group": query.get("group"),
+        # Several lists are chosen by the name that they share.
+        "list": lists_by_id.get(brought[0], brought[0]) if brought else query.get("list_id"),
+        "prefix": query.get("prefix"),
+        "older_than": None if before is None else f"{max(0, now - before) // 1000}s",
+    }
+    return f"/items/{quote(act.route, safe='')}?" + urlencode({name: value for name, value in asked.items() if value}, doseq=True)
+
+
+def _minute(moment: str) -> str:
+    """A moment in a sentence: '2026-03-01 12:00 UTC'."""
+    return f"{moment[:10]} {moment[11:16]} UTC"
+
+
+def _list_names(desk: Desk) -> dict[str, str]:
+    return {record.id: record.name for record in lists(desk.ctx)}
+
+
+def _plain(value: Any) -> str:
+    if value is True:
+        return "yes"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_plain(of)}" for name, of in value.items())
+    return str(value)

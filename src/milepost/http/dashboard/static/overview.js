@@ -1,0 +1,8 @@
+// The overview: all items with the same cause of failure are retried together.
+import { askDeed } from "./bulk.js";
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-retry]");
+  if (!button) return;
+  askDeed(button.dataset.route, "retry", { filter: JSON.parse(button.dataset.retry) }, { title: button.getAttribute("aria-label") });
+});

@@ -1,0 +1,100 @@
+"""What happened to an item, line by line, as its page shows it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.core.durations import iso, short_span
+from milepost.core.history import Line
+from milepost.core.item import digest_of
+from milepost.core.status import Reason
+from milepost.engine.story import Told
+
+GOOD = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED})
+
+
+class Try(Struct, frozen=True):
+    """A try that failed: why, how long it took, and when the next one is."""
+
+    category: str
+    message: str
+    http_status: int | None
+    by: str
+    why: str
+    """Where somebody outside, or a person, said so."""
+    took: str
+    again_in: str
+    again_at: str | None
+
+
+class Entry(Struct, frozen=True):
+    """One line: a sentence, and beneath it what a sentence has no room for. `said` and `details` are JSON."""
+
+    at: str | None
+    kind: str
+    text: str
+    act: str | None
+    failed: Try | None
+    said: str
+    details: str
+
+
+def timeline(happened: list[Told], results: dict[str, Any]) -> list[Entry]:
+    """All lines, the oldest first."""
+    return [_entry(told, results) for told in happened]
+
+
+def written(value: Any) -> str:
+    """JSON for people. It is made here and not in the browser, where the last digits of large numbers are lost."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _entry(told: Told, results: dict[str, Any]) -> Entry:
+    line, attempt = told.line, told.line.attempt
+    kind = "fail" if attempt is not None else "done" if line.reason in GOOD else ""
+    details = "" if attempt is None or attempt.details is None else written(attempt.details)
+    return Entry(
+        # One that cannot be read has no time.
+        at=iso(told.at) if line.version else None,
+        kind=kind,
+        text=told.short if attempt is None else _failed(line, attempt.number),
+        act=line.act,
+        failed=_try(line),
+        said=_said(line, results),
+        details=details,
+    )
+
+
+def _failed(line: Line, number: int) -> str:
+    end = {Reason.EXHAUSTED: "; no tries are left", Reason.REJECTED: ", for good"}.get(line.reason, "")
+    return f"try {number} at '{line.stage}' failed{end}"
+
+
+def _try(line: Line) -> Try | None:
+    attempt = line.attempt
+    if attempt is None:
+        return None
+    took = attempt.response_ms or (0 if line.since is None else line.at - line.since)
+    return Try(
+        category=attempt.category,
+        message=attempt.message,
+        http_status=attempt.http_status,
+        by=line.by or "",
+        why=line.why or "",
+        took=short_span(took) if took > 0 else "",
+        again_in="" if attempt.delay_ms is None else short_span(attempt.delay_ms),
+        again_at=iso(attempt.next_at),
+    )
+
+
+def _said(line: Line, results: dict[str, Any]) -> str:
+    """What a confirmation said, where that still is the stage's result, and what was noted beside the item."""
+    if line.version and line.note is not None and not isinstance(line.note, str):
+        return written(line.note)
+    given = results.get(line.stage)
+    if line.reason is Reason.CONFIRMED and line.output is not None and given is not None and digest_of(given).hex() == line.output:
+        return written(given)
+    return ""

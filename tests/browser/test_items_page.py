@@ -1,0 +1,145 @@
+"""The items of a route in a real browser: choosing some, acting on them, keys, and views that are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, expect
+from tests.http.visitor import Visitor
+
+Open = Callable[..., Page]
+
+
+def say_why(page: Page, why: str) -> Locator:
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Why?").fill(why)
+    dialog.get_by_role("button", name="Do it").click()
+    return dialog
+
+
+def history(door: Visitor, key: str) -> list[dict[str, str]]:
+    return list(door.call("GET", f"/api/v1/routes/parcels/items/{key}").body["history"])
+
+
+def test_many_are_retried_after_a_look_at_how_many(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/items/parcels?status=failed")
+    page.get_by_role("button", name="choose all that match").click()
+    page.get_by_role("button", name="Retry…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 of 2 would be done.")
+    dialog.get_by_role("button", name="Do it").click()
+    expect(dialog).to_contain_text("Say why, please.")
+    say_why(page, "the scale was mended")
+    expect(dialog).to_contain_text("2 of 2 done.")
+    act = dialog.get_by_role("link", name="Who did what").get_attribute("href")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_text("Nothing matches.")).to_be_visible()
+    lines = [line for line in history(full, "F-1") if line["reason"] == "operator-retry"]
+    assert [(line["by"], line["why"]) for line in lines] == [("local", "the scale was mended")]
+    page.goto(f"{full.url}{act}")
+    expect(page.get_by_role("main")).to_contain_text("the scale was mended")
+
+
+def test_some_are_sent_back_to_a_stage_as_new_work(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/items/parcels?stage=deliver")
+    page.get_by_role("checkbox", name="P-2").check()
+    page.get_by_role("button", name="Send back to…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("To the stage").select_option("weigh")
+    dialog.get_by_label("As new work").check()
+    expect(dialog).to_contain_text("1 of 1 would be done.")
+    before = full.call("GET", "/api/v1/routes/parcels/items/P-2").body
+    say_why(page, "it was weighed with its pallet")
+    expect(page.get_by_role("row").filter(has_text="P-2")).to_have_count(0)
+    after = full.call("GET", "/api/v1/routes/parcels/items/P-2").body
+    assert (before["stage"], after["stage"]) == ("deliver", "weigh")
+    assert after["pass"] > before["pass"]
+
+
+def test_an_act_on_the_whole_route_is_asked_about_twice(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/items/parcels")
+    page.get_by_role("button", name="choose all that match").click()
+    page.get_by_role("button", name="Cancel…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("3 of 3 would be done.")
+    say_why(page, "the depot has closed")
+    expect(dialog).to_contain_text("Write parcels if the whole route is meant.")
+    assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 0
+    dialog.get_by_label("Nothing narrows this down").fill("parcels")
+    say_why(page, "the depot has closed")
+    expect(dialog).to_contain_text("3 of 3 done.")
+    assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 3
+
+
+def test_the_keyboard_alone_is_enough(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/items/parcels?status=failed")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="F-2")).to_be_focused()
+    page.keyboard.press("x")
+    page.keyboard.press("k")
+    expect(page.get_by_role("link", name="F-1")).to_be_focused()
+    expect(page.locator("[data-chosen]")).to_have_text("1")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("to the next item")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Retry…").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("1 of 1 would be done.")
+    page.keyboard.press("j")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.get_by_label("Key begins with").press("j")
+    expect(page.get_by_label("Key begins with")).to_have_value("j")
+    page.get_by_role("button", name="Show").focus()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="F-1")).to_be_visible()
+
+
+def test_a_view_is_kept_by_its_name_until_it_is_forgotten(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/items/parcels")
+    page.get_by_label("Status").select_option("failed")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url(f"{full.url}/items/parcels?status=failed")
+    page.get_by_text("Save this view").click()
+    page.get_by_label("Name").fill("<b>mine</b>")
+    page.get_by_role("button", name="Save").click()
+    page.goto(f"{full.url}/items/parcels")
+    page.get_by_role("list", name="Saved views").get_by_role("link", name="<b>mine</b>").click()
+    expect(page.get_by_role("checkbox", name="F-1")).to_be_visible()
+    expect(page.get_by_role("checkbox", name="P-1")).to_have_count(0)
+    page.goto(f"{full.url}/items/letters")
+    expect(page.get_by_role("list", name="Saved views")).to_be_hidden()
+    page.goto(f"{full.url}/items/parcels")
+    page.get_by_role("button", name="Forget the view <b>mine</b>").click()
+    page.reload()
+    expect(page.get_by_role("list", name="Saved views")).to_be_hidden()
+
+
+def test_what_is_shown_can_be_taken_along(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/items/parcels?status=failed")
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="JSON").click()
+    assert [row["key"] for row in json.loads(Path(waiting.value.path()).read_text())] == ["F-1", "F-2"]
+
+
+def test_everybody_can_read_what_is_wrong_with_a_filter(full: Visitor, window: Open) -> None:
+    for theme in ("light", "dark"):
+        page = window(trouble=True, color_scheme=theme, viewport={"width": 360, "height": 740})
+        page.goto(f"{full.url}/items/parcels?older_than=banana&status=failed")
+        expect(page.get_by_label("Older than")).to_have_accessible_description("Write a span of time, such as 30m, 6h or 2d.")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()

@@ -1,0 +1,56 @@
+"""Parts that are live: what happens is put in place, and nothing that the reader is at is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+from tests.http.visitor import Visitor
+
+from milepost.engine.operate import act
+
+Open = Callable[..., Page]
+
+
+def test_what_is_unchanged_is_not_touched_and_the_focus_stays(door: Visitor, window: Open) -> None:
+    door.milepost.submit("parcels", {"id": "P-1"})
+    page = window()
+    page.goto(door.url)
+    region = page.get_by_role("region", name="parcels")
+    button = region.get_by_role("button", name="Pause weigh")
+    button.focus()
+    button.evaluate("(one) => (window.same = one)")
+    door.milepost.submit("parcels", {"id": "P-2"})
+    expect(region).to_contain_text("2 items")
+    expect(button).to_be_focused()
+    assert button.evaluate("(one) => window.same === one")
+
+
+def test_ticks_and_open_details_outlive_a_change(door: Visitor, window: Open) -> None:
+    door.milepost.submit("parcels", {"id": "F-1", "weigh": "retry"}, {"id": "P-1"})
+    door.work()
+    page = window()
+    page.goto(f"{door.url}/items/parcels")
+    page.get_by_role("checkbox", name="P-1").check()
+    door.milepost.submit("parcels", {"id": "A-1"})
+    expect(page.get_by_role("link", name="A-1", exact=True)).to_be_visible()
+    assert page.get_by_role("checkbox", name="P-1").is_checked()
+    assert not page.get_by_role("checkbox", name="A-1").is_checked()
+    page.goto(f"{door.url}/items/parcels/F-1")
+    page.get_by_text("Another like this").click()
+    shown = page.get_by_label("Content")
+    shown.fill('{"half": "written')
+    act(door.ctx, "retry", "parcels", keys=["F-1"], by="ops", reason="once more")
+    expect(page.locator(".timeline")).to_contain_text("once more")
+    expect(shown).to_have_value('{"half": "written')
+
+
+def test_a_page_says_when_its_server_has_gone_and_goes_on_when_it_is_back(door: Visitor, window: Open) -> None:
+    page = window(trouble=True)
+    page.goto(door.url)
+    page.route("**/*", lambda route: route.abort())
+    door.milepost.submit("parcels", {"id": "P-1"})
+    expect(page.locator("[data-live-state]")).to_contain_text("The server does not answer")
+    page.unroute("**/*")
+    door.milepost.submit("parcels", {"id": "P-2"})
+    expect(page.get_by_role("region", name="parcels")).to_contain_text("2 items")

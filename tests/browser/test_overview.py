@@ -1,0 +1,102 @@
+"""The overview in a real browser: what an operator sees there and does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+from tests.http.visitor import Visitor
+
+from milepost.engine.operate import pause
+
+Open = Callable[..., Page]
+
+
+def say_why(page: Page, why: str, told: str) -> None:
+    """Do it, and close the dialog as soon as it says so."""
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Why?").fill(why)
+    dialog.get_by_role("button", name="Do it").click()
+    expect(dialog).to_contain_text(told)
+    page.keyboard.press("Escape")
+
+
+def test_the_overview_says_how_everything_stands(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(full.url)
+    route = page.get_by_role("region", name="parcels")
+    expect(route).to_contain_text("5 items")
+    expect(route.get_by_role("link", name="2 failed").first).to_be_visible()
+    expect(route.get_by_role("listitem").filter(has_text="deliver").first).to_contain_text("3 here")
+    expect(route.get_by_role("row").filter(has_text="too heavy")).to_contain_text("REJECTED")
+    chart = route.get_by_role("img", name="Ended in the last two days, by hour: 0 through, 2 failed in all")
+    chart.locator(".fail").hover()
+    expect(chart.get_by_text("0 through, 2 failed").last).to_be_visible()
+    route.get_by_text("The numbers").first.click()
+    expect(route.get_by_role("table").first.get_by_role("cell", name="2", exact=True)).to_be_visible()
+    page.get_by_role("link", name="2 items of parcels failed.").click()
+    expect(page.get_by_role("link", name="F-1")).to_be_visible()
+
+
+def test_what_happens_is_seen_without_reloading(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(full.url)
+    page.evaluate("window.stayed = true")
+    expect(page.get_by_role("region", name="parcels")).to_contain_text("5 items")
+    full.milepost.submit("parcels", {"id": "P-9"})
+    expect(page.get_by_role("region", name="parcels")).to_contain_text("6 items")
+    expect(page.get_by_role("region", name="Is all well?")).to_contain_text("Nobody is at work, and 1 item waits for a worker.")
+    assert page.evaluate("window.stayed")
+
+
+def test_what_is_paused_is_seen_and_resumed(full: Visitor, window: Open) -> None:
+    pause(full.ctx, "parcels", "deliver", "a/b", by="ops", reason="the lift is stuck")
+    page = window()
+    page.goto(full.url)
+    route = page.get_by_role("region", name="parcels")
+    route.get_by_role("button", name="Pause weigh").click()
+    say_why(page, "the scale is being mended", "It is paused.")
+    expect(page.get_by_text("Paused by local: the scale is being mended")).to_be_visible()
+    route.get_by_role("button", name="Pause the route parcels").click()
+    say_why(page, "a day off", "It is paused.")
+    expect(page.get_by_text("3 wait at this route, which is paused.")).to_be_visible()
+    scopes = [hold["scope"] for hold in full.call("GET", "/api/v1/routes/parcels/holds").body["holds"]]
+    assert scopes == ["parcels", "parcels/deliver/a/b", "parcels/weigh"]
+    for name in ("Resume the lane a/b of deliver", "Resume the route parcels", "Resume weigh"):
+        route.get_by_role("button", name=name).click()
+        say_why(page, "it is mended", "It goes on.")
+        expect(route.get_by_role("button", name=name)).to_have_count(0)
+    assert full.call("GET", "/api/v1/routes/parcels/holds").body["holds"] == []
+
+
+def test_all_with_one_cause_are_retried_together(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(full.url)
+    page.get_by_role("button", name="Retry all with REJECTED at weigh").click()
+    expect(page.get_by_role("dialog")).to_contain_text("2 of 2 would be done.")
+    say_why(page, "the scale was mended", "2 of 2 done.")
+    assert full.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 0
+
+
+def test_what_is_late_and_what_comes_next_is_one_click_away(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(full.url)
+    page.get_by_role("link", name="which come next?").first.click()
+    expect(page.get_by_role("row").filter(has_text="P-1")).to_contain_text("offered; nobody has confirmed it")
+    # No stage of this route has a mark, so nothing of it can be late.
+    expect(page.get_by_role("navigation", name="Which items").get_by_role("link")).to_have_text(["All", "Coming next"])
+
+
+def test_everybody_can_read_it_with_all_that_it_can_hold(full: Visitor, window: Open) -> None:
+    """Notices, pauses and open numbers, which a quiet overview has not."""
+    pause(full.ctx, "parcels", None, None, by="ops", reason="a day off")
+    pause(full.ctx, "parcels", "weigh", "north", by="ops", reason="the lift is stuck")
+    full.milepost.confirm("parcels", "P-1", "deliver", {"ok": True}, by="depot")
+    for theme in ("light", "dark"):
+        page = window(color_scheme=theme, viewport={"width": 360, "height": 740})
+        page.goto(full.url)
+        page.get_by_text("The numbers").first.click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()

@@ -1,0 +1,216 @@
+"""Events, acts and the system in a real browser: what an operator does there, and that everybody can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, expect
+from tests.http.visitor import Visitor, visiting
+
+from milepost.core.errors import Refused
+from milepost.engine.keys import make_key
+from milepost.engine.operate import limit, pause
+from milepost.ports.documents import ACT, CURSOR, LIMIT, PARKED, PROCESS, Act, Process
+from milepost.subscribers import CallSubscriber
+from milepost.wiring import Station
+
+Open = Callable[..., Page]
+SIGNED = {"by": "ops", "reason": "the tape library is being moved"}
+
+
+class Hook:
+    """A subscriber that does not take the events of some items."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = {"F-1", "F-2"}
+        self.told: list[str] = []
+
+    def __call__(self, event: dict[str, str]) -> None:
+        if event["subject"] in self.refused:
+            raise Refused("HTTP 410: nobody is here any more at https://hooks.example/a/long/address/that/goes/on/and/on")
+        self.told.append(event["id"])
+
+
+@pytest.fixture
+def hook() -> Hook:
+    return Hook()
+
+
+@pytest.fixture
+def full(tmp_path: Path, hook: Hook) -> Iterator[Visitor]:
+    """Two items that a subscriber does not take; a pause, a limit, an act that was cut off, and a process of each kind. Behind a proxy
+    that gives us a part of its own."""
+    with visiting(tmp_path, base="/milepost") as door:
+        door.milepost.submit("parcels", {"id": "P-1"}, *({"id": f"F-{n}", "weigh": "reject"} for n in (1, 2)))
+        tell(door, hook)
+        now = door.ctx.clock.now()
+        pause(door.ctx, "letters", "weigh", None, **SIGNED)
+        limit(door.ctx, "letters", "weigh", rate="10/m", **SIGNED)
+        cut = Act("cut", "retry", "parcels", "ops", "the scale is back", now, {"query": {"route": "parcels", "prefix": "F-"}}, expected=2)
+        door.ctx.ledger.write(ACT, cut.id, cut)
+        slow = [{"route": "parcels", "stage": "weigh", "key": "P-3", "seconds": 4_321}]
+        for process in (
+            Process("desk-1", "archive-1", 1, now, now + 60_000, {"worker": now}, 3, slow, ["letters"]),
+            Process("desk-2", "archive-2", 2, now - 900_000, now - 600_000, {"resender": now - 600_000}),
+        ):
+            door.ctx.ledger.write(PROCESS, process.holder, msgspec.to_builtins(process))
+        yield door
+
+
+def tell(door: Visitor, hook: Hook) -> None:
+    Station(door.ctx, subscribers=[CallSubscriber(hook, name="catalogue")]).run(until_idle_s=0)
+
+
+def say_why(page: Page, why: str) -> Locator:
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Why?").fill(why)
+    dialog.get_by_role("button", name="Do it").click()
+    return dialog
+
+
+def done(page: Page, why: str) -> None:
+    """Say why, and wait for the page that shows what came of it."""
+    with page.expect_navigation():
+        say_why(page, why)
+
+
+def acts(door: Visitor, verb: str) -> list[tuple[str, str]]:
+    found = door.call("GET", "/api/v1/acts").body["acts"]
+    return [(act["by"], act["reason"]) for act in found if act["verb"] == verb]
+
+
+def test_a_parked_item_is_released_and_everything_is_told_again(full: Visitor, hook: Hook, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/events")
+    subscriber = page.get_by_role("article", name="catalogue")
+    expect(subscriber).to_contain_text("2 parked")
+    expect(subscriber.get_by_role("row").filter(has_text="F-1")).to_contain_text("not tried again until it is released")
+    hook.refused = set()
+    subscriber.get_by_role("button", name="Release F-1 for catalogue").click()
+    done(page, "they have moved")
+    tell(full, hook)
+    page.reload()
+    expect(subscriber).to_contain_text("1 parked")
+    assert acts(full, "release") == [("local", "they have moved")]
+    assert list(full.ctx.ledger.read(PARKED)) == ["catalogue/parcels/F-2"]
+    subscriber.get_by_role("button", name="Replay for catalogue").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("About 6 lines, from")
+    dialog.get_by_label("Tell it again everything since").select_option(label="the time below")
+    expect(dialog).to_contain_text("Say a time")
+    dialog.get_by_label("A time of your own").fill("2020-03-01 12:00")
+    dialog.get_by_label("Why?").focus()
+    expect(dialog).to_contain_text("About 6 lines, from")
+    told = len(hook.told)
+    done(page, "their copy was lost")
+    assert full.ctx.ledger.read(CURSOR)["catalogue"].value["seq"] == 0
+    tell(full, hook)
+    assert hook.told[told:].count("parcels/P-1/1/accepted") == 1
+    assert hook.told.count("parcels/P-1/1/accepted") == 2
+
+
+def test_a_subscriber_is_forgotten(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/events")
+    page.get_by_role("button", name="Forget catalogue").click()
+    done(page, "it is switched off")
+    expect(page.get_by_text("Nobody is told.")).to_be_visible()
+
+
+def test_what_happens_is_seen_as_it_happens_and_the_filter_is_in_the_address(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/events")
+    page.get_by_label("Kind").select_option("accepted")
+    page.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(f"{full.url}/events?route=&kind=accepted")
+    feed = page.get_by_role("region", name="What happened")
+    expect(feed.get_by_role("listitem")).to_have_count(3)
+    page.evaluate("window.stayed = true")
+    full.milepost.submit("parcels", {"id": "P-9"})
+    expect(feed.get_by_role("listitem").first).to_contain_text("parcels / P-9")
+    expect(feed.get_by_role("listitem")).to_have_count(4)
+    assert page.evaluate("window.stayed")
+
+
+def test_an_act_that_was_cut_off_is_gone_on_with(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/acts")
+    page.get_by_role("link", name="retry").click()
+    expect(page.get_by_text("It was for items with keys that begin with F-")).to_be_visible()
+    page.get_by_role("button", name="Go on…").click()
+    expect(page.get_by_role("dialog")).to_contain_text("About 2 are left.")
+    expect(say_why(page, "once more")).to_contain_text("2 of 2 done.")
+    expect(page.get_by_text("2 done")).to_be_visible()
+    expect(page.get_by_text("not finished")).to_be_hidden()
+    history = full.call("GET", "/api/v1/routes/parcels/items/F-1").body["history"]
+    assert [line["act"] for line in history if line["reason"] == "operator-retry"] == ["cut"]
+
+
+def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/system")
+    page.get_by_role("button", name="Limit parcels/weigh").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Calls at a time").fill("many")
+    expect(say_why(page, "the scale is slow")).to_contain_text("is a whole number")
+    dialog.get_by_label("Calls at a time").fill("2")
+    dialog.get_by_label("Calls for the whole ledger").fill("1/s")
+    done(page, "the scale is slow")
+    expect(page.get_by_role("row").filter(has_text="parcels/weigh")).to_contain_text("2 at a time, 1/s by local")
+    page.get_by_role("button", name="Clear the limits of letters/weigh").click()
+    done(page, "it is mended")
+    expect(page.get_by_role("row").filter(has_text="letters/weigh")).to_contain_text("nothing")
+    assert list(full.ctx.ledger.read(LIMIT)) == ["parcels/weigh"]
+    page.get_by_role("button", name="Resume letters/weigh").click()
+    done(page, "it is mended")
+    expect(page.get_by_text("Nothing is paused.")).to_be_visible()
+
+
+def test_who_logs_in_lands_where_they_wanted_to_go_and_can_log_out_anywhere(full: Visitor, window: Open) -> None:
+    _, key = make_key(full.ctx, "archive desk", ["read"], by="ops", reason="a test")
+    page = window()
+    page.goto(f"{full.url}/items/parcels?status=failed")
+    page.get_by_label("Your key").fill(key)
+    page.get_by_role("button", name="Log in").click()
+    expect(page).to_have_url(f"{full.url}/items/parcels?status=failed")
+    expect(page.get_by_role("banner")).to_contain_text("archive desk")
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_url(f"{full.url}/login")
+    expect(page.get_by_label("Your key")).to_be_visible()
+
+
+def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(full: Visitor, window: Open) -> None:
+    _, key = make_key(full.ctx, "archive desk", ["read"], by="ops", reason="a test")
+    page = window()
+    page.goto(f"{full.url}/login?then=/events%3Fkind%3Daccepted")
+    page.get_by_label("Your key").fill(key)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Events")).to_be_visible()
+    full.milepost.submit("parcels", {"id": "P-8"})
+    expect(page.get_by_text("parcels / P-8")).to_be_visible()
+    page.context.clear_cookies()
+    full.milepost.submit("parcels", {"id": "P-9"})
+    expect(page).to_have_url(f"{full.url}/login?then=/events%3Fkind%3Daccepted")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everybody_can_read_the_system_on_any_screen(full: Visitor, window: Open, theme: str) -> None:
+    """Roles, labels and contrast, by the rules of axe; and nothing is wider than a narrow screen."""
+    make_key(full.ctx, "a key with a name that is rather long for its purpose", ["read"], by="ops", reason="a test")
+    _, key = make_key(full.ctx, "head desk", ["admin"], by="ops", reason="a test")
+    page = window(color_scheme=theme)
+    page.goto(f"{full.url}/login?then=/system%3Fdoctor%3D1")
+    page.get_by_label("Your key").fill(key)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Some things need a look")).to_be_visible()
+    for path in ("/system?doctor=1", "/events", "/acts", "/acts/cut"):
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(full.url + path)
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+        page.set_viewport_size({"width": 360, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path

@@ -1,0 +1,165 @@
+"""The items of a route as a plain answer: filters, what is wrong with them, and what can be taken along."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from tests.http.guarded import Guarded, guarded
+from tests.http.page_text import text_of
+from tests.http.visitor import Visitor
+
+import milepost as mp
+from milepost.engine.lists import submit_list
+from milepost.http import finding
+from milepost.testing import VirtualClock
+
+MARKUP = "<img src=x>"
+
+
+def parcels() -> mp.Route:
+    route = mp.Route("parcels", key="id")
+
+    @route.stage("weigh", lane=lambda content: content.get("depot", ""), lanes={"north": mp.Limits(concurrency=2)})
+    def weigh(item: mp.Item) -> mp.Outcome:
+        return mp.Reject(f"too heavy {MARKUP}") if item.input.get("heavy") else mp.Done()
+
+    route.external("deliver", overdue="2h")
+    return route
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Two that failed, two that are late at `deliver`, and one that has just come there."""
+    clock, folder = VirtualClock(), tmp_path_factory.mktemp("items")
+    with guarded(f"sqlite:///{folder}/ledger.db", [parcels()], clock) as opened:
+        opened.milepost.submit(
+            "parcels", *({"id": f"F-{n}", "heavy": True} for n in (1, 2)), {"id": "P-1"}, {"id": "P-2", "depot": "north"}
+        )
+        opened.work()
+        clock.advance("5h")
+        (folder / "march.txt").write_text("P-3\n")
+        submit_list(opened.ctx, "parcels", str(folder / "march.txt"), by="ops")
+        opened.work()
+        yield opened
+
+
+def keys(door: Visitor, question: str) -> list[str]:
+    answered = door.call("GET", f"/items/parcels?{question}")
+    assert answered.status == 200, answered
+    return re.findall(r'data-key="([^"]*)"', answered.raw.decode())
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("", ["F-1", "F-2", "P-1", "P-2", "P-3"]),
+        ("status=&stage=&prefix=&older_than=&list=&group=&lane=", ["F-1", "F-2", "P-1", "P-2", "P-3"]),
+        ("status=PENDING,QUEUED", ["P-1", "P-2", "P-3"]),
+        ("stage=weigh,deliver&status=failed", ["F-1", "F-2"]),
+        ("older_than=1h&status=live", ["P-1", "P-2"]),
+        ("lane=north&status=live", []),
+        ("list=march.txt", ["P-3"]),
+        ("overdue=true", ["P-1", "P-2"]),
+        ("nearest=true&prefix=P-", ["P-1", "P-2", "P-3"]),
+    ],
+)
+def test_the_filter_is_the_address(at: Guarded, question: str, wanted: list[str]) -> None:
+    assert sorted(keys(at, question)) == wanted
+
+
+def test_what_there_is_to_choose_from_is_offered(at: Guarded) -> None:
+    page = at.call("GET", "/items/parcels?status=PENDING,QUEUED").raw.decode()
+    assert '<option value="PENDING,QUEUED" selected>pending, queued</option>' in page
+    assert '<option value="march.txt">' in page
+    assert '<option value="north">' in page
+    [(group, cause)] = re.findall(r'<option value="([^"]+)">(REJECTED at weigh[^<]*)', page)
+    assert MARKUP in html.unescape(cause)
+    assert sorted(keys(at, f"group={group}")) == ["F-1", "F-2"]
+
+
+@pytest.mark.parametrize("age", ["banana", "-3", "1e99"])
+def test_a_wrong_age_is_told_beside_the_field(at: Guarded, age: str) -> None:
+    answered = at.call("GET", f"/items/parcels?prefix=P-&older_than={age}")
+    page = answered.raw.decode()
+    assert answered.status == 400
+    assert f'value="{age}"' in page
+    assert 'value="P-"' in page
+    assert 'aria-describedby="wrong-age"' in page
+    assert "Write a span of time, such as 30m, 6h or 2d." in text_of(answered)
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("stage=paint", "Route 'parcels' has no stage 'paint'; its stages are weigh, deliver."),
+        ("status=lost", "There is no status 'lost'"),
+        ("group=none", "There is no error group 'none'"),
+        ("list=april.txt", "Route 'parcels' was never given a list 'april.txt'"),
+        ("after=x", "This place belongs to another question"),
+        (f"list={quote(MARKUP)}", f"never given a list '{MARKUP}'"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_told_on_the_page_itself(at: Guarded, question: str, told: str) -> None:
+    answered = at.call("GET", f"/items/parcels?{question}")
+    assert answered.status == 400
+    assert told in text_of(answered)
+    assert MARKUP not in answered.raw.decode()
+
+
+def test_ages_and_next_looks_are_spans(at: Guarded) -> None:
+    assert "P-1 deliver queued 5 h 2023-11-14T22:13:20.000Z" in text_of(at.call("GET", "/items/parcels?prefix=P-1"))
+    late = text_of(at.call("GET", "/items/parcels?overdue=true"))
+    assert "Late by" in late
+    assert "P-1 deliver queued 3 h 2023-11-15T00:13:20.000Z" in late
+    assert "offered; nobody has confirmed it" in late
+
+
+def test_who_may_only_look_is_offered_no_verbs(tmp_path: Path) -> None:
+    with guarded(f"sqlite:///{tmp_path}/ledger.db") as opened:
+        opened.milepost.submit("parcels", {"id": "a"})
+        page = opened.call("GET", "/items/parcels", key=opened.key("read")).raw.decode()
+    assert ("data-verb" in page, 'type="checkbox"' in page, "CSV" in page) == (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("status=PENDING,QUEUED", ["P-1", "P-2", "P-3"]),
+        ("overdue=true", ["P-1", "P-2"]),
+        ("overdue=true&prefix=P-2", ["P-2"]),
+        ("nearest=true&older_than=1h", ["P-1", "P-2"]),
+    ],
+)
+def test_what_is_shown_is_what_is_exported(at: Guarded, question: str, wanted: list[str]) -> None:
+    page = at.call("GET", f"/items/parcels?{question}").raw.decode()
+    [sheet, text] = [html.unescape(path) for path in re.findall(r'href="(/export/[^"]*)"', page)]
+    rows = json.loads(at.call("GET", text).raw)
+    assert sorted(row["key"] for row in rows) == wanted
+    lines = list(csv.DictReader(io.StringIO(at.call("GET", sheet).raw.decode())))
+    assert [line["key"] for line in lines] == [row["key"] for row in rows]
+    assert {line["why"] for line in lines} == ({"offered; nobody has confirmed it"} if "status" not in question else {""})
+
+
+def test_on_aws_what_costs_much_is_asked_about_first(aws_door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws_door.milepost.submit("parcels", *({"id": f"p{n}"} for n in range(4)))
+    aws_door.work()
+    monkeypatch.setattr(finding, "WORTH_A_WORD", 2)
+    monkeypatch.setattr(finding, "WORTH_ASKING", 3)
+    refused = aws_door.call("GET", "/items/parcels?stage=deliver")
+    assert refused.status == 400
+    assert "No index serves this: all 4 rows of parcels are read" in text_of(refused)
+    assert aws_door.call("GET", "/export/parcels.json?stage=deliver").status == 400
+    assert aws_door.call("GET", "/find?q=p").headers["location"] == "/items/parcels?prefix=p"
+    [again] = re.findall(r'href="([^"]*scan=true)"', refused.raw.decode())
+    shown = aws_door.call("GET", f"/items/parcels{html.unescape(again)}")
+    assert "p3 deliver" in text_of(shown)
+    [text] = [html.unescape(path) for path in re.findall(r'href="(/export/[^"]*json[^"]*)"', shown.raw.decode())]
+    assert len(json.loads(aws_door.call("GET", text).raw)) == 4

@@ -1,0 +1,79 @@
+"""What was set aside, over HTTP: shown, seen to again, thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+import pytest
+from tests.aws import standins
+from tests.http.guarded import Guarded, guarded
+from tests.http.visitor import Visitor
+
+from milepost.ledgers.aws.names import Names
+
+QUARANTINE = "/api/v1/quarantine"
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[Guarded]:
+    with guarded(f"sqlite:///{tmp_path}/ledger.db") as opened:
+        yield opened
+
+
+def test_where_nobody_else_writes_it_says_so(at: Guarded) -> None:
+    assert at.call("GET", QUARANTINE).body == {
+        "set_aside": [],
+        "more": False,
+        "possible": False,
+        "why": "nobody else can write to this ledger, so nothing is ever set aside or left to be taken in",
+    }
+    for act in ("replay", "drop"):
+        answered = at.call("POST", f"{QUARANTINE}/{act}", {"all": True, "reason": "x"})
+        assert (answered.status, answered.body["code"]) == (501, "lacking")
+
+
+@pytest.mark.parametrize("body", [{"reason": "x"}, {"reason": "x", "all": True, "ids": ["a"]}, {"reason": " ", "all": True}, {"all": True}])
+@pytest.mark.parametrize("act", ["replay", "drop"])
+def test_it_is_said_which_and_why(shared_door: Visitor, act: str, body: dict[str, Any]) -> None:
+    answered = shared_door.call("POST", f"{QUARANTINE}/{act}", body)
+    assert (answered.status, answered.body["code"]) == (400, "wrong-value")
+
+
+def test_it_is_for_those_who_see_all_routes_and_may_operate(at: Guarded) -> None:
+    limited, reader = at.key("admin", name="limited", routes=["parcels"]), at.key("read", name="reader")
+    for method, path, body in (
+        ("GET", QUARANTINE, None),
+        ("POST", f"{QUARANTINE}/replay", {"all": True, "reason": "x"}),
+        ("POST", f"{QUARANTINE}/drop", {"all": True, "reason": "x"}),
+    ):
+        assert at.call(method, path, body, key=limited).body["code"] == "not-allowed"
+        assert at.call(method, path, body, key=reader).status == (200 if method == "GET" else 403)
+
+
+def test_on_aws_a_message_goes_back_to_its_queue_or_is_thrown_away(aws_door: Visitor) -> None:
+    place = urlsplit(aws_door.ctx.ledger.url)
+    names = Names(place.path.strip("/"))
+    sqs = boto3.client("sqs", region_name=standins.REGION, endpoint_url=parse_qs(place.query)["endpoint"][0])
+    url = sqs.get_queue_url(QueueName=names.queue("parcels", "weigh"))["QueueUrl"]
+
+    def strange() -> dict[str, Any]:
+        """What is set aside, once our workers have met a message that nobody can read."""
+        aws_door.work()
+        [found] = aws_door.call("GET", QUARANTINE).body["set_aside"]
+        return dict(found)
+
+    sqs.send_message(QueueUrl=url, MessageBody="what is this?")
+    aside = strange()
+    assert (aside["kind"], aside["content"]["body"], aside["at"][-1]) == ("message", "what is this?", "Z")
+    answered = aws_door.call("POST", f"{QUARANTINE}/replay", {"ids": [aside["id"], "nothing"], "reason": "x", "for": "ops"})
+    assert [(one["key"], one["done"]) for one in answered.body["replayed"]] == [(aside["id"], True), ("nothing", False)]
+    assert aws_door.call("GET", QUARANTINE).body == {"set_aside": [], "more": False, "possible": True, "why": None}
+    again = strange()
+    assert aws_door.call("POST", f"{QUARANTINE}/drop", {"all": True, "reason": "x"}).body == {"dropped": [again["id"]]}
+    assert aws_door.call("GET", QUARANTINE).body["set_aside"] == []
+    acts = aws_door.call("GET", "/api/v1/acts").body["acts"]
+    assert [(act["verb"], act["by"], act["done"]) for act in acts] == [("drop", "local", 1), ("replay", "local for ops", 1)]
