@@ -1,24 +1,111 @@
-"""The demo, small: it runs through, sums up, and what it says to try next works."""
+"""The demo, small: it runs through, sums up, and what it says to try next works; at a terminal it stays until it is stopped."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from urllib.request import urlopen
 
 import pytest
+from tests.cli.conftest import Shell
+from tests.http.gallery import until
 
 
 @pytest.mark.slow
-def test_the_demo_runs_and_its_next_steps_work(bare) -> None:
-    said = bare.ok("demo", "--items", "120").out
-    assert "120 parcels handed over" in said
-    assert "parcels: 0/120 ended" in said
-    assert "of 120 parcels delivered in" in said
+def test_the_demo_ends_by_itself_and_its_next_steps_work(bare: Shell) -> None:
+    said = bare.ok("demo", "--items", "24").out
+    assert "An archive of 36 assets is there to look at. The two days that it has behind it are made up." in said
+    assert re.search(r"^The page is open: http://127\.0\.0\.1:\d+$", said, re.MULTILINE)
+    assert "24 parcels handed over" in said
+    assert "parcels: 0/24 ended" in said
+    assert "of 24 parcels delivered in" in said
+    assert "keep coming" not in said
     assert "\x1b" not in said
     steps = [line.strip() for line in said.splitlines() if line.startswith("  milepost ")]
     assert len(steps) >= 6
-    inside = type(bare)(bare.folder / "milepost-demo")
+    inside = Shell(bare.folder / "milepost-demo")
     for step in steps:
         inside.ok(*shlex.split(step, comments=True)[1:])
-    assert inside.ok("status", "--json").json["routes"]["parcels"]["total"] == 120
-    bare.ok("demo", "--items", "3")
-    assert inside.ok("status", "--json").json["routes"]["parcels"]["total"] == 3
+    inside.ok("up", "--until-idle", "0")
+    routes = inside.ok("status", "--json").json["routes"]
+    assert (routes["parcels"]["total"], routes["archive"]["total"]) == (24, 36)
+
+
+def heard(process: subprocess.Popen[str], found: Callable[[str], object]) -> str:
+    """What it says, up to the first line in which that is found."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if found(line):
+            return said
+    raise AssertionError(said)
+
+
+@pytest.mark.slow
+def test_the_page_answers_while_the_demo_stays_and_ctrl_c_ends_it_cleanly(bare: Shell) -> None:
+    command = bare.command("demo", "--items", "8", "--stay")
+    with subprocess.Popen(command, cwd=bare.folder, env=bare.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said = heard(process, lambda line: "The page is open" in line)
+            url = said.split()[-1]
+            with urlopen(url, timeout=30) as page:
+                assert "archive" in page.read().decode()
+            said += heard(process, lambda line: "keep coming" in line)
+            assert url in said.splitlines()[-1]
+            until(lambda: total(url) > 8)
+            process.send_signal(signal.SIGINT)
+            rest, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert "of 8 parcels delivered in" in said
+    assert "more parcels have come" in rest
+    assert "Try next:" in rest
+
+
+def total(url: str) -> int:
+    with urlopen(f"{url}/api/v1/status", timeout=30) as answer:
+        return int(json.load(answer)["routes"]["parcels"]["total"])
+
+
+def test_ctrl_c_in_the_midst_of_it_sums_up_what_was_done(bare: Shell) -> None:
+    command = bare.command("demo", "--items", "500", "--no-page")
+    with subprocess.Popen(command, cwd=bare.folder, env=bare.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            heard(process, lambda line: "parcels: " in line)
+            process.send_signal(signal.SIGINT)
+            rest, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert re.search(r"\d+ of 500 parcels delivered in", rest)
+    assert "Try next:" in rest
+
+
+def test_at_a_terminal_it_stays_and_nowhere_else(bare: Shell) -> None:
+    from milepost.cli.demo import stays
+
+    assert stays(None, page=True, terminal=True)
+    assert not stays(None, page=True, terminal=False)
+    assert not stays(None, page=False, terminal=True)
+    assert stays(True, page=False, terminal=False)
+    assert not stays(False, page=True, terminal=True)
+
+
+def test_without_what_the_page_needs_one_line_says_so_and_the_demo_starts_anew_all_the_same(bare: Shell) -> None:
+    (bare.folder / "milepost-demo").mkdir()
+    (bare.folder / "milepost-demo" / "milepost.db").write_text("what an earlier demo left")
+    # A folder before all others, in which the server cannot be imported.
+    (bare.folder / "uvicorn.py").write_text("raise ImportError('not here', name='uvicorn')\n")
+    answer = bare.ok("demo", "--items", "1", PYTHONPATH=os.pathsep.join([str(bare.folder), *sys.path[1:]]))
+    assert "milepost demo: the API needs more than is installed (uvicorn): pip install 'milepost[http]', or say --no-page" in answer.err
+    assert "The page" not in answer.out
+    assert "of 1 parcels delivered" in answer.out

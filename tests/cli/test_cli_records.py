@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sqlite3
@@ -115,6 +116,22 @@ def test_pruning_and_letting_go_of_a_subscriber_are_signed(listed) -> None:
     assert listed.signed("subscribers", "forget", "log").code == 0
     shown = listed.ok("acts").out
     assert "forget log  by ops: a test" in shown
+
+
+def test_a_subscriber_is_told_again(listed) -> None:
+    listed.write("milepost.toml", 'routes = ["parcels.py"]\nsubscribers = ["log"]\n')
+    first = [json.loads(line)["id"] for line in listed.ok("up", "--until-idle", "0.2").out.splitlines()]
+    assert listed("subscribers", "replay", "log", "--since", "1d").code == 2, "it is to be signed"
+    assert "say from where on" in listed("subscribers", "replay", "log", "--dry-run").err
+    preview = listed.ok("subscribers", "replay", "log", "--since", "1d", "--dry-run", "--json").json
+    lines = listed.ok("subscribers", "replay", "log", "--after", "0", "--dry-run").out
+    assert lines.startswith("log would be told again what was written since ")
+    assert lines.endswith(f": {preview['lines']} lines at most.\n")
+    listed.signed("subscribers", "replay", "log", "--since", preview["since"])
+    assert [json.loads(line)["id"] for line in listed.ok("up", "--until-idle", "0.2").out.splitlines()] == first
+    assert f"{preview['lines']} lines to be told again" in listed.ok("acts").out
+    nothing = listed.signed("subscribers", "replay", "log", "--since", "0s").out
+    assert nothing == "log has been told nothing from there on: there is nothing to tell again.\n"
 
 
 def test_hints_can_be_run_as_they_are_printed(shell) -> None:

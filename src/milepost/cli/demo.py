@@ -1,4 +1,5 @@
-"""`milepost demo`: the main job, worth watching. 2,000 parcels, three stages, partners that fail and dawdle."""
+"""`milepost demo`: the main job, worth watching. 2,000 parcels, three stages, partners that fail and dawdle; and an archive with a
+made-up past, so that the page has something to show from the beginning."""
 
 from __future__ import annotations
 
@@ -11,41 +12,54 @@ from typing import TYPE_CHECKING
 
 import click
 
+from milepost.cli.listening import HOST, PORT, Where, opened
 from milepost.cli.out import WIDE, console, safe, show_table, table
 from milepost.core.errors import MilepostError
 from milepost.core.status import FAILED
 
 if TYPE_CHECKING:
+    from milepost.cli.demo_archive import Catalogue
     from milepost.engine.context import Context
     from milepost.engine.snapshot import Snapshot
+    from milepost.wiring import Station
 
 SETTINGS = """ledger = "sqlite:///milepost.db"
-routes = ["milepost.cli.demo_route:parcels"]
+routes = ["milepost.cli.demo_route:parcels", "milepost.cli.demo_archive:archive"]
+subscribers = ["milepost.cli.demo_archive:catalogue"]
 """
+ASSETS = 3000
+IDLE_S = 6.0
+"""A parcel is tried again after five seconds at most; what falls due within these is waited for."""
+EVERY_S = 0.4
+"""How often another parcel comes, once the first are through."""
 
 
 @click.command()
 @click.option("--items", type=click.IntRange(1, 1_000_000), default=2000, show_default=True, help="How many parcels.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default="milepost-demo", show_default=True)
-def demo(items: int, folder: Path) -> int:
+@click.option("--page/--no-page", default=True, help="Open the page, or leave it out.  [default: page]")
+@click.option("--stay/--no-stay", default=None, help="Stay when all are through, or end.  [default: stay at a terminal]")
+def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
     """See it work: 2,000 parcels, three stages, partners that fail.
 
-    A live view in the terminal (plain lines elsewhere), then a summary and what to try next. Takes about 15 seconds. The
-    ledger stays in FOLDER to be looked at; the next demo starts anew.
+    A page is open from the beginning. A live view in the terminal (plain lines elsewhere), then a summary and what to try next: about
+    15 seconds. At a terminal the page then stays open, with a few parcels a second, until Ctrl-C. The ledger stays in FOLDER to be
+    looked at; the next demo starts anew.
     """
-    from milepost.cli.demo_route import DEPOTS, parcels
-    from milepost.engine.intake import submit
+    from milepost.cli.demo_archive import Catalogue, archive
+    from milepost.cli.demo_route import parcels
     from milepost.ports.ledger import Query
     from milepost.wiring import open_context
 
-    ctx = open_context(f"sqlite:///{_fresh(folder)}", [parcels])
+    url, told = f"sqlite:///{_fresh(folder)}", Catalogue(folder / "catalogue.jsonl")
+    _past(url, told, min(ASSETS, items + items // 2))
+    ctx = open_context(url, [parcels, archive])
     try:
-        began = monotonic()
-        submit(ctx, "parcels", ({"id": f"P-{n:04d}", "depot": DEPOTS[n % len(DEPOTS)]} for n in range(1, items + 1)))
-        click.echo(f"{items:,} parcels handed over in {monotonic() - began:.2f} s, to be weighed, cleared and delivered.")
-        click.echo("The scale is at times busy, customs dawdle, the west has a bad day.\n")
-        last = _work(ctx)["parcels"]
-        _summary(last, monotonic() - began)
+        with opened(ctx, Where(HOST, PORT, asked=False) if page else None, "demo", "--no-page") as at:
+            if at is not None:
+                click.echo(f"The page is open: {at}\n")
+            terminal = sys.stdin.isatty() and sys.stdout.isatty()
+            _run(ctx, told, items, at, stay=stays(stay, page=at is not None, terminal=terminal))
         failed = ctx.ledger.find(Query(route="parcels", statuses=FAILED, limit=1)).items
     finally:
         ctx.ledger.close()
@@ -53,12 +67,17 @@ def demo(items: int, folder: Path) -> int:
     return 0
 
 
+def stays(wished: bool | None, *, page: bool, terminal: bool) -> bool:
+    """Does the demo stay when all are through? As is wished; else where somebody sits, and has a page to look at."""
+    return page and terminal if wished is None else wished
+
+
 def _fresh(folder: Path) -> Path:
     """A new ledger; the one that an earlier demo left is removed."""
     path = folder / "milepost.db"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("milepost.db*"):
+        for old in (*folder.glob("milepost.db*"), *folder.glob("catalogue.jsonl")):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         (folder / "milepost.toml").write_text(SETTINGS, encoding="utf-8")
     except OSError as error:
@@ -66,38 +85,97 @@ def _fresh(folder: Path) -> Path:
     return path
 
 
-def _work(ctx: Context) -> dict[str, Snapshot]:
-    """Work in the background, look in the foreground. Ctrl-C ends both; what is in hand is finished."""
+def _past(url: str, told: Catalogue, assets: int) -> None:
+    """The archive, with two days behind it. The ledger is opened with a clock of its own for that, and closed again."""
+    from milepost.cli.demo_archive import archive
+    from milepost.cli.demo_past import Past, PastChance, PastClock
+    from milepost.engine.observe import counted
+    from milepost.runners.clock import SystemClock
+    from milepost.wiring import open_context
+
+    clock = PastClock(SystemClock().now())
+    ctx = open_context(url, [archive], clock=clock, chance=PastChance())
+    try:
+        Past(ctx, clock, assets, told).make()
+    finally:
+        ctx.ledger.close()
+    click.echo(f"An archive of {counted(assets, 'asset')} is there to look at. The two days that it has behind it are made up.")
+
+
+def _run(ctx: Context, told: Catalogue, items: int, at: str | None, *, stay: bool) -> None:
+    """Hand over the parcels, see them through, and say what became of them; then stay, if that is wished, until somebody stops it.
+
+    The work is done in the background, and looked at in the foreground. Ctrl-C ends both; what is in hand is finished.
+    """
+    from milepost.cli.demo_route import parcel
+    from milepost.cli.run import stop_on_signal
     from milepost.cli.watch import look
+    from milepost.engine.intake import submit
     from milepost.wiring import Station
 
-    station = Station(ctx, roles={"worker", "resender"})
+    began = monotonic()
+    submit(ctx, "parcels", map(parcel, range(1, items + 1)))
+    click.echo(f"{items:,} parcels handed over in {monotonic() - began:.2f} s, to be weighed, cleared and delivered.")
+    click.echo("The scale is at times busy, customs dawdle, the west has a bad day.\n")
+    station = Station(ctx, subscribers=[told])
+    more = More(ctx, station, items) if stay else None
+    through = threading.Event() if more is None else more.through
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
-            station.run(until_idle_s=6)
+            station.run(until_idle_s=None if stay else IDLE_S, on_tick=more, tick_s=EVERY_S)
         except BaseException as error:
             failed.append(error)
+        finally:
+            through.set()
 
     worker = threading.Thread(target=work, name="demo")
+    stop_on_signal(station.stop)
     worker.start()
     live = sys.stdout.isatty()
     try:
-        last = look(ctx, "parcels", 0.25 if live else 1.0, lambda: not worker.is_alive(), live=live)
+        last = look(ctx, "parcels", 0.25 if live else 1.0, through.is_set, live=live)["parcels"]
+        _summary(last, monotonic() - began)
+        if more is not None and not failed and not station.stopping.is_set():
+            where = "" if at is None else f" See them on the page: {at}"
+            click.echo(f"\nA few parcels a second keep coming.{where}\nCtrl-C ends the demo.")
+            more.wanted.set()
+            worker.join()
     finally:
         station.stop()
         worker.join()
     if failed:
         raise failed[0]
-    return last
+    if more is not None and more.came:
+        click.echo(f"\nSince then {more.came:,} more parcels have come.")
+
+
+class More:
+    """Called again and again: says when all is `through`; from when more are `wanted`, hands over one more parcel each time."""
+
+    def __init__(self, ctx: Context, station: Station, last: int) -> None:
+        self.through, self.wanted = threading.Event(), threading.Event()
+        self.came = 0
+        self._ctx, self._station, self._last = ctx, station, last
+
+    def __call__(self) -> None:
+        from milepost.cli.demo_route import parcel
+        from milepost.engine.intake import submit
+
+        if self.wanted.is_set():
+            self.came += 1
+            submit(self._ctx, "parcels", [parcel(self._last + self.came)])
+        elif not self.through.is_set() and self._station.idle(round(IDLE_S * 1000)):
+            self.through.set()
 
 
 def _summary(last: Snapshot, seconds: float) -> None:
     again = sum(kind.total for kind in last.kinds) - last.failed
     to = console()
     to.print(f"\n[bold green]{last.done:,} of {last.total:,}[/] parcels delivered in {seconds:.1f} s, {last.done / seconds:,.0f} a second.")
-    to.print(f"{again:,} times a try failed and was made again. [bold red]{last.failed:,}[/] parcels have failed and want a person.\n")
+    failed = f"[bold red]{last.failed:,}[/] " + ("parcel has failed and wants" if last.failed == 1 else "parcels have failed and want")
+    to.print(f"{again:,} times a try failed and was made again. {failed} a person.\n", soft_wrap=True)
     shown = table("stage", "kind", "failed", "tries", "for example", right=["failed", "tries"])
     for kind in last.kinds[:5]:
         shown.add_row(safe(kind.stage), safe(kind.category), f"{kind.now:,}", f"{kind.total:,}", safe(kind.sample))
@@ -109,6 +187,7 @@ def _try_next(folder: Path, key: str) -> None:
         ("how many are where", "status"),
         ("the story of one", f"show parcels {key}"),
         ("failures by kind", "groups"),
+        ("what is late in the archive, and why", "list archive --overdue"),
         ("a preview; then do it:", "retry parcels --status failed --dry-run"),
         ("", "retry parcels --status failed --by you --reason 'all is mended'"),
         ("and see them through", "work --until-idle"),
@@ -122,7 +201,7 @@ def _try_next(folder: Path, key: str) -> None:
     for what, step in steps:
         command = f"milepost {step}"
         to.print(f"  {command:<48} [dim]# {what}[/]" if what else f"  {command}", soft_wrap=True)
-    to.print("\nSee all of it on a page: milepost up", soft_wrap=True)
+    to.print("\nGo on with all of it, and see it on the page: milepost up", soft_wrap=True)
     to.print("Then write a route of your own: milepost init my-route", soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""The route of `milepost demo`: parcels are weighed, cleared by customs and delivered, by partners that fail and dawdle.
+"""The main route of `milepost demo`: parcels are weighed, cleared by customs and delivered, by partners that fail and dawdle.
 
 Chance follows from the item's work and try alone, so that every run of the demo tells the same story.
 """
@@ -17,6 +17,11 @@ from milepost.core.route import Route
 parcels = Route("parcels", key="id")
 
 DEPOTS = ("north", "east", "south", "west")
+
+
+def parcel(number: int) -> dict[str, str]:
+    """What is handed over for the parcel of that number."""
+    return {"id": f"P-{number:04d}", "depot": DEPOTS[number % len(DEPOTS)]}
 
 
 def luck(item: Item, what: str) -> float:

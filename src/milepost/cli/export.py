@@ -14,7 +14,7 @@ from milepost.cli.config import Settings
 from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import Told, plain, print_json, progress
-from milepost.core.errors import LedgerDamaged, MilepostError
+from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
     from milepost.core.item import Item
@@ -209,19 +209,8 @@ def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: b
 def _entries(
     ctx: Context, evidence: Iterator[Found], signer: Signer | None, told: Told, doubts: list[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    from milepost.engine.heads import prover
-    from milepost.evidence.files import entry_of
+    from milepost.engine.bundling import entries
 
-    heads = prover(ctx)
-    for number, found in enumerate(evidence, 1):
-        faults, proof = found.faults, None
-        head = found.record["chain"]["head"] if "chain" in found.record else found.record["head"]
-        try:
-            proof = heads.proof(found.place, bytes.fromhex(head))
-        except LedgerDamaged as error:
-            # The record proves by itself all but when it was there.
-            faults.append(str(error))
-        if faults:
-            doubts.append((found.record["key"], faults[0]))
-        yield entry_of(found.record, proof, signer)
+    for number, entry in enumerate(entries(ctx, evidence, signer, doubts), 1):
+        yield entry
         told(number)

@@ -56,15 +56,14 @@ def doctor(given: Settings, as_json: bool) -> int:
     Looks at the ledger, the processes and when each role last had a good run, pauses, leases, late work, subscribers
     and the chains of the items written last. Exit code 1 if something is bad.
     """
-    from milepost.core.durations import iso
-    from milepost.engine.doctor import BAD
+    from milepost.engine.doctor import BAD, health_view
     from milepost.engine.doctor import doctor as look
 
     with given.context() as ctx:
         report = look(ctx)
     code = 1 if report.level == BAD else 0
     if as_json:
-        print_json({"at": iso(report.at), "level": report.level, "ledger": report.facts, "findings": report.findings})
+        print_json(health_view(report))
         return code
     facts = table("the ledger", "")
     for name, value in report.facts.items():

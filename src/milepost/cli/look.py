@@ -11,7 +11,7 @@ from milepost.cli.filters import afford, choice_of, filters, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, safe, show_table, styled, table
 from milepost.core.errors import MilepostError
-from milepost.core.status import LIVE
+from milepost.core.status import LIVE, Status
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,12 +30,13 @@ def status(given: Settings, route: str | None, ages: bool, as_json: bool) -> Non
 
     For each route: how many items it has, and how many there are at each stage, by status; or, with --ages, for how long.
     """
-    from milepost.engine.observe import counted
+    from milepost.engine.observe import counted, own_route
     from milepost.engine.observe import status as look
     from milepost.engine.snapshot import snapshots
 
     with given.context() as ctx:
         answer = look(ctx, route)
+        own = {name for name in answer["routes"] if route is None and own_route(ctx, name)}
         seen = snapshots(ctx, route=route) if ages else {}
     for name, snapshot in seen.items():
         answer["routes"][name]["ages"] = {stage.name: _ages(stage) for stage in snapshot.stages}
@@ -46,6 +47,8 @@ def status(given: Settings, route: str | None, ages: bool, as_json: bool) -> Non
     if not answer["routes"]:
         to.print("The ledger holds no routes yet; 'milepost submit' brings the first items.")
     for name, found in answer["routes"].items():
+        if name in own and set(found["statuses"]) <= {Status.COMPLETED}:
+            continue  # while all of it is well it has nothing to say
         sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
         to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
         show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))

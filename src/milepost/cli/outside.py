@@ -14,11 +14,10 @@ from milepost.cli.out import console, print_json, progress, safe, show_table, ta
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
-    from milepost.engine.context import Context
-    from milepost.ports.outside import Adopted, Aside
+    from milepost.engine.adopting import AsideView
+    from milepost.ports.outside import Adopted
 
 SHOWN = 20
-ALL = 10_000
 
 
 @click.command()
@@ -102,39 +101,31 @@ def quarantine() -> None:
 
 
 @quarantine.command("list")
-@click.option("-n", "--limit", type=click.IntRange(1, ALL), default=20, show_default=True, help="At most this many.")
+@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many.")
 @json_option
 @settings
 def list_aside(given: Settings, limit: int, as_json: bool) -> None:
     """What is set aside, oldest first."""
-    from milepost.engine.adopting import NOBODY_ELSE, quarantined
+    from milepost.engine.adopting import quarantine_view
     from milepost.engine.observe import when
+    from milepost.engine.replaying import moment_ms
 
     with given.context() as ctx:
-        if ctx.ledger.outside is None:
-            _nothing(NOBODY_ELSE, as_json)
-            return
-        found, more = quarantined(ctx, limit)
+        found = quarantine_view(ctx, limit)
         now = ctx.clock.now()
     if as_json:
-        print_json({"set_aside": [_view(aside) for aside in found], "more": more})
+        print_json(found)
         return
-    if not found:
-        click.echo("Nothing is set aside.")
+    if not found.set_aside:
+        click.echo(f"Nothing is set aside{'' if found.why is None else f': {found.why}'}.")
         return
     shown = table("id", "what", "when", "why")
-    for aside in found:
-        shown.add_row(safe(aside.id), safe(_what(aside)), when(aside.at, now), safe(aside.reason))
+    for aside in found.set_aside:
+        at = "" if aside.at is None else when(moment_ms(aside.at, now, "when"), now)
+        shown.add_row(safe(aside.id), safe(_what(aside)), at, safe(aside.reason))
     show_table(shown)
-    if more:
-        click.echo(f"… and more: these are {len(found)}; give -n.")
-
-
-def _nothing(why: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"set_aside": [], "more": False})
-    else:
-        click.echo(f"Nothing is set aside: {why}.")
+    if found.more:
+        click.echo(f"… and more: these are {len(found.set_aside)}; give -n.")
 
 
 @quarantine.command()
@@ -145,14 +136,14 @@ def show(given: Settings, name: str, as_json: bool) -> None:
     """One of them, with its content."""
     import msgspec
 
-    from milepost.engine.adopting import quarantined
+    from milepost.engine.adopting import ALL, aside_view, quarantined
 
     with given.context() as ctx:
-        found = next((aside for aside in quarantined(ctx, ALL)[0] if aside.id == name), None)
+        found = next((aside_view(aside) for aside in quarantined(ctx, ALL)[0] if aside.id == name), None)
     if found is None:
         raise MilepostError(f"nothing of the id {name!r} is set aside; 'milepost quarantine list' shows what is")
     if as_json:
-        print_json(_view(found))
+        print_json(found)
         return
     to = console()
     to.print(f"[bold]{safe(_what(found))}[/]: {safe(found.reason)}", soft_wrap=True)
@@ -170,11 +161,12 @@ def replay(given: Settings, ids: tuple[str, ...], whole: bool, by: str | None, r
 
     A row, or a change of one, is looked at as the row stands now; a message goes back to its queue. What still cannot be used stays, with the reason.
     """
+    from milepost.engine.adopting import all_ids
     from milepost.engine.adopting import replay as again
 
     who, why = _asked(ids, whole, by, reason)
     with given.context(act=True) as ctx:
-        answers = again(ctx, _all(ctx) if whole else ids, by=who, reason=why)
+        answers = again(ctx, all_ids(ctx) if whole else ids, by=who, reason=why)
     if as_json:
         print_json({"replayed": answers})
     else:
@@ -190,12 +182,13 @@ def replay(given: Settings, ids: tuple[str, ...], whole: bool, by: str | None, r
 @settings
 def drop(given: Settings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
     """Throw them away."""
+    from milepost.engine.adopting import all_ids
     from milepost.engine.adopting import drop as throw
     from milepost.engine.observe import counted
 
     who, why = _asked(ids, whole, by, reason)
     with given.context() as ctx:
-        wanted = _all(ctx) if whole else list(ids)
+        wanted = all_ids(ctx) if whole else list(ids)
         dropped = throw(ctx, wanted, by=who, reason=why)
     if as_json:
         print_json({"dropped": dropped})
@@ -213,12 +206,6 @@ def _asked(ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None
     return check_signed(by, reason)
 
 
-def _all(ctx: Context) -> list[str]:
-    from milepost.engine.adopting import quarantined
-
-    return [aside.id for aside in quarantined(ctx, ALL)[0]]
-
-
 def _tell(answers: list[Adopted]) -> None:
     from milepost.engine.observe import counted
 
@@ -229,15 +216,9 @@ def _tell(answers: list[Adopted]) -> None:
             click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
 
 
-def _what(aside: Aside) -> str:
+def _what(aside: AsideView) -> str:
     """A row or a change by its route and key, a message by its queue."""
     content: Any = aside.content if isinstance(aside.content, dict) else {}
     if aside.kind == "message":
         return f"message in {str(content.get('url', '')).rsplit('/', 1)[-1]}"
     return " ".join(filter(None, (aside.kind, str(content.get("route", "")))))
-
-
-def _view(aside: Aside) -> dict[str, Any]:
-    from milepost.core.durations import iso
-
-    return {"id": aside.id, "kind": aside.kind, "reason": aside.reason, "at": iso(aside.at), "content": aside.content}

@@ -121,6 +121,8 @@ def _went(act: Act) -> str:
 
     if "scope" in act.filter or act.verb == "forget":
         return "done"
+    if act.verb == "replay" and "subscriber" in act.filter:
+        return f"{counted(act.done, 'line')} to be told again"
     what = counted(act.done, "row" if act.verb == "prune" else "item")
     refused = f", {act.refused:,} refused" if act.refused else ""
     return f"done to {what}{refused}" + ("" if act.finished_at is not None else "; not finished")

@@ -30,9 +30,10 @@ def routes(given: Settings, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     from milepost.core.durations import short_span
+    from milepost.engine.route_view import route_view
 
     with given.context() as ctx:
-        found = [_view(ctx, name) for name in _names(ctx)]
+        found = [route_view(ctx, name) for name in _names(ctx)]
     if as_json:
         print_json({"routes": found})
         return
@@ -59,37 +60,6 @@ def _names(ctx: Context) -> list[str]:
     from milepost.engine.observe import route_names
 
     return route_names(ctx)
-
-
-def _view(ctx: Context, name: str) -> dict[str, Any]:
-    from milepost.core.durations import iso
-    from milepost.engine.back_fill_view import view
-    from milepost.engine.routes import compare
-    from milepost.ports.documents import ROUTE, RouteVersion, read_as
-
-    document = ctx.ledger.read(ROUTE).get(name)
-    held = None if document is None else read_as(RouteVersion, document.value)
-    plan = ctx.plans.get(name)
-    difference = None if plan is None else compare(ctx.ledger, plan)
-    if difference is None:
-        told = "not given"
-    elif held is None:
-        told = "not in the ledger yet"
-    else:
-        told = "the same" if difference.same else str(difference)
-    return {
-        "route": name,
-        "version": None if held is None else held.version,
-        "digest": None if held is None else held.digest,
-        "at": None if held is None else iso(held.at),
-        "by": None if held is None else held.by,
-        "stages": [list(pair) for pair in (held.shape if held is not None else plan.shape if plan is not None else [])],
-        "remembers_s": None if plan is None or plan.route.remember_ms is None else plan.route.remember_ms / 1000,
-        "differs": bool(difference is not None and held is not None and not difference.same),
-        "difference": told,
-        "cure": None if difference is None or held is None or difference.same else difference.cure,
-        "back_fill": view(ctx, name),
-    }
 
 
 def _sending(view: dict[str, Any]) -> str:

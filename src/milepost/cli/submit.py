@@ -15,16 +15,6 @@ if TYPE_CHECKING:
 
     from milepost.engine.lists import ListReport
 
-WORDS = {
-    "new": "taken in",
-    "in_progress": "known, and on the way",
-    "finished": "known, and through",
-    "failed": "known, and failed: 'milepost list ROUTE --status failed'",
-    "changed": "known with other content; what was recorded first stays",
-    "repeated": "again within this list",
-    "malformed": "not taken in",
-    "vanished": "in the last full list, and not in this one",
-}
 SHOWN = 20
 
 
@@ -108,16 +98,18 @@ def _one(given: Settings, route: str, item: str, correlation_id: str | None, by:
 
 
 def _tell(report: ListReport) -> None:
+    from milepost.engine.lists import MEANING
     from milepost.engine.observe import counted
 
     to = console()
+    hints = {"failed": f": 'milepost list {safe(report.route)} --status failed'"}
     seen = "Nothing was changed; this is what would happen." if report.dry_run else f"Recorded as list {report.id}."
     to.print(f"[bold]{safe(report.name)}[/] for {safe(report.route)}: {counted(report.lines, 'line')}. {seen}")
     shown = table("", "items", "", right=["items"])
     for word, n in report.counts.items():
         bad = n and word in ("changed", "malformed", "vanished")
         name = f"[yellow]{word.replace('_', ' ')}[/]" if bad else word.replace("_", " ")
-        shown.add_row(name, f"{n:,}", WORDS.get(word, "").replace("ROUTE", safe(report.route)))
+        shown.add_row(name, f"{n:,}", MEANING[word] + hints.get(word, ""))
     show_table(shown)
     for note in report.notes:
         to.print(safe(note))

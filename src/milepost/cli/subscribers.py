@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import Settings
-from milepost.cli.options import check_signed, json_option, settings, signed
+from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, safe, show_table, table
 from milepost.core.errors import MilepostError
+
+SHOWN = 20
+"""So many parked items are named."""
 
 
 @click.group(invoke_without_command=True)
@@ -15,59 +18,37 @@ from milepost.core.errors import MilepostError
 @settings
 def subscribers(given: Settings, as_json: bool) -> None:
     """Who is told, how far, and what is parked for them."""
-    from msgspec import to_builtins
-
-    from milepost.core.durations import iso
-    from milepost.engine.cursors import silent
-    from milepost.engine.observe import when
-    from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
+    from milepost.engine.cursors import subscribers as all_told
 
     context = click.get_current_context()
     context.obj = given
     if context.invoked_subcommand is not None:
         return
     with given.context() as ctx:
-        now, newest = ctx.clock.now(), ctx.ledger.last_seq()
-        cursors = {name: read_as(Cursor, document.value) for name, document in sorted(ctx.ledger.read(CURSOR).items())}
-        parked = [read_as(Parked, document.value) for document in ctx.ledger.read(PARKED).values()]
-        quiet = set(silent(ctx))
-    cursors = {name: cursor for name, cursor in cursors.items() if not cursor.removed}
+        found, now = all_told(ctx), ctx.clock.now()
     if as_json:
-        print_json(
-            {
-                "subscribers": [
-                    {
-                        "name": name,
-                        "told_at": iso(cursor.told_at or None),
-                        "behind": newest - cursor.seq,
-                        "parked": [
-                            {**to_builtins(entry), "since": iso(entry.since), "retry_at": iso(entry.retry_at or None)}
-                            for entry in parked
-                            if entry.subscriber == name
-                        ],
-                        "failures": cursor.failures,
-                        "error": cursor.error or None,
-                        "silent": name in quiet,
-                    }
-                    for name, cursor in cursors.items()
-                ]
-            }
-        )
+        print_json({"subscribers": found})
         return
-    if not cursors:
+    if not found:
         click.echo("Nobody is told. Name subscribers in milepost.toml, as in")
         click.echo('  subscribers = ["log"]')
         click.echo("and run 'milepost up'.")
         return
     shown = table("name", "last told", "lines behind", "parked", "trouble", right=["lines behind", "parked"])
-    for name, cursor in cursors.items():
-        told = when(cursor.told_at, now) if cursor.told_at else "never"
-        held = sum(entry.subscriber == name for entry in parked)
-        shown.add_row(safe(name), told, f"{newest - cursor.seq:,}", f"{held:,}", safe(cursor.error or ("silent" if name in quiet else "")))
-    to = console()
+    for one in found:
+        trouble = one.error or ("silent" if one.silent else "")
+        shown.add_row(safe(one.name), _told(one.told_at, now), f"{one.behind:,}", f"{len(one.parked):,}", safe(trouble))
     show_table(shown)
-    for entry in parked[:20]:
-        to.print(f"parked for {safe(entry.subscriber)}: {safe(entry.route)}/{safe(entry.key)}: {safe(entry.error)}", soft_wrap=True)
+    to = console()
+    for parked in [parked for one in found for parked in one.parked][:SHOWN]:
+        to.print(f"parked for {safe(parked.subscriber)}: {safe(parked.route)}/{safe(parked.key)}: {safe(parked.error)}", soft_wrap=True)
+
+
+def _told(at: str | None, now: int) -> str:
+    from milepost.engine.observe import when
+    from milepost.engine.replaying import moment_ms
+
+    return "never" if at is None else when(moment_ms(at, now, "last told"), now)
 
 
 @subscribers.command()
@@ -85,6 +66,48 @@ def release(given: Settings, name: str, route: str | None, key: str | None, by: 
     with given.context() as ctx:
         n = let_go(ctx, name, route, key, by=who, reason=why)
     click.echo(f"{counted(n, 'parked item')} {'is' if n == 1 else 'are'} tried again for {name}.")
+
+
+@subscribers.command()
+@click.argument("name")
+@click.option("--since", metavar="SPAN|TIME", help="What was written since: 2d (ago), or a time such as 2026-03-01T12:00Z.")
+@click.option("--after", type=click.IntRange(0), metavar="PLACE", help="What is behind this place in the feed; 0: everything.")
+@signed
+@dry_run_option
+@json_option
+@settings
+def replay(
+    given: Settings, name: str, since: str | None, after: int | None, by: str | None, reason: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Tell a subscriber again what it was told before.
+
+    Every event comes with the id that it had, each item's in their order. What waits for it meanwhile comes after that.
+    What has been pruned cannot be told again.
+    """
+    from milepost.engine.observe import clock_time, counted
+    from milepost.engine.replaying import moment_ms
+    from milepost.engine.replaying import replay as tell_again
+
+    if (since is None) == (after is None):
+        raise click.UsageError("say from where on: --since SPAN or TIME, or --after PLACE")
+    who, why = check_signed(by, reason, dry_run=dry_run)
+    with given.context() as ctx:
+        now = ctx.clock.now()
+        moment = None if since is None else moment_ms(since, now, "--since")
+        report = tell_again(ctx, name, since=moment, after=after, by=who, reason=why, dry_run=dry_run)
+    if as_json:
+        print_json(report)
+        return
+    if report.since is None:
+        click.echo(f"{name} has been told nothing from there on: there is nothing to tell again.")
+        return
+    first = clock_time(moment_ms(report.since, now, "since"), now)
+    would = "would be" if dry_run else "is"
+    click.echo(f"{name} {would} told again what was written since {first}: {counted(report.lines, 'line')} at most.")
+    if report.pruned:
+        click.echo(
+            f"{counted(report.pruned, 'line')} before that {'has' if report.pruned == 1 else 'have'} been pruned and cannot be told again."
+        )
 
 
 @subscribers.command()
