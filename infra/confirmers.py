@@ -35,6 +35,10 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
             "StringEqualsIfExists": {"dynamodb:ReturnValues": ["NONE", "UPDATED_OLD", "UPDATED_NEW"]},
         },
     )
+    # A payload too large for its message is read from the row. It may be any of the row's attributes: the input, or what a stage before
+    # has answered. A request without a projection names none of them, so no condition on attributes can be put on it.
+    read = iam.PolicyStatement(sid="ReadPayload", actions=["dynamodb:GetItem"], resources=[parts.rows[route.name].table_arn])
+    aside = iam.PolicyStatement(sid="SetAside", actions=["sqs:SendMessage"], resources=[parts.quarantine.queue_arn])
     take = iam.PolicyStatement(
         sid="TakeOffers",
         actions=["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"],
@@ -52,5 +56,5 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
             "no policy can forbid an update that makes a row which is not there."
         ),
         # A queue that they brought along is theirs already.
-        statements=[update] if stage.queue is not None else [take, update],
+        statements=[update, read, aside] if stage.queue is not None else [take, update, read, aside],
     )

@@ -1,4 +1,4 @@
-"""Writes a small OCFL repository, or adds objects to it: python make_repository.py FOLDER ID…
+"""Writes a small OCFL repository, or adds objects to it: python make_repository.py FOLDER ID [ID…]
 
 Each object has two files. Only to try things out: in earnest the ingest writes its repository itself.
 """
@@ -51,13 +51,21 @@ def add_object(root: Path, object_id: str) -> None:
     write(place / "0=ocfl_object_1.1", b"ocfl_object_1.1\n")
 
 
-def main(folder: str, *object_ids: str) -> None:
-    root = Path(folder)
-    write(root / "0=ocfl_1.1", b"ocfl_1.1\n")
-    write(root / "ocfl_layout.json", json.dumps(LAYOUT).encode())
-    for object_id in object_ids:
-        add_object(root, object_id)
+def main(arguments: list[str]) -> int:
+    if len(arguments) < 2 or arguments[0].startswith("-"):
+        print("usage: python make_repository.py FOLDER ID [ID…], as in: python make_repository.py repository p-1", file=sys.stderr)
+        return 2
+    root = Path(arguments[0])
+    try:
+        write(root / "0=ocfl_1.1", b"ocfl_1.1\n")
+        write(root / "ocfl_layout.json", json.dumps(LAYOUT).encode())
+        for object_id in arguments[1:]:
+            add_object(root, object_id)
+    except OSError as error:
+        print(f"make_repository.py: no repository can be written to {root}: {error.strerror}; give another folder", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -199,7 +199,7 @@ def test_a_list_that_fails_is_set_aside(template: Template) -> None:
     assert template.statements("test-lists")["Quarantine"]["Resource"] == [quarantine]
 
 
-def test_a_confirmer_may_write_its_confirmation_and_nothing_else(both: Template) -> None:
+def test_a_confirmer_may_read_its_row_write_its_confirmation_and_set_aside_and_nothing_else(both: Template) -> None:
     policies = both.named("IAM::ManagedPolicy", "ManagedPolicyName")
     assert set(policies) == {
         "test-assets-CC-confirmer",
@@ -219,6 +219,19 @@ def test_a_confirmer_may_write_its_confirmation_and_nothing_else(both: Template)
             "StringEqualsIfExists": {"dynamodb:ReturnValues": ["NONE", "UPDATED_OLD", "UPDATED_NEW"]},
         },
     }
+    assert by_id["ReadPayload"] == {
+        "Sid": "ReadPayload",
+        "Effect": "Allow",
+        "Action": "dynamodb:GetItem",
+        "Resource": both.id_of("DynamoDB::Table", "TableName", "test-assets"),
+    }
+    assert by_id["SetAside"] == {
+        "Sid": "SetAside",
+        "Effect": "Allow",
+        "Action": "sqs:SendMessage",
+        "Resource": both.id_of("SQS::Queue", "QueueName", "test-quarantine"),
+    }
+    assert set(by_id) == {"TakeOffers", "Confirm", "ReadPayload", "SetAside"}
     assert by_id["TakeOffers"]["Resource"] == both.id_of("SQS::Queue", "QueueName", "test-assets-CC")
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= set(by_id["TakeOffers"]["Action"])
     assert "attribute_exists(assetId)" in policies["test-assets-CC-confirmer"]["Description"]
@@ -229,4 +242,4 @@ def test_a_confirmer_of_todays_names_and_one_with_a_queue(both: Template) -> Non
     (submit,) = (one for one in policies["test-deposits-submit-confirmer"]["PolicyDocument"]["Statement"] if one["Sid"] == "Confirm")
     assert submit["Condition"]["ForAllValues:StringEquals"] == {"dynamodb:Attributes": ["doi", "result_submit", "input"]}
     theirs = policies["test-deposits-theirs-confirmer"]["PolicyDocument"]["Statement"]
-    assert [one["Action"] for one in listed(theirs)] == ["dynamodb:UpdateItem"]
+    assert [one["Action"] for one in listed(theirs)] == ["dynamodb:UpdateItem", "dynamodb:GetItem", "sqs:SendMessage"]

@@ -29,6 +29,8 @@ _STRANGER = {
     *("IncompleteSignature", "IncompleteSignatureException", "InvalidAccessKeyId"),
 }
 
+_NO_INDEX = "The table does not have the specified index"
+
 
 class AwsRefused(LedgerError):
     """AWS refused a request for good; `code` is its word for why."""
@@ -94,6 +96,11 @@ def _told(error: Exception, response: dict[str, Any], where: str) -> str:
         raise LedgerMissing(
             f"{where}: it is not there ({why}); check the region and the prefix in dynamodb://REGION/PREFIX, the account, and whether"
             " its tables and queues have been made"
+        ) from error
+    if code == "ValidationException" and message.startswith(_NO_INDEX):
+        raise LedgerError(
+            f"{where}: the table has no index {message.removeprefix(_NO_INDEX).strip(': ')!r}, by which what is due is found; add it as the"
+            " stack in infra/ does: a global secondary index of dueShard and dueAt, both text, that holds the keys alone (KEYS_ONLY)"
         ) from error
     if code in _DENIED:
         raise LedgerReadOnly(f"{where}: this role may not do that ({why}); add the action to its policy") from error
