@@ -13,7 +13,7 @@ from milepost.core.change import Change
 from milepost.core.decide import valid_confirmation
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
-from milepost.core.outside import confirm
+from milepost.core.outside import NotedBefore, confirm, noted_once
 from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.core.status import Reason, Status
@@ -181,3 +181,19 @@ def test_an_unknown_stage_is_named_with_those_there_are() -> None:
     assert isinstance(answer, str)
     assert "'nowhere'" in answer
     assert "weigh, stamp, delivered" in answer
+
+
+def test_a_note_is_written_once_for_each_who_says_it_and_each_thing_said() -> None:
+    item = written(at_stage("delivered", PLAN), "delivered", Done({"at": "door"}))
+    first = given_word(item, "delivered", Done(1))
+    assert isinstance(first, Change)
+    assert first.line is not None
+    assert noted_once(first, lambda: ()) is first
+    assert isinstance(noted_once(given_word(item, "delivered", Done(1)), lambda: [first.line]), NotedBefore)
+    for other in (given_word(item, "delivered", Done("1")), confirm(item, "delivered", Done(1), PLAN, START, 0.0, by="somebody else")):
+        assert noted_once(other, lambda: [first.line]) is other
+
+
+def test_what_is_no_note_asks_for_no_history() -> None:
+    moved = given_word(at_stage("delivered", PLAN), "delivered", Done({"at": "door"}))
+    assert noted_once(moved, lambda: pytest.fail("nobody need look")) is moved

@@ -91,6 +91,8 @@ def test_a_head_is_published_by_hand_and_proves_what_it_covers(shell: Shell) -> 
     assert head["root"] in shell.ok("heads").out
     assert shell.ok("heads", "--json").json == {"heads": [head]}
     assert "nothing was changed" in shell.ok("heads", "publish").out
+    assert "heads" not in shell.ok("status").out
+    assert shell.ok("status", "--json").json["routes"]["heads"]["total"] == 1
     shell.write("events.json", json.dumps({"data": {"note": head}}))
     shell.ok("export", "parcels", "A", "B", "--evidence", "-o", "h.jsonl")
     assert "2 of 2 records end under a published head" in shell.ok("verify", "h.jsonl", "--head", "events.json").out

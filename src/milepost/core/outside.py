@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from milepost.core.change import Change, Teller, change
 from milepost.core.decide import decide, valid_confirmation
+from milepost.core.history import Line
 from milepost.core.item import Item, canonical_json
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
 from milepost.core.plan import Plan
@@ -14,6 +16,12 @@ from milepost.core.status import FAILED, Reason, Status
 
 class SaidBefore(str):
     """Why there is nothing to write: the same was said before. No refusal, and no failure."""
+
+    __slots__ = ()
+
+
+class NotedBefore(SaidBefore):
+    """It does not agree with what stands, as it did not when the same was said before: it was noted then."""
 
     __slots__ = ()
 
@@ -65,6 +73,18 @@ def confirm(
             return _again(row.kept[row.stage], told, item, now, teller)
         return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Teller(**teller))
     return decide(item, outcome, plan, now, jitter, outside=True, **teller)
+
+
+def noted_once(decided: Change | str, lines: Callable[[], Iterable[Line]]) -> Change | str:
+    """The same, but for a note that something else was said: however often somebody says the same, it is written once. The item's
+    `lines` are asked for only then."""
+    line = decided.line if isinstance(decided, Change) else None
+    if line is None or line.reason is not Reason.NOTED:
+        return decided
+    note = canonical_json(line.note)
+    if any(old.reason is Reason.NOTED and old.by == line.by and canonical_json(old.note) == note for old in lines()):
+        return NotedBefore("something else was said of this stage before; that this was said is noted already")
+    return decided
 
 
 def _again(kept: Any, told: Any, item: Item, now: int, teller: dict[str, Any]) -> Change | str:

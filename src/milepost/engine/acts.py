@@ -168,14 +168,17 @@ def recorded(ctx: Context, act_id: str) -> Act:
     return read_as(Act, held.value)
 
 
-def all_acts(ctx: Context, route: str | None = None) -> list[Act]:
-    """The acts on record, the latest first: all, or those on a route."""
+def all_acts(ctx: Context, route: str | None = None, verb: str | None = None, by: str | None = None) -> list[Act]:
+    """The acts on record, the latest first: all, or those on a route, of a verb, by somebody. Where a program has acted for a person,
+    both have: "desk for ops" is found by either name."""
     acts = [read_as(Act, document.value) for document in ctx.ledger.read(ACT).values()]
-    return sorted((act for act in acts if route in (None, act.route)), key=lambda act: (-act.started_at, act.id))
+    chosen = (act for act in acts if route in (None, act.route) and verb in (None, act.verb))
+    return sorted((act for act in chosen if by in (None, act.by, *act.by.split(" for ", 1))), key=lambda act: (-act.started_at, act.id))
 
 
 def act_view(act: Act) -> dict[str, Any]:
-    """One act for programs; `go_on` is the command that goes on with one that was cut off (or is still under way)."""
+    """One act for programs; `go_on` is the command that goes on with one that was cut off (or is still under way). `expected`: about
+    how many items it was begun for, where that was known."""
     return {
         "id": act.id,
         "verb": act.verb,
@@ -184,6 +187,8 @@ def act_view(act: Act) -> dict[str, Any]:
         "reason": act.reason,
         "started_at": iso(act.started_at),
         "finished_at": iso(act.finished_at),
+        "finished": act.finished_at is not None,
+        "expected": act.expected,
         "done": act.done,
         "refused": act.refused,
         "about": _about(act.filter),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 
+from milepost.core.durations import iso
 from milepost.core.errors import UsageError
 from milepost.engine.acts import enter, finish, record, signed
 from milepost.engine.context import Context
@@ -14,6 +16,8 @@ from milepost.ports.outside import Adopted, Aside, Outside, Stray
 
 BATCH = 100
 SHOWN = 100
+ALL = 10_000
+"""So much of what is set aside is gone through, at most."""
 NOBODY_ELSE = "nobody else can write to this ledger, so nothing is ever set aside or left to be taken in"
 
 Progress = Callable[[int, int | None], None]
@@ -118,6 +122,43 @@ def _strays(
 def quarantined(ctx: Context, most: int) -> tuple[list[Aside], bool]:
     """What is set aside, oldest first, and whether there is more."""
     return outside_of(ctx).set_aside(most)
+
+
+class AsideView(Struct, frozen=True):
+    """Something that was set aside: what it is (`row`, `record` or `message`), why, when, and all of it."""
+
+    id: str
+    kind: str
+    reason: str
+    at: str | None
+    content: Any
+
+
+class Quarantine(Struct, frozen=True):
+    """What is set aside, the oldest first; `more`: there is more than that. `possible` is false on a ledger where nothing can be, and
+    `why` says why not."""
+
+    set_aside: list[AsideView]
+    more: bool
+    possible: bool = True
+    why: str | None = None
+
+
+def quarantine_view(ctx: Context, most: int) -> Quarantine:
+    """What is set aside, for people and programs."""
+    if ctx.ledger.outside is None:
+        return Quarantine([], False, False, NOBODY_ELSE)
+    found, more = quarantined(ctx, most)
+    return Quarantine([aside_view(aside) for aside in found], more)
+
+
+def aside_view(aside: Aside) -> AsideView:
+    return AsideView(aside.id, aside.kind, aside.reason, iso(aside.at), aside.content)
+
+
+def all_ids(ctx: Context) -> list[str]:
+    """Of everything that is set aside, as far as it is gone through at once."""
+    return [aside.id for aside in quarantined(ctx, ALL)[0]]
 
 
 def replay(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[Adopted]:

@@ -2,12 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.durations import iso
 from milepost.engine import parking
 from milepost.engine.acts import record, signed
 from milepost.engine.context import Context
-from milepost.ports.documents import CURSOR, PARKED, Cursor, read_as
+from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
+
+
+class ParkedView(Struct, frozen=True):
+    """An item whose event a subscriber does not take, and behind which the item's later ones wait. `retry_at` is null: it is tried
+    again when somebody releases it."""
+
+    subscriber: str
+    route: str
+    key: str
+    version: int
+    since: str | None
+    tries: int
+    retry_at: str | None
+    error: str | None
+
+
+class SubscriberView(Struct, frozen=True):
+    """One that is told: when it last was, how many lines it is behind, and what it does not take. `retry_at`: it takes nothing at all,
+    and is tried again then. `silent`: it has not been told for 30 days, though there was something to tell."""
+
+    name: str
+    told_at: str | None
+    behind: int
+    waiting_since: str | None
+    """When the first line was written that it has not been told."""
+    failures: int
+    error: str | None
+    retry_at: str | None
+    silent: bool
+    parked: list[ParkedView]
+
+
+def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list[SubscriberView]:
+    """All who are told, for people and programs. With `sees`: for somebody who sees only some routes. A subscriber's own error may
+    speak of an item of any route, so that they are not shown it."""
+    newest, quiet = ctx.ledger.last_seq(), set(silent(ctx))
+    spaces = sorted((space.parked for space in parking.all_parked(ctx)), key=lambda parked: (parked.since, parked.route, parked.key))
+    found = []
+    for name, cursor in sorted(live_cursors(ctx).items()):
+        next_line = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+        found.append(
+            SubscriberView(
+                name,
+                iso(cursor.told_at or None),
+                max(0, newest - cursor.seq),
+                iso(next_line[0].line.at) if next_line else None,
+                cursor.failures,
+                (cursor.error or None) if sees is None else None,
+                iso(cursor.retry_at or None),
+                name in quiet,
+                [_parked_view(parked) for parked in spaces if parked.subscriber == name and (sees is None or sees(parked.route))],
+            )
+        )
+    return found
+
+
+def _parked_view(parked: Parked) -> ParkedView:
+    return ParkedView(
+        parked.subscriber,
+        parked.route,
+        parked.key,
+        parked.version,
+        iso(parked.since),
+        parked.tries,
+        iso(parked.retry_at or None),
+        parked.error or None,
+    )
 
 
 def floor(ctx: Context) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.durations import short_span
+from milepost.core.durations import iso, short_span
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.back_fill_view import hindrance, left
 from milepost.engine.context import Context
@@ -51,6 +51,20 @@ class Report(Struct, frozen=True):
         """The worst of all findings."""
         levels = {finding.level for finding in self.findings}
         return BAD if BAD in levels else WARN if WARN in levels else OK
+
+
+class Health(Struct, frozen=True):
+    """Is everything well: `level` is the worst of all findings. `ledger`: facts about it."""
+
+    at: str | None
+    level: str
+    ledger: dict[str, Any]
+    findings: list[Finding]
+
+
+def health_view(report: Report) -> Health:
+    """What the doctor found, for programs."""
+    return Health(iso(report.at), report.level, report.facts, report.findings)
 
 
 def doctor(ctx: Context) -> Report:

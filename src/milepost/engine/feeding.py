@@ -73,6 +73,13 @@ class Page(Struct, frozen=True):
     """There is something behind it already."""
 
 
+class Before(Struct, frozen=True):
+    """Events before a line, the newest first, and the line before which to go on; 0: nothing is before it."""
+
+    events: list[Told]
+    next: int
+
+
 def told_of(lines: Sequence[Written]) -> list[Told]:
     """The events of these lines, in order."""
     found: list[Told] = []
@@ -105,3 +112,20 @@ def page(ctx: Context, after: Place, limit: int, wanted: Wanted) -> Page:
         if len(lines) < PAGE:
             return Page(found, at, False)
     return Page(found, at, True)
+
+
+def page_back(ctx: Context, before: int | None, limit: int, wanted: Wanted, look: int) -> Before:
+    """The newest events before line `before` (None: the newest of all) that are wanted: about `limit`, for no line is cut in two.
+    At most `look` lines are looked through, so a page may be short, or empty, though there is more before it."""
+    end = ctx.ledger.last_seq() + 1 if before is None else before
+    start = max(0, end - 1 - look)
+    lines = [written for written in ctx.ledger.feed(start, look) if written.seq < end]
+    found: list[Told] = []
+    for written in reversed(lines):
+        if len(found) >= limit:
+            return Before(found, written.seq + 1)
+        found += [told for told in reversed(told_of([written])) if wanted(told.event)]
+    # Where lines have been pruned there may be nothing before these, however high their numbers are.
+    oldest = ctx.ledger.feed(0, 1) if start and len(lines) < look else []
+    nothing = start == 0 or (len(lines) < look and (not oldest or oldest[0].seq > start))
+    return Before(found, 0 if nothing else start + 1)

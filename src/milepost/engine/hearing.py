@@ -11,7 +11,7 @@ from milepost.core.change import Change, Teller, change
 from milepost.core.decide import valid_confirmation
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
-from milepost.core.outside import SaidBefore
+from milepost.core.outside import NotedBefore, SaidBefore
 from milepost.core.status import Reason, Status
 from milepost.engine.apply import apply_all
 from milepost.engine.context import Context
@@ -24,6 +24,7 @@ Answer = Literal["applied", "kept", "known", "differs", "nothing", "ended", "unk
 """`kept`: until the item is ready for it. `known`: the same was said before. `differs`: something else was said before, and this is
 noted. `nothing`: what was said does not confirm. `ended`: the item has ended, and this cannot move it. `unknown`: there is no such
 item. `refused`: for the reason given."""
+DIFFERS = "something else was said of this stage before; what is said now is noted"
 
 
 class Heard(Struct, frozen=True):
@@ -42,12 +43,14 @@ def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: s
     answer = confirm_outside(ctx, route, key, stage, outcome, by, why)
     if item is None:
         return _gone(ctx, route, key, outcome, str(answer))
+    if isinstance(answer, NotedBefore):
+        return Heard("differs", DIFFERS, item.row)
     if isinstance(answer, SaidBefore):
         return Heard("known", str(answer), item.row)
     if isinstance(answer, Row):
         reason = _reason(ctx, item.row, by)
         if reason is Reason.NOTED:
-            return Heard("differs", "something else was said of this stage before; what is said now is noted", answer)
+            return Heard("differs", DIFFERS, answer)
         return Heard("kept" if reason is Reason.KEPT else "applied", "", answer)
     if isinstance(outcome, Done) and not valid_confirmation(outcome.output, ctx.plan(route).by_name.get(stage), item.payload_of(stage)):
         return Heard("nothing", answer, item.row)

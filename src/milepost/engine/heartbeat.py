@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from milepost.core.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.observe import processes
+from milepost.engine.observe import live_processes, processes
 from milepost.ports.documents import PROCESS, Process, read_as
 
 EVERY_MS = 2_000
@@ -70,3 +72,60 @@ def last_runs(ctx: Context) -> dict[str, tuple[int, str]]:
         for role, at in process.roles.items():
             last[role] = max(last.get(role, (0, "")), (at, process.holder))
     return last
+
+
+class ProcessView(Struct, frozen=True):
+    """A process of the last week. `alive`: it is at work now. `stopped`: it has ended by itself; one that is neither has died, or cannot be
+    heard. `roles`: when each last had a good run. `overrunning`: handlers that take longer than they may; `outdated`: routes of which it
+    has an older version, so that it stands by."""
+
+    holder: str
+    host: str
+    pid: int
+    started_at: str | None
+    seen_at: str | None
+    alive: bool
+    stopped: bool
+    roles: dict[str, str | None]
+    in_hand: int
+    overrunning: list[dict[str, Any]]
+    outdated: list[str]
+
+
+class RoleView(Struct, frozen=True):
+    """A role: when it last had a good run anywhere, and in which process."""
+
+    role: str
+    at: str | None
+    holder: str
+
+
+class Processes(Struct, frozen=True):
+    """The latest heard of first."""
+
+    processes: list[ProcessView]
+    roles: list[RoleView]
+
+
+def processes_view(ctx: Context, sees: Callable[[str], bool] = lambda route: True) -> Processes:
+    """Who is at work and who was, for people and programs. `sees` says of which routes one may hear."""
+    alive = {process.holder for process in live_processes(ctx)}
+    return Processes(
+        [
+            ProcessView(
+                process.holder,
+                process.host,
+                process.pid,
+                iso(process.started_at),
+                iso(process.seen_at),
+                process.holder in alive,
+                process.stopped,
+                {role: iso(at) for role, at in sorted(process.roles.items())},
+                process.in_hand,
+                [slow for slow in process.overrunning if sees(str(slow.get("route", "")))],
+                [route for route in process.outdated if sees(route)],
+            )
+            for process in processes(ctx)
+        ],
+        [RoleView(role, iso(at), holder) for role, (at, holder) in sorted(last_runs(ctx).items())],
+    )

@@ -27,6 +27,17 @@ from milepost.ports.documents import LIST, ListRecord, read_as
 SHOWN = 1_000
 """How many malformed lines and vanished keys a report holds; their numbers are exact."""
 PROGRESS_MS = 100
+MEANING = {
+    "new": "taken in",
+    "in_progress": "known, and on the way",
+    "finished": "known, and through",
+    "failed": "known, and failed",
+    "changed": "known with other content; what was recorded first stays",
+    "repeated": "again within this list",
+    "malformed": "not taken in",
+    "vanished": "in the last full list, and not in this one",
+}
+"""What each count of a list says, in the order in which they are told."""
 
 Progress = Callable[[int, int, int | None], None]
 """Told lines done, bytes done, and bytes in all where that is known."""

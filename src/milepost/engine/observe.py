@@ -38,6 +38,12 @@ def route_names(ctx: Context) -> list[str]:
     return known + sorted(name for name in ctx.ledger.read(ROUTE) if name not in ctx.plans)
 
 
+def own_route(ctx: Context, route: str) -> bool:
+    """Is this a route of Milepost's own, to which nobody hands anything over?"""
+    plan = ctx.plans.get(route)
+    return plan is not None and plan.route.closed is not None
+
+
 def check_route(ctx: Context, route: str) -> None:
     """Raise a UsageError that names the routes there are, if this is none of them."""
     names = route_names(ctx)

@@ -61,17 +61,18 @@ def act(
     now = ctx.clock.now()
     options = {"stage": stage, "as_new": as_new or None, "outcome": None if outcome is None else outcome_to_builtins(outcome)}
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
-    begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about)
+    expected = chosen.expected(ctx)
+    asked = begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected)
     bulk = query is not None or len(chosen.keys or ()) > 1 or act_id is not None
     if bulk:
-        begun = begin(ctx, begun, dry_run=dry_run)
+        begun = begin(ctx, asked, dry_run=dry_run)
         chosen = selection_of(begun, chosen)
+        expected = expected if begun is asked else chosen.expected(ctx)
     teller = {"by": by, "why": reason, "act": begun.id if bulk else None}
     decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), teller)
     if bulk:
         decision = _once(ctx, begun, decision)
     report = ActReport(begun.id, verb, route, dry_run)
-    expected = chosen.expected(ctx)
     for page in chosen.pages(ctx, route, begun.started_at):
         _do(ctx, page, decision, report)
         if bulk and not dry_run:
@@ -204,10 +205,12 @@ def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Out
     item = ctx.ledger.get([(route, key)])[0]
     if item is None:
         return _absent(ctx, route, key)
-    return apply_all(
-        ctx,
-        [(item, lambda now_there: outside.confirm(now_there, stage, outcome, plan, ctx.clock.now(), ctx.chance.jitter(), by=by, why=why))],
-    )[0]
+
+    def decision(now_there: Item) -> Change | str:
+        word = outside.confirm(now_there, stage, outcome, plan, ctx.clock.now(), ctx.chance.jitter(), by=by, why=why)
+        return outside.noted_once(word, lambda: (written.line for written in ctx.ledger.history(route, key)))
+
+    return apply_all(ctx, [(item, decision)])[0]
 
 
 def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> Hold:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -59,11 +59,23 @@ def all_parked(ctx: Context) -> Iterator[Space]:
         yield Space(read_as(Parked, document.value), document.version)
 
 
+def waits(spaces: Mapping[Ref, Space], entry: Entry) -> bool:
+    """Is the event's item parked at it, or before it? What came before the parked one is only met again if a cursor was set back,
+    and is then told again as everything is."""
+    space = spaces.get(entry.ref)
+    return space is not None and entry.event.sequence >= space.parked.version
+
+
 def park(ctx: Context, subscriber: str, entry: Entry, error: Exception) -> None:
-    """Park the item at this event. (If it is parked already, it stays parked where it is.)"""
+    """Park the item at this event. If it is parked already, it stays parked at whichever of the two events came first."""
     now = ctx.clock.now()
     parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
-    ctx.ledger.write(PARKED, _name(parked), parked, expect=0)
+    name, expect = _name(parked), 0
+    while not ctx.ledger.write(PARKED, name, parked, expect=expect):
+        held = ctx.ledger.read(PARKED).get(name)
+        if held is not None and read_as(Parked, held.value).version <= parked.version:
+            return
+        expect = 0 if held is None else held.version
 
 
 def park_again(ctx: Context, space: Space, entry: Entry, error: Exception) -> None:
@@ -105,9 +117,7 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
     Without route and key, a subscriber that is backed off as a whole is tried again now, too.
     """
     signed(by, reason)
-    document = ctx.ledger.read(CURSOR).get(subscriber)
-    if document is None:
-        raise UsageError(f"there is no subscriber {subscriber!r}; there are {', '.join(sorted(ctx.ledger.read(CURSOR))) or 'none'}")
+    cursor, version = cursor_of(ctx, subscriber)
     now, released = ctx.clock.now(), 0
     for space in parked_for(ctx, subscriber).values():
         parked = space.parked
@@ -115,11 +125,21 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
             # If the relay has changed it meanwhile, it has just been tried again: that is what was asked for.
             ctx.ledger.write(PARKED, _name(parked), replace(parked, retry_at=now, tries=0), expect=space.version)
             released += 1
-    cursor = read_as(Cursor, document.value)
     if route is None and key is None and cursor.retry_at:
-        ctx.ledger.write(CURSOR, subscriber, replace(cursor, retry_at=0), expect=document.version)
+        ctx.ledger.write(CURSOR, subscriber, replace(cursor, retry_at=0), expect=version)
     record(ctx, "release", route or "", by, reason, {"subscriber": subscriber, "key": key}, released)
     return released
+
+
+def cursor_of(ctx: Context, subscriber: str) -> tuple[Cursor, int]:
+    """How far one that is told has been told, and the version of that document; an error that names who there is, if it is none."""
+    documents = ctx.ledger.read(CURSOR)
+    cursors = {name: (read_as(Cursor, document.value), document.version) for name, document in documents.items()}
+    found = cursors.get(subscriber)
+    if found is None or found[0].removed:
+        known = ", ".join(sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed)) or "none"
+        raise UsageError(f"there is no subscriber {subscriber!r}; there are {known}")
+    return found
 
 
 def error_text(error: Exception) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -36,19 +37,22 @@ class Asked(Struct, frozen=True):
 def overdue(ctx: Context, query: Query, limit: int, lists: Collection[str] | None = None) -> tuple[list[Asked], bool]:
     """Items that have been at their stage for longer than its overdue mark, by the route as it is now, the latest first; and whether
     there are more. People were told of each when it passed the mark; here are those that are still there."""
+    found = list(each_overdue(ctx, query, lists, LOOK + 1))
+    more = any(n > LOOK for n in Counter(asked.item.row.stage for asked in found).values())
+    found.sort(key=lambda asked: (asked.late_since or 0, asked.item.key))
+    return found[:limit], more or len(found) > limit
+
+
+def each_overdue(ctx: Context, query: Query, lists: Collection[str] | None = None, most: int | None = None) -> Iterator[Asked]:
+    """The same one by one, stage by stage, so that any number of them takes little memory; at most so many of each stage."""
     plan, now = _plan(ctx, query.route), ctx.clock.now()
     holds = ctx.ledger.read(HOLD)
-    found: list[Asked] = []
-    more = False
     for stage in _stages(plan, query):
         if stage.overdue_ms is None:
             continue
         before = min(now - stage.overdue_ms + 1, query.entered_before or now + 1)
-        items = list(each(ctx, _at(query, stage, before), LOOK + 1, lists))
-        more |= len(items) > LOOK
-        found += [Asked(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms) for item in items]
-    found.sort(key=lambda asked: (asked.late_since or 0, asked.item.key))
-    return found[:limit], more or len(found) > limit
+        for item in each(ctx, _at(query, stage, before), most, lists):
+            yield Asked(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms)
 
 
 def nearest(ctx: Context, query: Query, limit: int, lists: Collection[str] | None = None) -> tuple[list[Asked], bool]:

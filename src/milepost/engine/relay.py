@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -97,7 +97,7 @@ class Relay:
             self._hold()
             more = len(lines) == PAGE
             if lines:
-                self._tell_new(lines, set(spaces), summary)
+                self._tell_new(lines, spaces, summary)
                 # Saved before anything parked is told: what is told of a parked item ends where the saved cursor stands.
                 now = self._ctx.clock.now()
                 until = now + LEASE_MS if more or due else 0
@@ -113,10 +113,11 @@ class Relay:
             summary.standing_by = f"it takes nothing ({self._cursor.error})"
 
     # New events ---------------------------------------------------------------------------------------------------------
-    def _tell_new(self, lines: Sequence[Written], waiting: set[Ref], summary: Summary) -> None:
-        """Tell a page of lines, each item's in their order, but for the items in `waiting`. An event that fails adds its item to
-        them; the item is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
-        queue = [entry for written in lines for entry in parking.entries_of(written)]
+    def _tell_new(self, lines: Sequence[Written], spaces: Mapping[Ref, Space], summary: Summary) -> None:
+        """Tell a page of lines, each item's in their order, but for what waits behind a parked one. After an event that fails its
+        item waits, too; it is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
+        queue = [entry for written in lines for entry in parking.entries_of(written) if not parking.waits(spaces, entry)]
+        waiting: set[Ref] = set()
         failing: list[tuple[Entry, Exception]] = []
         alone = 0
         while queue:

@@ -20,7 +20,8 @@ LOOK = 200
 
 class StageView(Struct, frozen=True):
     """One stage: how many items are there by status, how many are past it, and how long those that are unfinished have been there:
-    half of them no longer than `p50_ms`, all but one in twenty no longer than `p95_ms`."""
+    half of them no longer than `p50_ms`, all but one in twenty no longer than `p95_ms`. `overdue`: so many have passed the stage's
+    overdue mark, or more if `overdue_more`; None: the stage has no mark."""
 
     name: str
     counts: dict[Status, int]
@@ -29,6 +30,8 @@ class StageView(Struct, frozen=True):
     paused: bool = False
     p50_ms: int | None = None
     p95_ms: int | None = None
+    overdue: int | None = None
+    overdue_more: bool = False
 
     def among(self, *statuses: Status) -> int:
         return sum(self.counts.get(status, 0) for status in statuses)
@@ -110,7 +113,8 @@ def _snapshot(
         past += here.get(Status.COMPLETED, 0)
         ages = _ages(ctx, route, name, buckets[name], now) if name in buckets else []
         half, most, oldest = (_within(ages, part) for part in (0.5, 0.95, 1.0))
-        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, half, most))
+        late, unsure = _overdue(ctx, route, name, buckets.get(name, {}), now)
+        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, half, most, late, unsure))
         past += sum(n for status, n in here.items() if status is not Status.COMPLETED)
     stages.reverse()
     sums = {status: sum(stage.counts.get(status, 0) for stage in stages) for status in Status}
@@ -142,6 +146,23 @@ def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int)
         return [(max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)]
     found = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
     return sorted((now - item.row.entered_at, 1) for item in found)
+
+
+def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int) -> tuple[int | None, bool]:
+    """How many live items have been at a stage for longer than its mark, and whether there may be more. From the hours they entered
+    in; the hour that the mark falls into is looked at row by row where they are few and that costs nothing."""
+    plan = ctx.plans.get(route)
+    mark = None if plan is None or stage not in plan.by_name else plan.by_name[stage].overdue_ms
+    if mark is None:
+        return None, False
+    latest = now - mark
+    late = sum(n for hour, n in hours.items() if (hour + 1) * HOUR - 1 <= latest)
+    if latest // HOUR not in hours:
+        return late, False
+    query = Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)
+    if sum(hours.values()) > LOOK or ctx.ledger.cost_of(query) is not None:
+        return late, True
+    return sum(item.row.entered_at <= latest for item in ctx.ledger.find(query).items), False
 
 
 def _within(ages: list[tuple[int, int]], part: float) -> int | None:

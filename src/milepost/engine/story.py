@@ -6,6 +6,8 @@ from collections.abc import Callable
 from shlex import quote
 
 from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import replace
 
 from milepost.core.durations import short_span
 from milepost.core.history import Line
@@ -29,10 +31,12 @@ from milepost.ports.ledger import Known
 
 
 class Told(Struct, frozen=True):
-    """One thing that happened, and when."""
+    """One thing that happened, and when. `short` leaves out what is shown in another way where the `line` itself is at hand."""
 
     at: int
     text: str
+    short: str
+    line: Line
 
 
 class Story(Struct, frozen=True):
@@ -60,7 +64,7 @@ def story(ctx: Context, route: str, key: str) -> Story | None:
     broken = chain_broken_at(ctx, item, lines)
     warnings = [] if broken is None else [f"its history is not as it was written: {chain_fault(broken, lines)}"]
     stages = stage_names(ctx, route)
-    happened = [Told(written.line.at, sentence(written.line, ctx, item)) for written in lines]
+    happened = [_told(written.line, ctx, item) for written in lines]
     why, following = _waiting(ctx, item, stages, now)
     return Story(route, key, _where(item.row, stages, now), why, following, happened, _can(item.row, ctx, stages), warnings)
 
@@ -178,6 +182,14 @@ def _worker_alive(ctx: Context) -> bool:
     return any("worker" in process.roles for process in live_processes(ctx))
 
 
+def _told(line: Line, ctx: Context, item: Item) -> Told:
+    text = sentence(line, ctx, item)
+    if unreadable(line) or (line.act is None and (line.note is None or isinstance(line.note, str))):
+        return Told(line.at, text, text, line)
+    bare = replace(line, act=None, note=line.note if isinstance(line.note, str) else None)
+    return Told(line.at, text, sentence(bare, ctx, item), line)
+
+
 def sentence(line: Line, ctx: Context, item: Item) -> str:
     """One history line as a sentence."""
     if unreadable(line):
@@ -225,7 +237,7 @@ def _onward(line: Line) -> str:
 
 
 def _noted(line: Line) -> str:
-    return "" if line.note is None else f": {line.note}"
+    return "" if line.note is None else f": {line.note if isinstance(line.note, str) else encode(line.note).decode()}"
 
 
 _SENTENCES: dict[Reason, Callable[[Line], str]] = {

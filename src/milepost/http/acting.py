@@ -14,8 +14,8 @@ from milepost.engine.choosing import WORTH_ASKING, Choice, choose, told_cost
 from milepost.engine.operate import act, go_on
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
-from milepost.http.problems import trouble
-from milepost.http.signing import named
+from milepost.http.problems import Trouble, trouble
+from milepost.http.signing import check_reason, named
 from milepost.ports.documents import ACT, Act, read_as
 
 ENDPOINTS = Endpoints()
@@ -62,6 +62,8 @@ class GoOn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Asked(Struct, frozen=True, kw_only=True):
     route: str | None = None
+    verb: str | None = None
+    by: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
@@ -88,7 +90,7 @@ async def do(desk: Desk, call: Call) -> Answer:
     plan, deed = desk.plan(call), call.body
     if (deed.keys is None) == (deed.filter is None):
         raise trouble("wrong-value", "say which items", field="keys", expected="either keys or a filter")
-    _check_reason(deed.reason, deed.dry_run)
+    check_reason(deed.reason, deed.dry_run)
     by = named(call, deed.for_)
 
     def work() -> ActReport:
@@ -125,14 +127,14 @@ async def again(desk: Desk, call: Call) -> Answer:
     """As it was begun: what it has done already is not done again. An act that was begun for keys needs them once more: make the
     same call as at first, with its `id`."""
     plan, body = desk.plan(call), call.body
-    _check_reason(body.reason, body.dry_run)
+    check_reason(body.reason, body.dry_run)
     by = named(call, body.for_)
 
     def work() -> ActReport:
         held = desk.ctx.ledger.read(ACT).get(call.path["id"])
         begun = None if held is None else read_as(Act, held.value)
         if begun is None or begun.route != plan.name:
-            raise trouble("unknown-act", f"route {plan.name!r} has no act {call.path['id']!r}", field="id", expected="GET /api/v1/acts")
+            raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
         return go_on(desk.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
 
     return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))
@@ -141,9 +143,35 @@ async def again(desk: Desk, call: Call) -> Answer:
 @ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=Asked, answers={200: Acts}, summary="What people have done")
 def history(desk: Desk, call: Call) -> Answer:
     """Acts on several items, pauses, limits, changed routes, pruning: who, why, when, and what came of it. An act on a single item is
-    in that item's history. `go_on` is the command that goes on with one that was cut off, or that is still under way."""
-    found = [one for one in all_acts(desk.ctx, call.query.route) if call.caller.sees(one.route)]
-    return Answer(Acts([act_view(one) for one in found[: call.query.limit]], len(found) > call.query.limit))
+    in that item's history. `go_on` is the command that goes on with one that was cut off, or that is still under way. `by` is a name as
+    it is on record; where somebody acted for another, either of the two."""
+    asked = call.query
+    found = [one for one in all_acts(desk.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
+    return Answer(Acts([act_view(one) for one in found[: asked.limit]], len(found) > asked.limit))
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/acts/{id}",
+    scope="read",
+    answers={200: dict[str, Any]},
+    problems=("unknown-act",),
+    summary="One act, and how far it has come",
+)
+def one_act(desk: Desk, call: Call) -> Answer:
+    """As in `GET /api/v1/acts`. While an act on many items is under way, `done` and `refused` grow with every thousand; `expected` is about
+    how many there are, null where that is not known, and `finished` turns true at the end. Give an act an `id` of your own to ask for it
+    while the call that does it is still waiting. Which items it has touched no index knows: each line that it wrote in an item's history
+    carries its id."""
+    held = desk.ctx.ledger.read(ACT).get(call.path["id"])
+    found = None if held is None else read_as(Act, held.value)
+    if found is None or not call.caller.sees(found.route):
+        raise _unknown_act(f"there is no act {call.path['id']!r}")
+    return Answer(act_view(found))
+
+
+def _unknown_act(detail: str) -> Trouble:
+    return trouble("unknown-act", detail, field="id", expected="the id of one that GET /api/v1/acts names")
 
 
 def _choice(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Choice | None:
@@ -157,11 +185,6 @@ def _choice(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Choice
     if cost is not None and cost.rows > WORTH_ASKING and not scan:
         raise trouble("costly", told_cost(route, cost), field="scan", expected="scan: true, if that is meant")
     return choice
-
-
-def _check_reason(reason: str, dry_run: bool) -> None:
-    if not dry_run and not reason.strip():
-        raise trouble("wrong-value", "an act needs a reason", field="reason", expected="why it is done, or dry_run: true for a preview")
 
 
 def _plain(report: ActReport) -> ActReport:

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from milepost.http import acting, confirming, docs_page, events, finding, health, holding, items, lists, metrics, openapi, sessions, working
+from milepost.http import (
+    acting,
+    causes,
+    confirming,
+    docs_page,
+    events,
+    evidence,
+    finding,
+    health,
+    holding,
+    items,
+    lists,
+    metrics,
+    openapi,
+    processes,
+    sessions,
+    setting_aside,
+    telling,
+    working,
+)
 from milepost.http.calls import Endpoint
-from milepost.http.dashboard import changes, exporting, files, overview
+from milepost.http.dashboard import acts as acts_page
+from milepost.http.dashboard import changes, exporting, files, overview, system
 from milepost.http.dashboard import events as events_page
 from milepost.http.dashboard import item as item_page
 from milepost.http.dashboard import items as items_page
 from milepost.http.dashboard import lists as lists_page
+from milepost.http.dashboard import one_list as one_list_page
 
 MODULES = (
     items,
+    evidence,
     finding,
+    causes,
     lists,
     confirming,
     acting,
     holding,
     working,
     events,
+    telling,
+    setting_aside,
+    processes,
     health,
     metrics,
     sessions,
@@ -27,7 +53,7 @@ MODULES = (
 )
 
 
-PAGES = (overview, items_page, item_page, exporting, lists_page, events_page, changes, files)
+PAGES = (overview, items_page, item_page, exporting, lists_page, one_list_page, events_page, acts_page, system, changes, files)
 """For people, and no part of the API's description."""
 
 

@@ -18,6 +18,7 @@ from milepost.engine.observe import list_view, lists
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.problems import Trouble, trouble
+from milepost.ports.documents import ListRecord
 
 ENDPOINTS = Endpoints()
 FORMS = {"application/x-ndjson": "jsonl", "text/csv": "csv", "text/plain": "txt"}
@@ -159,8 +160,13 @@ def all_lists(desk: Desk, call: Call) -> Answer:
 )
 def one_list(desk: Desk, call: Call) -> Answer:
     """Its name, digest, who handed it over and when, and how many of its lines were new, known, changed, repeated or malformed."""
+    return Answer(list_view(the_list(desk, call)))
+
+
+def the_list(desk: Desk, call: Call) -> ListRecord:
+    """The list that a call's address names; one of a route that the caller may not see is as if it were not there."""
     wanted = call.path["id"]
     for record in lists(desk.ctx):
         if record.id == wanted and call.caller.sees(record.route):
-            return Answer(list_view(record))
+            return record
     raise trouble("unknown-list", f"there is no list {wanted!r}", field="id", expected="the id of one that GET /api/v1/lists names")

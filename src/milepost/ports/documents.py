@@ -148,6 +148,8 @@ class Act(Struct, frozen=True):
     done: int = 0
     refused: int = 0
     finished_at: int | None = None
+    expected: int | None = None
+    """About how many items there were when it began, where that was known without looking at each."""
 
 
 class ListRecord(Struct, frozen=True):

@@ -1,0 +1,66 @@
+"""How many are late, from counters: exact where that costs nothing, and never more than there are."""
+
+from __future__ import annotations
+
+import pytest
+from eyes_world import World
+
+from milepost.core.consequences import HOUR
+from milepost.core.outcome import Done
+from milepost.core.route import Route
+from milepost.engine import snapshot
+from milepost.engine.operate import confirm_outside
+from milepost.engine.questions import each_overdue, overdue
+from milepost.engine.snapshot import StageView, snapshots
+from milepost.ports.ledger import Query
+from milepost.testing.clock import START
+
+
+@pytest.fixture
+def world() -> World:
+    route = Route("parcels", key="id")
+    route.external("taped", overdue="5h")
+    route.external("told")
+    world = World(route)
+    world.clock.advance((HOUR - START % HOUR) / 1000)
+    return world
+
+
+def taped(world: World) -> StageView:
+    return snapshots(world.ctx)["parcels"].stages[0]
+
+
+def test_a_few_are_counted_to_the_moment(world: World) -> None:
+    world.add("A")
+    world.clock.advance("30m")
+    world.add("B", "C")
+    world.clock.advance("4h29m")
+    assert (taped(world).overdue, taped(world).overdue_more) == (0, False)
+    world.clock.advance("1m")
+    assert (taped(world).overdue, taped(world).overdue_more) == (1, False)
+    assert [asked.item.key for asked in each_overdue(world.ctx, Query(route="parcels"))] == ["A"]
+    world.clock.advance("30m")
+    assert (taped(world).overdue, taped(world).overdue_more) == (3, False)
+    confirm_outside(world.ctx, "parcels", "B", "taped", Done(True), "tape library")
+    assert taped(world).overdue == 2
+
+
+def test_many_are_counted_by_the_hour_and_it_says_that_there_may_be_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "LOOK", 2)
+    world.add("A", "B", "C")
+    world.clock.advance("1h")
+    world.add("D")
+    world.clock.advance("5h")
+    # Those of the first hour are late for certain; the fourth came in the hour that the mark falls into.
+    assert (taped(world).overdue, taped(world).overdue_more) == (3, True)
+    world.clock.advance("1h")
+    assert (taped(world).overdue, taped(world).overdue_more) == (4, False)
+    assert [asked.item.key for asked in overdue(world.ctx, Query(route="parcels"), 3)[0]] == ["A", "B", "C"]
+
+
+def test_where_there_is_no_mark_there_is_no_number(world: World) -> None:
+    world.add("A")
+    world.clock.advance("90d")
+    assert [stage.overdue for stage in snapshots(world.ctx)["parcels"].stages] == [1, None]
+    world.ctx.plans.clear()
+    assert taped(world).overdue is None
