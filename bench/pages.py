@@ -10,8 +10,13 @@ from statistics import median
 from typing import Any
 
 import milepost as mp
+from milepost.engine.context import Context
 from milepost.engine.intake import submit
+from milepost.engine.operate import confirm_outside
 from milepost.http.door import Door
+from milepost.ports.documents import LIST, ListRecord
+from milepost.testing import VirtualClock
+from milepost.wiring import open_context
 
 SMALL = 1_000
 PAGES = {
@@ -20,9 +25,18 @@ PAGES = {
     "items that failed": "/items/parcels?status=failed",
     "items at a stage": "/items/parcels?stage=deliver&status=live",
     "keys that begin so": "/items/parcels?prefix=P-0000001",
+    "items that are late": "/items/parcels?overdue=true",
+    "items older than a day": "/items/parcels?status=live&older_than=1d",
+    "items with one error": "/items/parcels?group={group}",
+    "items of a list": "/items/parcels?list=few",
     "one item": "/items/parcels/P-0000001",
+    "acts": "/acts",
+    "events": "/events",
+    "system": "/system",
 }
 ROUNDS = 15
+SEEN_TO = 200
+DAY = 86_400_000
 
 
 def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
@@ -44,25 +58,37 @@ def text(found: dict[str, Any]) -> str:
 
 
 def _measured(path: Path, n: int) -> dict[str, float]:
-    with mp.open(f"sqlite:///{path}", routes=[_route()]) as desk:
-        submit(desk.context, "parcels", _inputs(n))
-        # A few are seen to, so that there is something of everything.
-        for number in range(200):
-            desk.confirm(
-                "parcels", _key(number), "weigh", {"grams": 1}, by="bench", outcome=mp.Reject("too heavy") if number % 4 == 0 else None
-            )
-        door = Door(desk.context, "127.0.0.1", 0)
+    clock = VirtualClock(int(time.time() * 1000) - 3 * DAY)
+    ctx = open_context(f"sqlite:///{path}", [_route()], clock=clock)
+    try:
+        # A few have been there for three days, and are seen to, so that there is something of everything; they are of a list.
+        submit(ctx, "parcels", _inputs(range(SEEN_TO)), list_id=_list(ctx, "few"))
+        for number in range(0, SEEN_TO, 2):
+            outcome = mp.Reject("too heavy") if number % 4 == 0 else mp.Done({"grams": 1})
+            confirm_outside(ctx, "parcels", _key(number), "weigh", outcome, "bench")
+        clock.advance(3 * DAY / 1000)
+        submit(ctx, "parcels", _inputs(range(SEEN_TO, n)), list_id=_list(ctx, "many"))
+        [group] = ctx.ledger.groups("parcels")
+        door = Door(ctx, "127.0.0.1", 0)
         door.open()
         try:
-            return {name: _ms(door.server.port, place) for name, place in PAGES.items()}
+            return {name: _ms(door.server.port, place.format(group=group.group)) for name, place in PAGES.items()}
         finally:
             door.close()
+    finally:
+        ctx.ledger.close()
+
+
+def _list(ctx: Context, name: str) -> str:
+    record = ListRecord(f"list-{name}", "parcels", name, "", ctx.clock.now(), False, {}, "")
+    ctx.ledger.write(LIST, record.id, record)
+    return record.id
 
 
 def _route() -> mp.Route:
-    route = mp.Route("parcels")
-    route.external("weigh")
-    route.external("deliver")
+    route = mp.Route("parcels", key="id")
+    route.external("weigh", overdue="2d")
+    route.external("deliver", overdue="2d")
     return route
 
 
@@ -70,8 +96,8 @@ def _key(number: int) -> str:
     return f"P-{number:07d}"
 
 
-def _inputs(n: int) -> Iterator[dict[str, Any]]:
-    return ({"id": _key(number)} for number in range(n))
+def _inputs(numbers: range) -> Iterator[dict[str, Any]]:
+    return ({"id": _key(number)} for number in numbers)
 
 
 def _ms(port: int, place: str) -> float:

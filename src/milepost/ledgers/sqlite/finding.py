@@ -1,4 +1,5 @@
-"""Finding rows by what people ask for. Three ways in: by due time, by failure, or along the table; none reads for long."""
+"""Finding rows by what people ask for: by key, by kind of error, by failure, by age, by due time, by list, or else along the table.
+None reads for long, however many rows there are."""
 
 from __future__ import annotations
 
@@ -15,6 +16,10 @@ WINDOW = 200_000
 """How many rows of the table one page may pass over: keeps every read transaction short."""
 LAST = "\U0010ffff"
 """No key goes on with a later character."""
+_PLACE_OF = {name.strip(): place for place, name in enumerate(COLUMNS.split(","))}
+BY_TIME = {"due_at": ("item_due", _PLACE_OF["due_at"]), "entered_at": ("item_age", _PLACE_OF["entered_at"])}
+"""The index of each, and where it is among the columns."""
+BY_ONE = {"error_group": "item_error", "list_id": "item_list"}
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
@@ -23,12 +28,19 @@ def find(connection: sqlite3.Connection, names: Names, query: Query) -> Page:
     if route is None:
         return Page([])
     where, values = _conditions(query)
+    live = query.statuses is not None and query.statuses <= LIVE
     if query.prefix is not None:
         rows, after = _by_key(connection, names, query, query.prefix, route, where, values)
-    elif query.due_before is not None or query.overdue_before is not None or (query.statuses is not None and query.statuses <= LIVE):
-        rows, after = _by_due(connection, names, query, where, values)
+    elif query.group is not None:
+        rows, after = _by_one(connection, names, query, "error_group", query.group, route, where, values)
     elif query.statuses is not None and query.statuses <= FAILED:
         rows, after = _by_failure(connection, names, query, where, values)
+    elif live and query.entered_before is not None and query.due_before is None and query.overdue_before is None:
+        rows, after = _by_time(connection, names, query, "entered_at", where, values)
+    elif query.list_id is not None:
+        rows, after = _by_one(connection, names, query, "list_id", query.list_id, route, where, values)
+    elif live or query.due_before is not None or query.overdue_before is not None:
+        rows, after = _by_time(connection, names, query, "due_at", where, values)
     else:
         rows, after = _along(connection, names, query, route, where, values)
     found = [row_of(columns, names) for columns in rows]
@@ -64,23 +76,45 @@ def _places(names: Names, query: Query) -> list[int]:
     )
 
 
-def _by_due(connection: sqlite3.Connection, names: Names, query: Query, where: str, values: list[Any]) -> tuple[list[Any], Any]:
-    """Place by place, each in order of due time."""
-    start_place, start_due, start_id = query.after or (0, -1, 0)
+def _only_places(names: Names, query: Query) -> str:
+    """A condition for those that go by another index than the places'."""
+    if query.stages is None and query.lane is None:
+        return ""
+    return f" AND place IN ({','.join(map(str, _places(names, query)))})"
+
+
+def _by_one(
+    connection: sqlite3.Connection, names: Names, query: Query, column: str, value: str, route: int, where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
+    """All that have this error, or that this list has brought, in the order in which they came."""
+    where += _only_places(names, query)
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM item INDEXED BY {BY_ONE[column]} WHERE {column} = ? AND id > ? AND route = ?{where} ORDER BY id LIMIT ?",
+        (value, query.after or 0, route, *values, query.limit),
+    ).fetchall()
+    return rows, rows[-1][0] if len(rows) == query.limit else None
+
+
+def _by_time(
+    connection: sqlite3.Connection, names: Names, query: Query, column: str, where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
+    """Live ones, place by place, each in order of when they are due, or of when they came there."""
+    index, at = BY_TIME[column]
+    start_place, start_time, start_id = query.after or (0, -1, 0)
     rows: list[Any] = []
     for place in _places(names, query):
         if place < start_place:
             continue
-        due, number = (start_due, start_id) if place == start_place else (-1, 0)
+        time, number = (start_time, start_id) if place == start_place else (-1, 0)
         room = query.limit - len(rows)
         found = connection.execute(
-            f"SELECT {COLUMNS} FROM item WHERE place = ? AND due_at IS NOT NULL AND (due_at, id) > (?, ?) AND due_at >= ?{where}"
-            " ORDER BY due_at, id LIMIT ?",
-            (place, due, number, due, *values, room),
+            f"SELECT {COLUMNS} FROM item INDEXED BY {index} WHERE place = ? AND due_at IS NOT NULL AND ({column}, id) > (?, ?)"
+            f" AND {column} >= ?{where} ORDER BY {column}, id LIMIT ?",
+            (place, time, number, time, *values, room),
         ).fetchall()
         rows += found
         if len(found) == room:
-            return rows, (place, found[-1][11], found[-1][0])
+            return rows, (place, found[-1][at], found[-1][0])
     return rows, None
 
 
@@ -108,8 +142,7 @@ def _by_key(
     connection: sqlite3.Connection, names: Names, query: Query, prefix: str, route: int, where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
     """In the order of the keys, from the first that begins so to the last."""
-    if query.stages is not None or query.lane is not None:
-        where += f" AND place IN ({','.join(map(str, _places(names, query)))})"
+    where += _only_places(names, query)
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM item WHERE route = ? AND key >= ? AND key < ? AND key > ?{where} ORDER BY key LIMIT ?",
         (route, prefix, prefix + LAST, query.after or "", *values, query.limit),
@@ -120,8 +153,7 @@ def _by_key(
 def _along(connection: sqlite3.Connection, names: Names, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
     last = query.after or 0
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]
-    if query.stages is not None or query.lane is not None:
-        where += f" AND place IN ({','.join(map(str, _places(names, query)))})"
+    where += _only_places(names, query)
     # "+route" keeps SQLite from taking the index on the key, which would sort the whole route for every page.
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM item WHERE id > ? AND id <= ? AND +route = ?{where} ORDER BY id LIMIT ?",
