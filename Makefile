@@ -4,9 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .bench-venv
 STANDINS := .standins
+# Compiled once, even where the environment asks for nothing to be written: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs clean
+.PHONY: help demo test check format bench docs picture clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,10 +25,12 @@ $(STANDINS)/.ready: tools/make-standins tools/make-venv
 	@PYTHON=$(PYTHON) tools/make-standins $(STANDINS)
 	@touch $@
 
-demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners that fail and dawdle
+demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners that fail and dawdle; with a page to look at
 	@$(BIN)/milepost demo
 
-test: check $(STANDINS)/.ready ## format, lint, types, import layers, docs and all tests
+test: ## format, lint, types, import layers, docs and all tests
+	@# What is needed is set up side by side, and the checks run meanwhile; if one fails, nothing goes on.
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line check $(STANDINS)/.ready $(INFRA)/.ready
 	@tools/need-chromium
 	@# One more than there are cores: many tests wait for other processes.
 	@$(BIN)/pytest -n 3 --dist worksteal -q
@@ -48,6 +52,10 @@ bench: $(VENV)/.ready $(BENCH)/.ready $(STANDINS)/.ready ## measure against the 
 docs: $(VENV)/.ready ## write the generated pages (state diagram, command-line reference)
 	@$(BIN)/python -m tools.docs
 
+picture: $(VENV)/.ready ## take the picture of the overview anew, from the demo
+	@tools/need-chromium
+	@$(BIN)/python -m tools.picture
+
 clean: ## remove what was set up
 	rm -rf $(VENV) $(BENCH) $(STANDINS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
@@ -58,14 +66,18 @@ PREFIX ?= prod
 ALARMS ?= ops@example.org
 .PHONY: synth clean-infra
 
-$(INFRA)/.ready: pyproject.toml tools/make-venv
-	@PYTHON=$(PYTHON) tools/make-venv $(INFRA) --no-compile -e '.[infra]'
-	@# Compiled once, and of very large packages only what is used.
-	@env -u PYTHONDONTWRITEBYTECODE $(INFRA)/bin/python -c 'import infra.stack'
-	@echo '{"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}' | env -u PYTHONDONTWRITEBYTECODE $(INFRA)/bin/cfn-lint
+$(INFRA)/.packages: pyproject.toml tools/make-venv
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["infra"], sep="\n")' \
+		| PYTHON=$(PYTHON) tools/make-venv $(INFRA) --no-compile -r /dev/stdin
 	@touch $@
 
-test: $(INFRA)/.ready
+# After the other environment: for both pip builds this project, and writes into the same folder.
+$(INFRA)/.ready: $(INFRA)/.packages | $(VENV)/.ready
+	@PYTHON=$(PYTHON) tools/make-venv $(INFRA) --no-compile -e '.[infra]'
+	@# Of very large packages only what is used is compiled.
+	@$(INFRA)/bin/python -c 'import infra.stack'
+	@echo '{"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}' | $(INFRA)/bin/cfn-lint
+	@touch $@
 
 synth: $(INFRA)/.ready ## write the CloudFormation template of the examples to build/synth and check it; needs no network
 	@rm -rf build/synth

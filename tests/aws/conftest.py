@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.auth
+import botocore.hooks
 import botocore.loaders
 import botocore.session
 import botocore.useragent
 import pytest
 import standins
+from postingest_scene import Opener, Postingest, opener
 from table_scene import Process, Scene, scene_at
 
 from milepost.ledgers.aws.control import Control
@@ -21,12 +24,18 @@ from milepost.ledgers.aws.control import Control
 
 @pytest.fixture(scope="session", autouse=True)
 def thrift() -> Iterator[None]:
-    """boto3 reads AWS's descriptions of its services anew for every session, and every test has one: here they share them. And it
-    spells out who asks with every request, which takes a tenth of its time; the stand-ins do not read that."""
+    """boto3 reads AWS's descriptions of its services anew for every session, and every test has one: here they share them, and the
+    names of its events. And it spells out with every request who asks, and signs it, which takes a good part of its time: the
+    stand-ins read nothing of that but the access key id."""
     loader = botocore.loaders.create_loader()
+    alias = botocore.hooks.EventAliaser(None)._alias_event_name
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", lambda *_: loader)
+        patch.setattr(botocore.hooks.EventAliaser, "_alias_event_name", lambda _, name: alias(name))
         patch.setattr(botocore.useragent.UserAgentString, "to_string", lambda _: "test")
+        patch.setattr(botocore.auth.SigV4Auth, "canonical_request", lambda *_: "")
+        patch.setattr(botocore.auth.SigV4Auth, "headers_to_sign", lambda *_: {})
+        patch.setattr(botocore.auth.SigV4Auth, "signature", lambda *_: "none")
         yield
 
 
@@ -95,3 +104,17 @@ def process(scene: Scene) -> Process:
 @pytest.fixture
 def control(scene: Scene, process: Process) -> Control:
     return Control(process, scene.names)
+
+
+# The postingest document's surroundings, for the modules that want no other -----------------------------------------------
+@pytest.fixture
+def open_at(endpoint: str, prefix: str) -> Iterator[Opener]:
+    with opener(endpoint, prefix) as open_at:
+        yield open_at
+
+
+@pytest.fixture(params=[0, "1h"], ids=["at once", "an hour later"])
+def post(endpoint: str, prefix: str, request: pytest.FixtureRequest) -> Iterator[Postingest]:
+    """The relay reads a record when it is made, and goes by what it shows; or long after, and reads the row again."""
+    with opener(endpoint, prefix, request.param) as open_at:
+        yield open_at()

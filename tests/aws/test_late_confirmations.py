@@ -3,11 +3,10 @@ does on every ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from postingest_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, opener, text
+from postingest_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, text
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.backoff import Backoff
@@ -29,12 +28,6 @@ from milepost.testing.clock import SeededChance, VirtualClock
 
 ASSET = "e2715719-c313-4e95-b5e6-f8759dcc6aed"
 KEY = f"{ASSET}#{BATCH}"
-
-
-@pytest.fixture
-def open_at(endpoint: str, prefix: str) -> Iterator[Opener]:
-    with opener(endpoint, prefix) as open_at:
-        yield open_at
 
 
 @pytest.fixture

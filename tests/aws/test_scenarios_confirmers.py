@@ -4,11 +4,10 @@ answers. Numbers are those of the scenario list for this system."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postingest_scene import ASSET, BATCH, Opener, Postingest, assets, opener
+from postingest_scene import ASSET, BATCH, Opener, Postingest, assets
 from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, Whole, long_names, whole
 
 from milepost.blobs.folder import FolderBlobs
@@ -19,12 +18,6 @@ from milepost.routes.postingest.confirmer import Confirmer, Tally
 
 LAST = {"seed": "Scout", "today": "TC"}
 STATUSES = ["Asset has been ingested to the Preservation System.", "Asset has been written to custodial copy disk."]
-
-
-@pytest.fixture
-def open_at(endpoint: str, prefix: str) -> Iterator[Opener]:
-    with opener(endpoint, prefix) as open_at:
-        yield open_at
 
 
 class Journey:

@@ -4,11 +4,10 @@ are those of the scenario list for this system."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, opener, text
+from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
 
 from milepost.core.errors import LedgerBusy
 from milepost.ledgers.aws.names import iso, ms
@@ -27,12 +26,6 @@ ON_TAPE = {"seed": "Asset has been written to data tape.", "today": "Asset has b
 def dialect(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
-
-
-@pytest.fixture
-def open_at(endpoint: str, prefix: str) -> Iterator[Opener]:
-    with opener(endpoint, prefix) as open_at:
-        yield open_at
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ as it was sent before, and nothing else is touched. Numbers are those of the sce
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, opener, text
+from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import LedgerBusy, RouteChanged
@@ -27,12 +27,6 @@ PAYLOAD = json.loads(INPUT)
 DAY = 86_400_000
 FOUR_DAYS = 4 * DAY
 THIRD = "7c1f3b58-64be-4b5e-9d3e-1a5ab0f4f1de"
-
-
-@pytest.fixture
-def open_at(endpoint: str, prefix: str) -> Iterator[Opener]:
-    with opener(endpoint, prefix) as open_at:
-        yield open_at
 
 
 @pytest.fixture

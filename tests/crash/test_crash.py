@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,19 +23,42 @@ from milepost.wiring import open_context
 
 ITEMS = 600
 KILLS = 55
+LAST = 4
 PHASES = ("claimed", "running", "settling", "commit", "committed")
 ROOT = Path(__file__).parents[2]
 
 
-def start(ledger: Path, phase: str, passes: int) -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "CRASH_CALLS": str(ledger.with_suffix(".calls")), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "tests.crash.worker", str(ledger), phase, str(passes)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        timeout=120,
-    )
+class Workers:
+    """Processes on one ledger, for `with`: whoever is still alive at the end is killed."""
+
+    def __init__(self, ledger: Path) -> None:
+        self._words = ledger.with_suffix(".log")
+        environment = {**os.environ, "CRASH_CALLS": str(ledger.with_suffix(".calls")), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tests.crash.worker", str(ledger)]
+        with self._words.open("wb") as words:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words, start_new_session=True
+            )
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Not waited for yet, so the group is theirs.
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+    def live(self, *lives: tuple[str, int]) -> list[int]:
+        """Side by side: how each of them ended, its exit code, or the signal that killed it, negative."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(lives).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, self._words.read_text()
+        codes: list[int] = json.loads(answer)
+        assert {*codes} <= {0, -signal.SIGKILL}, self._words.read_text()
+        return codes
 
 
 @pytest.mark.slow
@@ -45,19 +69,17 @@ def test_fifty_and_more_kills_lose_nothing_and_break_no_promise(tmp_path: Path) 
     assert {receipt.answer for receipt in submit(ctx, "crash", inputs)} == {"new"}
     kills: Counter[str] = Counter()
     turn = 0
-    while sum(kills.values()) < KILLS or min(kills[phase] for phase in PHASES) < KILLS // 6:
-        turn += 1
-        assert turn <= 2 * KILLS, f"the worker was not killed often enough while it held leases: {kills}"
-        phase = PHASES[turn % len(PHASES)]
-        done = start(path, phase, 1 + turn % 4)
-        if done.returncode != -signal.SIGKILL:
-            assert done.returncode == 0, done.stderr.decode()
-        elif ctx.ledger.find(Query(route="crash", statuses=frozenset({Status.PROCESSING}), limit=1)).items:
-            kills[phase] += 1  # only kills that left leases behind count
-    print("kills with leases held, by phase:", dict(kills))
-
-    last = start(path, "none", 0)
-    assert last.returncode == 0, last.stderr.decode()
+    with Workers(path) as workers:
+        while sum(kills.values()) < KILLS or min(kills[phase] for phase in PHASES) < KILLS // 6:
+            turn += 1
+            assert turn <= 2 * KILLS, f"the worker was not killed often enough while it held leases: {kills}"
+            phase = PHASES[turn % len(PHASES)]
+            killed = workers.live((phase, 1 + turn % 4)) == [-signal.SIGKILL]
+            if killed and ctx.ledger.find(Query(route="crash", statuses=frozenset({Status.PROCESSING}), limit=1)).items:
+                kills[phase] += 1  # only kills that left leases behind count
+        print("kills with leases held, by phase:", dict(kills))
+        # Many items have taken two workers with them by now, and run one at a time in each process.
+        assert workers.live(*[("none", 0)] * LAST) == [0] * LAST
 
     # 1: accepted once. 8: rows, histories and counters agree; 5, 6: in order and bounded (see audit).
     assert {receipt.answer for receipt in submit(ctx, "crash", inputs)} == {"known"}

@@ -1,4 +1,6 @@
-"""A worker process that kills itself (SIGKILL) at a given fault point: `worker.py LEDGER PHASE N`, or runs until idle with PHASE none.
+"""Worker processes that kill themselves (SIGKILL) at a given fault point. `worker.py LEDGER` has imported everything and forks the
+others: for each line of its input, a list of [PHASE, N], it begins these side by side and answers how each of them ended. One whose
+phase is none runs until idle.
 
 Phases: claimed (leases are written, nothing runs yet), running (inside a handler), settling (outcomes are known, nothing
 written), commit (inside the transaction, before COMMIT), committed (on disk, before anybody has been told).
@@ -6,10 +8,12 @@ written), commit (inside the transaction, before COMMIT), committed (on disk, be
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
 import sys
+import traceback
 from typing import Any
 
 from tests.crash.route import route
@@ -94,13 +98,33 @@ class _Module:
         return getattr(sqlite3, name)
 
 
-def main() -> None:
-    path, phase, passes = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def live(path: str, phase: str, passes: int) -> None:
     if phase != "none":
         arm(Fault(phase, passes))
     ctx = open_context(f"sqlite:///{path}", [route])
     Station(ctx).run(until_idle_s=0.3)
     ctx.ledger.close()
+
+
+def fork(path: str, phase: str, passes: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        live(path, phase, passes)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        begun = [fork(sys.argv[1], phase, passes) for phase, passes in json.loads(line)]
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in begun]), flush=True)
 
 
 if __name__ == "__main__":

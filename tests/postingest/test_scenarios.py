@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-STATE, RESENDER, DIALECTS, JOURNEYS = (f"aws/test_scenarios_{name}.py" for name in ("state_change", "resender", "dialects", "confirmers"))
-SEQUENCE, TOPIC = "aws/test_scenarios_sequence.py", "aws/test_topic.py"
+PUT, CONFIRMED, OUT_OF_TURN, TROUBLE, LEAVING, RESENDER, DIALECTS, JOURNEYS, SEQUENCE = (
+    f"aws/test_scenarios_{name}.py"
+    for name in ("rows_put", "confirmations", "out_of_turn", "trouble", "leaving", "resender", "dialects", "confirmers", "sequence")
+)
+TOPIC = "aws/test_topic.py"
 EMBEDDED, TOLD, SEQUENCE_HERE = (f"postingest/test_{name}.py" for name in ("scenarios_embedded", "postingest_told", "sequence"))
 QUEUES, CONFIRMER, THROUGH = (f"postingest/test_{name}.py" for name in ("postingest_queues", "confirmer", "confirmer_through"))
 COPY, TAPE, SCOUTAM = (f"postingest/test_{name}.py" for name in ("custodial_copy", "tape", "scoutam"))
@@ -31,28 +34,28 @@ SHOWN: dict[int, dict[str, Where | str]] = {
             TOLD: ["test_the_documents_three_messages_to_the_letter"],
         },
         "aws": {
-            STATE: ["test_a_row_that_a_step_function_puts_is_adopted_and_offered_once", "test_a_stage_is_offered_at_its_own_queue"],
+            PUT: ["test_a_row_that_a_step_function_puts_is_adopted_and_offered_once", "test_a_stage_is_offered_at_its_own_queue"],
             DIALECTS: ["test_a_new_row_is_queued_offered_and_told_to_the_letter"],
         },
     },
     2: {
         "embedded": {EMBEDDED: ["test_a_new_asset_is_offered_once_and_told_once"]},
         "aws": {
-            STATE: ["test_json_is_passed_on_as_json_and_other_text_as_text"],
+            PUT: ["test_json_is_passed_on_as_json_and_other_text_as_text"],
             DIALECTS: ["test_text_that_is_no_json_is_sent_as_text"],
         },
     },
     3: {
         "embedded": {TOLD: ["test_todays_messages_to_the_letter"]},
         "aws": {
-            STATE: ["test_a_correlation_id_on_the_row_is_told_in_everything"],
+            PUT: ["test_a_correlation_id_on_the_row_is_told_in_everything"],
             DIALECTS: ["test_a_new_row_is_queued_offered_and_told_to_the_letter"],
         },
     },
     4: {
         "embedded": {EMBEDDED: ["test_the_result_of_a_stage_is_what_the_next_is_given"]},
         "aws": {
-            STATE: [
+            CONFIRMED: [
                 "test_a_confirmation_moves_the_asset_to_the_next_stage_with_the_result_as_its_payload",
                 "test_a_confirmer_that_rewrites_the_input_says_what_the_next_stage_is_given",
             ],
@@ -62,7 +65,7 @@ SHOWN: dict[int, dict[str, Where | str]] = {
     5: {
         "embedded": {EMBEDDED: ["test_the_result_of_a_stage_is_what_the_next_is_given"], TOLD: ["test_todays_messages_to_the_letter"]},
         "aws": {
-            STATE: ["test_the_last_confirmation_ends_the_asset_and_leaves_the_others_alone"],
+            CONFIRMED: ["test_the_last_confirmation_ends_the_asset_and_leaves_the_others_alone"],
             DIALECTS: ["test_from_end_to_end_to_the_letter"],
         },
     },
@@ -70,35 +73,35 @@ SHOWN: dict[int, dict[str, Where | str]] = {
         "embedded": {TOLD: ["test_a_route_of_one_stage_completes_with_that_stages_own_text"]},
         "aws": {DIALECTS: ["test_a_route_of_one_stage_says_its_own_words_at_the_end"]},
     },
-    7: {"embedded": NO_STREAM, "aws": {STATE: ["test_the_relays_own_writes_lead_to_nothing"]}},
+    7: {"embedded": NO_STREAM, "aws": {PUT: ["test_the_relays_own_writes_lead_to_nothing"]}},
     8: {
         "embedded": {EMBEDDED: ["test_a_confirmation_for_a_later_stage_is_kept_and_told_of_in_order"]},
         "aws": {
-            STATE: ["test_a_confirmation_for_a_later_stage_is_kept_until_the_asset_gets_there"],
+            OUT_OF_TURN: ["test_a_confirmation_for_a_later_stage_is_kept_until_the_asset_gets_there"],
             DIALECTS: ["test_an_early_confirmation_is_told_of_in_the_routes_order"],
         },
     },
-    9: {"embedded": NO_STREAM, "aws": {STATE: ["test_a_change_record_without_one_of_its_images_hinders_only_itself"]}},
-    10: {"embedded": NO_STREAM, "aws": {STATE: ["test_a_deletion_among_other_changes_hinders_none_of_them"]}},
+    9: {"embedded": NO_STREAM, "aws": {TROUBLE: ["test_a_change_record_without_one_of_its_images_hinders_only_itself"]}},
+    10: {"embedded": NO_STREAM, "aws": {TROUBLE: ["test_a_deletion_among_other_changes_hinders_none_of_them"]}},
     11: {"anywhere": {QUEUES: ["test_each_mistake_has_its_own_sentence", "test_a_file_that_is_not_there_is_named"]}},
     12: {
         "embedded": NO_STREAM,
         "aws": {
-            STATE: [
+            PUT: [
                 "test_a_row_that_is_gone_before_its_record_is_read_is_not_made_again",
                 "test_a_row_that_goes_while_it_is_being_adopted_is_not_made_again",
-                "test_a_row_born_with_a_confirmation_is_set_aside",
-            ]
+            ],
+            TROUBLE: ["test_a_row_born_with_a_confirmation_is_set_aside"],
         },
     },
     13: {
         "embedded": {EMBEDDED: ["test_one_malformed_asset_among_a_hundred_hinders_no_other_and_nobody_is_told_twice"]},
-        "aws": {STATE: ["test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content"], SEQUENCE: [WHATEVER]},
+        "aws": {TROUBLE: ["test_one_malformed_record_among_a_hundred_is_set_aside_with_its_content"], SEQUENCE: [WHATEVER]},
     },
     14: {
         "embedded": {EMBEDDED: ["test_what_nobody_takes_is_told_later_once_and_in_order"], SEQUENCE_HERE: [WHATEVER]},
         "aws": {
-            STATE: [
+            TROUBLE: [
                 "test_a_message_that_cannot_be_sent_is_sent_when_the_record_comes_again",
                 "test_a_write_that_fails_after_the_send_only_sends_twice",
             ],
@@ -109,14 +112,14 @@ SHOWN: dict[int, dict[str, Where | str]] = {
     15: {
         "embedded": {EMBEDDED: ["test_what_nobody_takes_is_told_later_once_and_in_order"]},
         "aws": {
-            STATE: ["test_an_ended_row_stays_until_its_last_event_is_known_to_be_out"],
+            LEAVING: ["test_an_ended_row_stays_until_its_last_event_is_known_to_be_out"],
             TOPIC: ["test_each_entry_is_answered_for_by_itself"],
         },
     },
     16: {
         "embedded": {EMBEDDED: ["test_what_says_no_confirms_nothing"], TOLD: ["test_a_part_of_the_files_on_tape_confirms_nothing"]},
         "aws": {
-            STATE: [
+            CONFIRMED: [
                 "test_all_values_that_say_no_confirm_nothing",
                 "test_a_confirmation_set_and_taken_off_before_it_is_read_confirms_nothing",
                 "test_taking_off_what_confirmed_nothing_confirms_nothing",
@@ -130,7 +133,7 @@ SHOWN: dict[int, dict[str, Where | str]] = {
             TOLD: ["test_what_is_put_again_is_known_and_what_differs_is_told_apart"],
         },
         "aws": {
-            STATE: [
+            PUT: [
                 "test_a_row_put_again_goes_on_from_where_it_was",
                 "test_a_row_put_again_and_confirmed_before_that_is_read_goes_on",
                 "test_an_asset_put_again_after_its_row_has_left_is_known_by_its_seal",
@@ -244,7 +247,7 @@ SHOWN: dict[int, dict[str, Where | str]] = {
         "embedded": {EMBEDDED: [JOURNEY]},
         "aws": {
             JOURNEYS: [JOURNEY],
-            STATE: ["test_other_alphabets_survive_every_hop"],
+            PUT: ["test_other_alphabets_survive_every_hop"],
             CONFIRMER: ["test_33_names_stay_as_they_are_to_the_letter_through_both_confirmers"],
         },
     },
