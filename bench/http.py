@@ -13,7 +13,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -23,13 +22,14 @@ from typing import Any
 
 from bench.measure import Span
 from bench.route import NAME, STAGES, make_route
+from bench.station import at_work
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
 from milepost.http.desk import Desk
 from milepost.http.door import Door
 from milepost.runners.process import settle_in
-from milepost.wiring import Station, open_context
+from milepost.wiring import open_context
 
 CONCURRENCY = 64
 FILLING = "x" * 110
@@ -78,14 +78,8 @@ def working(ctx: Context, n: int) -> Any:
         return
     for start in range(0, n, 10_000):
         submit(ctx, NAME, [{"id": f"w{number}"} for number in range(start, start + 10_000)])
-    station = Station(ctx)
-    thread = threading.Thread(target=station.run)
-    thread.start()
-    try:
+    with at_work(ctx):
         yield
-    finally:
-        station.stop()
-        thread.join()
 
 
 def part(folder: Path, mode: str, seconds: float, waiting: int) -> dict[str, float]:

@@ -8,10 +8,9 @@ route's checks, where all that waits for long arrives. The same is measured on a
 from __future__ import annotations
 
 import argparse
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,6 +22,7 @@ from msgspec.structs import replace
 import milepost as mp
 from bench.measure import Span, tell
 from bench.ocfl import add, object_id, write
+from bench.station import at_work
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
@@ -30,7 +30,7 @@ from milepost.engine.operate import act
 from milepost.routes.postingest import postingest
 from milepost.routes.postingest.custodial_copy import CustodialCopy
 from milepost.runners.process import settle_in
-from milepost.wiring import Station, open_context
+from milepost.wiring import open_context
 
 NAME, STAGE, BATCH = "postingest", "CC", "b-1"
 FIRST = UUID(object_id(0)).int
@@ -161,7 +161,8 @@ def measure(folder: Path, n: int) -> None:
     facts: dict[str, float] = {}
     behind = next(fresh)
     desk.submit([behind])
-    with Span() as span, at_work(opened(folder, looks)):
+    ctx = opened(folder, looks)
+    with Span() as span, closing(ctx.ledger), at_work(ctx):
         took = desk.ms_until_confirmed(behind, lambda: None)
         until(lambda: desk.waiting() == n)
         span.stop()
@@ -201,20 +202,6 @@ def opened(folder: Path, looks: Looks) -> Context:
     checks = {"every": f"{LONGEST_H}h", "upTo": f"{LONGEST_H}h"}
     route = postingest([{"queueAlias": STAGE, "queueOrder": 1, "worker": "ocfl", "checks": checks}], workers={STAGE: looks})
     return open_context(f"sqlite:///{folder / 'ledger.db'}", [route])
-
-
-@contextmanager
-def at_work(ctx: Context) -> Iterator[None]:
-    """A station, as `milepost up` has it, in a thread of its own."""
-    station = Station(ctx)
-    thread = threading.Thread(target=station.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        station.stop()
-        thread.join()
-        ctx.ledger.close()
 
 
 def main() -> None:

@@ -222,7 +222,7 @@ def test_a_lost_answer_to_a_delete(queues: Queues, faults: Faults, url: str) -> 
 
 
 # What cannot be read ------------------------------------------------------------------------------------------------------
-UNREADABLE = ["no JSON", "[1, 2]", '"text"', "null", "{", "[" * 5000]
+UNREADABLE = ["no JSON", "[1, 2]", '"text"', "null", "{", "[" * 5000, '{"x": ' + "[" * 300 + "]" * 300 + "}"]
 
 
 def test_what_is_no_object_is_set_aside_and_its_neighbours_are_received(queues: Queues, requests: Requests, url: str) -> None:

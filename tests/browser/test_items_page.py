@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 from tests.http.visitor import Visitor
 
 Open = Callable[..., Page]
@@ -42,6 +43,36 @@ def test_many_are_retried_after_a_look_at_how_many(full: Visitor, window: Open) 
     assert [(line["by"], line["why"]) for line in lines] == [("local", "the scale was mended")]
     page.goto(f"{full.url}{act}")
     expect(page.get_by_role("main")).to_contain_text("the scale was mended")
+
+
+def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched(full: Visitor, window: Open) -> None:
+    page = window()
+    held: list[Route] = []
+    page.route("**/acts", lambda route: held.append(route) if "reason" in str(route.request.post_data) else route.continue_())
+    page.goto(f"{full.url}/items/parcels?status=failed")
+    page.get_by_role("button", name="choose all that match").click()
+    page.get_by_role("button", name="Retry…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 of 2 would be done.")
+    say_why(page, "the scale was mended").get_by_role("button", name="Close, it goes on").click()
+    expect(dialog).to_be_hidden()
+    page.get_by_role("button", name="Skip…").click()
+    expect(dialog).to_contain_text("2 of 2 would be done.")
+    with page.expect_response("**/acts"):
+        held[0].continue_()
+    expect(page.get_by_role("row").filter(has_text="F-1")).to_be_attached()
+    expect(dialog.get_by_role("button", name="Do it")).to_be_enabled()
+    expect(dialog).not_to_contain_text("done. Who did what")
+    expect(dialog.get_by_role("button", name="Leave it")).to_be_visible()
+
+
+def test_how_long_it_is_here_takes_one_line_and_the_time_is_there_when_pointed_at(full: Visitor, window: Open) -> None:
+    page = window(timezone_id="America/New_York", locale="en-GB")
+    page.goto(f"{full.url}/items/parcels")
+    since = full.call("GET", "/api/v1/routes/parcels/items/P-1").body["entered_at"]
+    told = page.get_by_role("row").filter(has_text="P-1").locator(f"time[datetime='{since}']")
+    expect(told).to_have_attribute("title", re.compile(rf"^\d.+; {re.escape(since)} \(UTC\)$"))
+    expect(told).not_to_contain_text(":")
 
 
 def test_some_are_sent_back_to_a_stage_as_new_work(full: Visitor, window: Open) -> None:

@@ -55,6 +55,7 @@ def test_a_list_is_looked_at_and_then_taken_in(door: Visitor, page: Page, tmp_pa
     told = {"new": "2", "changed": "1", "repeated": "1", "malformed": "1", "vanished": "1"}
     assert {word: n for word, n in counts(page).items() if n != "0"} == told
     expect(report(page).get_by_role("row").filter(has_text="the field 'id' is empty")).to_contain_text("6")
+    expect(report(page).get_by_role("listitem").filter(has_text="line 2")).to_contain_text("P-1")
     expect(report(page).get_by_role("link", name="P-2")).to_be_visible()
     assert door.call("GET", "/api/v1/routes/parcels/items/N-1").status == 404
     page.get_by_role("button", name="Take it in (2 new)").click()

@@ -50,7 +50,8 @@ def full(tmp_path: Path, hook: Hook) -> Iterator[Visitor]:
         now = door.ctx.clock.now()
         pause(door.ctx, "letters", "weigh", None, **SIGNED)
         limit(door.ctx, "letters", "weigh", rate="10/m", **SIGNED)
-        cut = Act("cut", "retry", "parcels", "ops", "the scale is back", now, {"query": {"route": "parcels", "prefix": "F-"}}, expected=2)
+        chosen = {"query": {"route": "parcels", "prefix": "F-"}}
+        cut = Act("cut", "retry", "parcels", "ops", "the scale is back", now, chosen, expected=2, moved_at=now - 120_000)
         door.ctx.ledger.write(ACT, cut.id, cut)
         slow = [{"route": "parcels", "stage": "weigh", "key": "P-3", "seconds": 4_321}]
         for process in (

@@ -191,21 +191,38 @@ def test_up_tells_subscribers_and_stops_at_sigterm(shell) -> None:
     running.stderr.close()
 
 
-def test_a_signal_in_the_midst_of_a_word_stops_it_all_the_same(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_in_the_midst_of_a_word_stops_it_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    """SIGHUP comes when the terminal is closed."""
+
     def interrupted(text: str) -> None:
         raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
 
     monkeypatch.setattr(run, "say", interrupted)
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     stopped: list[bool] = []
     try:
         run.stop_on_signal(lambda: stopped.append(True))
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.Signals[name])
     finally:
         for number, handler in before:
             signal.signal(number, handler)
     assert stopped == [True]
-    assert "SIGTERM: finishing what is in hand" in capfd.readouterr().err
+    assert f"{name}: finishing what is in hand" in capfd.readouterr().err
+
+
+def test_who_says_that_a_closed_terminal_is_to_be_ignored_is_obeyed() -> None:
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        run.stop_on_signal(lambda: None)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def test_a_subscriber_that_cannot_be_found(shell) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -70,6 +71,9 @@ def both(handler: Callable[[Item], Any]) -> list[Callable[..., Any]]:
     return [handler, awaited]
 
 
+DEEP: list[Any] = reduce(lambda inner, _: [inner], range(300), [])
+
+
 # Answers ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("said", [Done({"grams": 3}), NotYet(after=3), HandedOver(within="2d"), Retry("busy"), Reject("no")])
 def test_an_outcome_is_passed_on_as_it_is(said: Outcome) -> None:
@@ -97,6 +101,9 @@ def test_anything_else_is_a_wrong_answer_that_says_what_was_expected(said: Any) 
         Retry("busy", http_status="503"),  # type: ignore[arg-type]
         Retry("busy", category=7),  # type: ignore[arg-type]
         NotYet(note=object()),  # type: ignore[arg-type]
+        Done(DEEP),
+        Done(payload=DEEP),
+        Retry("busy", details=DEEP),
     ],
 )
 def test_an_outcome_that_cannot_be_written_down_is_told_here_and_not_in_the_ledger(said: Outcome) -> None:

@@ -107,6 +107,16 @@ def test_every_category(desk: Desk) -> None:
     assert report.lines == 11
     assert [(bad.line, bad.text) for bad in report.malformed] == [(11, "{}"), (12, "nonsense")]
     assert "'id' is missing" in report.malformed[0].reason
+    assert [(one.line, one.key) for one in report.changed] == [(9, "other")]
+
+
+def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_list(desk: Desk) -> None:
+    for dry_run in (True, False):
+        report = desk.submit(['{"id": "a"}', '{"id": "b"}', '{"id": "a", "x": 1}'], "a.jsonl", dry_run=dry_run)
+        assert [(one.line, one.key) for one in report.changed] == [(3, "a")]
+        assert counts(report) == {"new": 2, "repeated": 1}
+    many = desk.submit([f'{{"id": "a", "x": {n}}}' for n in range(1_500)], "a.jsonl")
+    assert [one.line for one in many.changed] == list(range(1, 1_001))
 
 
 def test_a_key_counts_once_however_its_lines_lie(desk: Desk) -> None:

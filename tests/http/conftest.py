@@ -9,7 +9,10 @@ from pathlib import Path
 import boto3
 import pytest
 from tests.aws import standins
+from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Answered, Visitor, visiting
+
+from milepost.testing.clock import VirtualClock
 
 
 @pytest.fixture
@@ -42,3 +45,22 @@ def aws_door(ministack: standins.Server, tmp_path: Path, monkeypatch: pytest.Mon
 def call(door: Visitor) -> Callable[..., Answered]:
     """`call(method, path, body, key=…, headers=…)`"""
     return door.call
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The address of a ledger that is not there yet."""
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def at(url: str, clock: VirtualClock) -> Iterator[Guarded]:
+    """A door that knows keys, with that clock; `parcels` has the item `a`."""
+    with guarded(url, clock=clock) as opened:
+        opened.milepost.submit("parcels", {"id": "a"})
+        yield opened

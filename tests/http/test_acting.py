@@ -114,6 +114,13 @@ def test_an_act_is_followed_by_its_id_while_it_is_under_way(door: Visitor, monke
     assert [(one["done"], one["expected"], one["finished"]) for one in seen] == [(0, 5, False), (2, 5, False), (4, 5, False), (5, 5, True)]
 
 
+def test_how_many_are_expected_is_said_only_where_it_is_known(door: Visitor) -> None:
+    door.milepost.submit("parcels", *({"id": key} for key in ("a-1", "a-2", "b-1")))
+    for name, chosen, known in (("one", {"prefix": "a-"}, None), ("two", {"status": ["live"]}, 1)):
+        act(door, "cancel", filter=chosen, id=name)
+        assert door.call("GET", f"/api/v1/acts/{name}").body["expected"] == known
+
+
 def test_acts_are_found_by_verb_and_by_whoever_acted(failed: Visitor) -> None:
     act(failed, "retry", keys=["a", "b"], id="one", **{"for": "the night shift"})
     act(failed, "cancel", keys=["a", "b"], id="two")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,23 +19,6 @@ from milepost.http.rates import Rate, Rates
 from milepost.http.recognising import visible
 from milepost.ports.documents import KEY
 from milepost.testing.clock import VirtualClock
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/ledger.db"
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def at(url: str, clock: VirtualClock) -> Iterator[Guarded]:
-    with guarded(url, clock=clock) as opened:
-        opened.milepost.submit("parcels", {"id": "a"})
-        yield opened
 
 
 def test_a_key_opens_what_its_scopes_say_and_nothing_else(at: Guarded) -> None:

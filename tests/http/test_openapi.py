@@ -68,6 +68,8 @@ def test_the_page_for_people_has_every_operation_and_no_script_of_its_own(shared
     assert re.findall(r"<script[^>]*>[^<]", text) == []
     assert "style=" not in text
     assert [place for place in re.findall(r'(?:href|src)="([^"]*)"', text) if "//" in place] == []
+    assert set(re.findall(r'href="#([^"]*)"', text)) - {"main"} <= set(re.findall(r' id="([^"]*)"', text))
+    assert "`" not in text
 
 
 def test_the_page_shows_nothing_of_a_description_as_markup(told: dict[str, Any], shared_door: Visitor) -> None:

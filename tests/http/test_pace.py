@@ -66,6 +66,22 @@ def test_a_forecast_says_a_span_a_time_and_what_it_is_based_on() -> None:
     assert told.at == iso(NOW + 3 * HOUR)
 
 
+def test_what_is_through_in_a_moment_is_not_told_to_the_millisecond() -> None:
+    told = forecast(1, Pace(3_600.0, "the last 10 min"), [], NOW)
+    assert told.told == "1 is on the way. At the pace of the last 10 min (3,600 an hour) it is through in less than a minute."
+    assert told.at is None
+
+
+def test_where_all_that_ended_has_failed_nothing_is_foretold() -> None:
+    hours = [*QUIET[:-1], (0, 9)]
+    found = pace(hours, [Sample(NOW - 5 * MINUTE, 0, 0), Sample(NOW, 0, 9)], NOW)
+    assert found is not None
+    told = forecast(20, found, [], NOW)
+    assert told.told == "Whatever ended in the last 5 min has failed, so nobody can say when the 20 on the way will be through."
+    assert told.at is None
+    assert pace(hours, [], NOW).through is False  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("live", "stuck", "told"),
     [

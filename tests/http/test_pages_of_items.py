@@ -53,6 +53,16 @@ def test_a_try_is_shown_with_its_error_its_answer_and_the_time_of_the_next(store
     assert '{ "body": "come again" }' in seen(page)
 
 
+def test_the_moments_in_its_story_are_shown_in_the_readers_own_time(store: Visitor) -> None:
+    store.milepost.submit("assets", {"id": "A", "fetch": "2026-03-01T12:00:00.000Z & <b>"})
+    store.work()
+    page = shown(store, "/items/assets/A")
+    one = store.call("GET", "/api/v1/routes/assets/items/A").body
+    assert f'(<time datetime="{one["entered_at"]}">{one["entered_at"]}</time>).</p>' in page
+    assert f'It is tried again in 60 min (<time datetime="{one["due_at"]}">' in page
+    assert '<time datetime="2026-03-01T12:00:00.000Z">2026-03-01T12:00:00.000Z</time> &amp; &lt;b&gt;' in page
+
+
 def test_an_act_on_several_is_named_with_who_and_why_and_led_to(store: Visitor) -> None:
     store.milepost.submit("assets", {"id": "A"}, {"id": "B"})
     store.work()

@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Visitor
 
@@ -19,7 +20,7 @@ from milepost.engine.acts import all_acts, record
 from milepost.engine.feeding import page_back
 from milepost.engine.operate import act, limit, pause
 from milepost.engine.prune import prune
-from milepost.http.dashboard.acts import in_words
+from milepost.http.dashboard.acts import Names, in_words
 from milepost.ports.documents import ACT, PROCESS, Act, Process
 from milepost.ports.ledger import Query
 from milepost.subscribers import CallSubscriber
@@ -184,6 +185,10 @@ def test_an_act_that_was_cut_off_says_how_far_it_came_and_is_gone_on_with(at: Gu
         assert '<progress max="10" value="3"' in page
         assert 'data-go-on="cut"' in page
         assert "not finished 2 done, 1 left alone" in text_of(at, path)
+    at.ctx.ledger.write(ACT, begun.id, replace(begun, moved_at=at.ctx.clock.now()))
+    assert "data-go-on" not in at.call("GET", "/acts/cut").raw.decode()
+    assert "under way 2 done, 1 left alone" in text_of(at, "/acts/cut")
+    at.ctx.ledger.write(ACT, begun.id, begun)
     reader = at.key("read")
     assert "data-go-on" not in at.call("GET", "/acts/cut", key=reader).raw.decode()
 
@@ -209,14 +214,15 @@ def test_acts_go_back_page_by_page(at: Guarded) -> None:
         ({"ids": ["a", "b"]}, "2 that were set aside"),
         ({"query": {}}, "all items"),
         ({"query": {"statuses": ["QUEUED", "WAITING"], "lane": "north"}}, "items queued or waiting, in the lane north"),
-        ({"query": {"list_id": "L1", "group": "g"}}, "items with the cause g, from the list march.txt"),
+        ({"query": {"list_id": "L1", "group": "g"}}, "items with the cause HTTP (no answer), from the list march.txt"),
+        ({"query": {"group": "long ago"}}, "items with the cause long ago"),
         ({"query": {"entered_before": "2026-03-01T12:00:00.000Z"}}, "items at their stage since before 2026-03-01 12:00 UTC"),
         ({"query": {}, "lists": ["gone"]}, "items from the list gone"),
         ({"version": 2}, ""),
     ],
 )
 def test_what_an_act_was_for_is_said_in_words(about: dict[str, object], words: str) -> None:
-    assert in_words(about, {"L1": "march.txt"}) == words
+    assert in_words(about, Names({"L1": "march.txt"}, {"g": "HTTP (no answer)"})) == words
 
 
 # The system -----------------------------------------------------------------------------------------------------------

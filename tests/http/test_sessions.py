@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from http.cookies import Morsel, SimpleCookie
 from pathlib import Path
 from urllib.parse import urlencode
@@ -19,23 +18,6 @@ from milepost.ports.documents import SESSION
 from milepost.testing.clock import VirtualClock
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/ledger.db"
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def at(url: str, clock: VirtualClock) -> Iterator[Guarded]:
-    with guarded(url, clock=clock) as opened:
-        opened.milepost.submit("parcels", {"id": "a"})
-        yield opened
 
 
 def send(at: Guarded, path: str, form: dict[str, str], **headers: str) -> Answered:
@@ -243,6 +225,9 @@ def test_every_page_says_who_has_logged_in_and_lets_them_out(at: Guarded) -> Non
     cookie, token = log_in(at, at.key("read", name="archive desk"))
     page = at.call("GET", "/lists", headers=cookie)
     assert "archive desk" in page.raw.decode()
+    lost = at.call("GET", "/items/nowhere", headers=cookie)
+    assert lost.status == 404
+    assert "archive desk" in lost.raw.decode()
     assert token_in(page) == token
     assert send(at, "/logout", {"csrf_token": token_in(page)}, **cookie).headers["location"] == "/login"
     at.ticks.now += 5

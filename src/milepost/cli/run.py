@@ -101,7 +101,7 @@ def stop_on_signal(stop: Callable[[], None]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         stop()
-        word = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+        word = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         told = f"milepost: {word}: finishing what is in hand (once more stops at once)"
         try:
             say(told)
@@ -111,6 +111,9 @@ def stop_on_signal(stop: Callable[[], None]) -> None:
 
     signal.signal(signal.SIGINT, first)
     signal.signal(signal.SIGTERM, first)
+    # The terminal was closed; whoever has said that this is to be ignored (nohup) is obeyed.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, first)
 
 
 def _ended(ctx: Context) -> dict[str, int]:

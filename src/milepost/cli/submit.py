@@ -114,6 +114,7 @@ def _tell(report: ListReport) -> None:
     for note in report.notes:
         to.print(safe(note))
     _some(to, "malformed", [f"line {bad.line}: {bad.reason}" for bad in report.malformed], report.counts["malformed"])
+    _some(to, "known with other content", [f"line {one.line}: {one.key}" for one in report.changed], len(report.changed))
     _some(to, "vanished", report.vanished, report.counts.get("vanished", 0))
 
 

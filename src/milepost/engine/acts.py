@@ -85,8 +85,9 @@ class Selection(Struct, frozen=True):
             return len(self.keys)
         query = self.query
         assert query is not None
-        narrow = (self.lists, query.lane, query.group, query.list_id, query.entered_before, query.changed_before)
-        if any(value is not None for value in narrow):
+        by = (query.prefix, query.lane, query.group, query.list_id)
+        before = (query.entered_before, query.changed_before, query.due_before, query.overdue_before)
+        if any(value is not None for value in (self.lists, *by, *before)):
             return None
         return sum(
             count.n
@@ -178,7 +179,7 @@ def all_acts(ctx: Context, route: str | None = None, verb: str | None = None, by
 
 def act_view(act: Act) -> dict[str, Any]:
     """One act for programs; `go_on` is the command that goes on with one that was cut off (or is still under way). `expected`: about
-    how many items it was begun for, where that was known."""
+    how many items it was begun for, where that was known. `moved_at`: when it last dealt with some."""
     return {
         "id": act.id,
         "verb": act.verb,
@@ -186,6 +187,7 @@ def act_view(act: Act) -> dict[str, Any]:
         "by": act.by,
         "reason": act.reason,
         "started_at": iso(act.started_at),
+        "moved_at": iso(act.moved_at),
         "finished_at": iso(act.finished_at),
         "finished": act.finished_at is not None,
         "expected": act.expected,

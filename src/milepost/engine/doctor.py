@@ -70,7 +70,7 @@ def health_view(report: Report) -> Health:
 def doctor(ctx: Context) -> Report:
     """Look at everything once; each look costs little, however many items there are."""
     now = ctx.clock.now()
-    facts = ctx.ledger.describe()
+    facts = {**ctx.ledger.describe(), "lacks": sorted(ctx.ledger.lacks)}
     findings: list[Finding] = []
     if facts.get("sound") is False:
         findings.append(

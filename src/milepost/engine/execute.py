@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from milepost.core.depth import check_depth
 from milepost.core.item import Item, canonical_json
 from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, outcome_from_builtins, outcome_of_exception
 from milepost.core.route import Stage
@@ -142,8 +143,7 @@ def _sound(outcome: Outcome) -> Outcome:
         return outcome
     try:
         outcome_from_builtins(outcome)
-        if type(outcome) is Done:
-            canonical_json(outcome.output)
+        check_depth(canonical_json(outcome))
         return outcome
     except Exception as error:
         kind = type(outcome).__name__

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from itertools import islice, repeat
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from milepost.core.decide import accept
+from milepost.core.depth import check_depth
 from milepost.core.errors import MalformedInput, UsageError
-from milepost.core.item import digest_of
+from milepost.core.item import canonical_json
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
@@ -148,6 +150,8 @@ def _without_the_malformed(
 
 def _digest(content: Any) -> bytes:
     try:
-        return digest_of(content)
+        text = canonical_json(content)
+        check_depth(text)
+        return sha256(text).digest()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise MalformedInput(f"the input is not JSON: {error}") from None
+        raise MalformedInput(f"the input cannot be kept as JSON: {error}") from None

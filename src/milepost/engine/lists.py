@@ -25,7 +25,7 @@ from milepost.engine.list_source import Source, open_source
 from milepost.ports.documents import LIST, ListRecord, read_as
 
 SHOWN = 1_000
-"""How many malformed lines and vanished keys a report holds; their numbers are exact."""
+"""How many malformed and changed lines and vanished keys a report holds; the counts are of all."""
 PROGRESS_MS = 100
 MEANING = {
     "new": "taken in",
@@ -47,6 +47,13 @@ _CATEGORIES = {"a": "new", "c": "in_progress", "d": "finished", "e": "failed", "
 _MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
 
 
+class ChangedLine(Struct, frozen=True):
+    """A line whose key was known with other content: a person must decide which is right. What was recorded first stays."""
+
+    line: int
+    key: str
+
+
 class ListReport(Struct, frozen=True, kw_only=True):
     """What a list held. `lines` counts those that hold something, and is the sum of all counts but `vanished`."""
 
@@ -63,6 +70,8 @@ class ListReport(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     """new, in_progress, finished, failed, changed, repeated, malformed; for a full list also vanished."""
     malformed: list[BadLine]
+    changed: list[ChangedLine]
+    """Also lines that differ from an earlier one of the same list, whose key is counted as what that one was."""
     vanished: list[str]
     compared_with: str = ""
     """The full list before, from which `vanished` is reckoned."""
@@ -109,6 +118,7 @@ def take_in_list(
     at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
     record = ListRecord(ctx.chance.token(), route, title, "", at, full, {}, "", by or "")
     malformed: list[BadLine] = []
+    changed: list[ChangedLine] = []
     refused = 0
     told_at = 0
     begun = dry_run
@@ -122,6 +132,9 @@ def take_in_list(
             if batch.inputs:
                 receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run)
                 bad = _sorted_out(batch, receipts, keys)
+                lines = zip(batch.numbers, receipts, strict=True)
+                others = (ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed")
+                changed += islice(others, SHOWN - len(changed))
             refused += len(bad)
             malformed += bad[: SHOWN - len(malformed)]
             if on_progress is not None and (now := ctx.clock.now()) - told_at >= PROGRESS_MS:
@@ -129,7 +142,7 @@ def take_in_list(
                 on_progress(source.lines_done, source.bytes_done, source.size)
         if on_progress is not None:
             on_progress(source.lines_done, source.bytes_done, source.size)
-        return _finish(ctx, replace(record, digest=source.digest), keys, malformed, refused, _last_full(earlier), dry_run)
+        return _finish(ctx, replace(record, digest=source.digest), keys, malformed, changed, refused, _last_full(earlier), dry_run)
 
 
 def records(ctx: Context, route: str) -> list[ListRecord]:
@@ -166,7 +179,14 @@ def _sorted_out(batch: Batch, receipts: list[Receipt], keys: SortedKeys) -> list
 
 
 def _finish(
-    ctx: Context, record: ListRecord, keys: SortedKeys, malformed: list[BadLine], refused: int, before: ListRecord | None, dry_run: bool
+    ctx: Context,
+    record: ListRecord,
+    keys: SortedKeys,
+    malformed: list[BadLine],
+    changed: list[ChangedLine],
+    refused: int,
+    before: ListRecord | None,
+    dry_run: bool,
 ) -> ListReport:
     """Count each key once, keep the keys, find what has vanished, and record it all."""
     tally = dict.fromkeys(_CATEGORIES, 0)
@@ -207,6 +227,7 @@ def _finish(
         lines=lines,
         counts=counts,
         malformed=malformed,
+        changed=changed,
         vanished=vanished,
         compared_with=before.id if before is not None and "vanished" in counts else "",
         notes=notes,

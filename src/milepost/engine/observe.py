@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -282,9 +282,9 @@ def clock_time(ms: int, now: int) -> str:
     return then.strftime("%H:%M:%S" if then.date() == today.date() else "%Y-%m-%d %H:%M")
 
 
-def when(ms: int, now: int) -> str:
+def when(ms: int, now: int, told: Callable[[int, int], str] = clock_time) -> str:
     """'in 5 min (14:03:12)', or '3 min ago (13:55:01)'."""
     if abs(ms - now) < 1000:
-        return f"now ({clock_time(ms, now)})"
+        return f"now ({told(ms, now)})"
     span = short_span(ms - now)
-    return f"{f'in {span}' if ms > now else f'{span} ago'} ({clock_time(ms, now)})"
+    return f"{f'in {span}' if ms > now else f'{span} ago'} ({told(ms, now)})"

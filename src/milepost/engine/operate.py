@@ -76,11 +76,13 @@ def act(
     for page in chosen.pages(ctx, route, begun.started_at):
         _do(ctx, page, decision, report)
         if bulk and not dry_run:
-            ctx.ledger.write(ACT, begun.id, replace(begun, done=begun.done + report.done, refused=report.refused_count))
+            moved = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=ctx.clock.now())
+            ctx.ledger.write(ACT, begun.id, moved)
         if on_progress is not None:
             on_progress(report.matched, expected)
     if bulk and not dry_run:
-        ended = replace(begun, done=begun.done + report.done, refused=report.refused_count, finished_at=ctx.clock.now())
+        now = ctx.clock.now()
+        ended = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=now, finished_at=now)
         ctx.ledger.write(ACT, begun.id, ended)
     return report
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from math import ceil
 
 from msgspec import Struct
 
 from milepost.core.consequences import HOUR
+from milepost.core.item import Item
 from milepost.core.status import FAILED, LIVE, TERMINAL, Status
 from milepost.engine.context import Context
 from milepost.engine.observe import route_names, stage_names
@@ -20,8 +23,8 @@ LOOK = 200
 
 class StageView(Struct, frozen=True):
     """One stage: how many items are there by status, how many are past it, and how long those that are unfinished have been there:
-    half of them no longer than `p50_ms`, all but one in twenty no longer than `p95_ms`. `overdue`: so many have passed the stage's
-    overdue mark, or more if `overdue_more`; None: the stage has no mark."""
+    half of them no longer than `p50_ms`, all but one in twenty no longer than `p95_ms`; None: there are none, or the ledger cannot tell
+    at little cost. `overdue`: so many have passed the stage's overdue mark, or more if `overdue_more`; None: the stage has no mark."""
 
     name: str
     counts: dict[Status, int]
@@ -108,12 +111,18 @@ def _snapshot(
             hours = buckets.setdefault(count.stage, {})
             hours[count.hour] = hours.get(count.hour, 0) + count.n
     stages, past = [], 0
+
+    @cache
+    def free() -> bool:
+        """Does it cost nothing to look at the rows of a stage? That is the same for all stages, and asking may itself cost a little."""
+        return ctx.ledger.cost_of(Query(route=route, stages=frozenset(names), statuses=LIVE)) is None
+
     for name in reversed(names):
         here = by_stage[name]
         past += here.get(Status.COMPLETED, 0)
-        ages = _ages(ctx, route, name, buckets[name], now) if name in buckets else []
+        ages = _ages(ctx, route, name, buckets[name], now, free) if name in buckets else []
         half, most, oldest = (_within(ages, part) for part in (0.5, 0.95, 1.0))
-        late, unsure = _overdue(ctx, route, name, buckets.get(name, {}), now)
+        late, unsure = _overdue(ctx, route, name, buckets.get(name, {}), now, free)
         stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, half, most, late, unsure))
         past += sum(n for status, n in here.items() if status is not Status.COMPLETED)
     stages.reverse()
@@ -139,16 +148,15 @@ def _snapshot(
     )
 
 
-def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int) -> list[tuple[int, int]]:
+def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> list[tuple[int, int]]:
     """How long live items have been at a stage, the shortest first: (age, how many). From the hours they entered in, more exactly
-    while all of them are young."""
+    while all of them are young: then rows are looked at, or where that costs nothing is said."""
     if now - min(hours) * HOUR > NEAR:
         return [(max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)]
-    found = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
-    return sorted((now - item.row.entered_at, 1) for item in found)
+    return sorted((now - item.row.entered_at, 1) for item in _some(ctx, route, stage)) if free() else []
 
 
-def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int) -> tuple[int | None, bool]:
+def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> tuple[int | None, bool]:
     """How many live items have been at a stage for longer than its mark, and whether there may be more. From the hours they entered
     in; the hour that the mark falls into is looked at row by row where they are few and that costs nothing."""
     plan = ctx.plans.get(route)
@@ -159,10 +167,14 @@ def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: i
     late = sum(n for hour, n in hours.items() if (hour + 1) * HOUR - 1 <= latest)
     if latest // HOUR not in hours:
         return late, False
-    query = Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)
-    if sum(hours.values()) > LOOK or ctx.ledger.cost_of(query) is not None:
+    if sum(hours.values()) > LOOK or not free():
         return late, True
-    return sum(item.row.entered_at <= latest for item in ctx.ledger.find(query).items), False
+    return sum(item.row.entered_at <= latest for item in _some(ctx, route, stage)), False
+
+
+def _some(ctx: Context, route: str, stage: str) -> list[Item]:
+    """Live items at a stage, no more than a few."""
+    return ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
 
 
 def _within(ages: list[tuple[int, int]], part: float) -> int | None:

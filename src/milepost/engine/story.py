@@ -15,6 +15,7 @@ from milepost.core.item import Item, Row
 from milepost.core.route import Stage
 from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
 from milepost.engine.context import Context
+from milepost.engine.moments import Watch
 from milepost.engine.observe import (
     SIGNED,
     chain_broken_at,
@@ -24,7 +25,6 @@ from milepost.engine.observe import (
     live_processes,
     stage_names,
     unreadable,
-    when,
 )
 from milepost.ports.documents import HOLD, Hold, read_as, scope
 from milepost.ports.ledger import Known
@@ -53,24 +53,24 @@ class Story(Struct, frozen=True):
     warnings: list[str] = []
 
 
-def story(ctx: Context, route: str, key: str) -> Story | None:
-    """The story of one item, or of the seal that is left of it; None if the key was never seen."""
+def story(ctx: Context, route: str, key: str, told: Callable[[int, int], str] = clock_time) -> Story | None:
+    """The story of one item, or of the seal that is left of it; None if the key was never seen. `told`: how a moment is written."""
+    watch = Watch(ctx.clock.now(), told)
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
         [known] = ctx.ledger.peek(route, [key])
-        return None if known is None else _sealed(route, known, ctx.clock.now())
-    now = ctx.clock.now()
+        return None if known is None else _sealed(route, known, watch)
     lines = ctx.ledger.history(route, key)
     broken = chain_broken_at(ctx, item, lines)
     warnings = [] if broken is None else [f"its history is not as it was written: {chain_fault(broken, lines)}"]
     stages = stage_names(ctx, route)
     happened = [_told(written.line, ctx, item) for written in lines]
-    why, following = _waiting(ctx, item, stages, now)
-    return Story(route, key, _where(item.row, stages, now), why, following, happened, _can(item.row, ctx, stages), warnings)
+    why, following = _waiting(ctx, item, stages, watch)
+    return Story(route, key, _where(item.row, stages, watch), why, following, happened, _can(item.row, ctx, stages), warnings)
 
 
-def _where(row: Row, stages: list[str], now: int) -> str:
-    since = when(row.entered_at, now)
+def _where(row: Row, stages: list[str], watch: Watch) -> str:
+    since = watch.when(row.entered_at)
     if row.status is Status.COMPLETED:
         took = short_span(row.updated_at - row.created_at)
         return f"It is through: COMPLETED {since}, {took} after it was accepted."
@@ -82,18 +82,18 @@ def _where(row: Row, stages: list[str], now: int) -> str:
     return f"It is at {place}: {row.status}, {STATUS_MEANING[row.status]}. It came here {since}."
 
 
-def _waiting(ctx: Context, item: Item, stages: list[str], now: int) -> tuple[list[str], list[str]]:
+def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple[list[str], list[str]]:
     """Why it waits, and what happens next."""
     row = item.row
     if row.terminal:
-        return _ended(row, now)
+        return _ended(row)
     if stages and row.stage not in stages:
         apply = f"milepost routes apply {row.route} --map {row.stage}=STAGE {SIGNED}"
         return [f"The route has no stage '{row.stage}' any more."], [f"Nothing, until it is moved: {apply}"]
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
-    why, following = _by_status(row, stage, now)
-    holds = _holds(ctx, row, now)
+    why, following = _by_status(row, stage, watch)
+    holds = _holds(ctx, row, watch)
     why += holds
     if holds and row.status is not Status.PROCESSING:
         following = ["Nothing, until it is resumed; being paused uses no attempts."]
@@ -105,9 +105,9 @@ def _waiting(ctx: Context, item: Item, stages: list[str], now: int) -> tuple[lis
     for name in row.kept:
         if name != row.stage:
             why.append(f"An answer for '{name}' has come already and is kept until it gets there.")
-    if row.overdue_at is not None and row.overdue_at > now:
-        following.append(f"If it is still at '{row.stage}' {when(row.overdue_at, now)}, people are told that it is late.")
-    if not holds and _wants_worker(row, stage, now) and not _worker_alive(ctx):
+    if row.overdue_at is not None and row.overdue_at > watch.now:
+        following.append(f"If it is still at '{row.stage}' {watch.when(row.overdue_at)}, people are told that it is late.")
+    if not holds and _wants_worker(row, stage, watch.now) and not _worker_alive(ctx):
         following.append("No worker is running now; start one with 'milepost work' or 'milepost up'.")
     return why, following
 
@@ -120,29 +120,29 @@ def _verify(stage: Stage | None) -> str:
     return "; 'verify' is asked before the next try."
 
 
-def _ended(row: Row, now: int) -> tuple[list[str], list[str]]:
+def _ended(row: Row) -> tuple[list[str], list[str]]:
     why = [] if row.error is None else [f"The last error was {row.error.category}: {row.error.message}"]
     if row.status in FAILED:
         return why, ["Nothing by itself; a person decides."]
     return why, ["Nothing: it has ended. It stays known, so that it is not done a second time."]
 
 
-def _by_status(row: Row, stage: Stage | None, now: int) -> tuple[list[str], list[str]]:
-    look = now if row.look_at is None else row.look_at
-    due = when(look, now) if look > now else "as soon as a worker is free"
+def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], list[str]]:
+    now, look = watch.now, watch.now if row.look_at is None else row.look_at
+    due = watch.when(look) if look > now else "as soon as a worker is free"
     allowed = "" if stage is None else f" of {stage.retry.attempts}"
     if row.status is Status.PROCESSING:
-        held = "" if row.claimed_at is None else f" since {clock_time(row.claimed_at, now)} ({short_span(now - row.claimed_at)})"
+        held = "" if row.claimed_at is None else f" since {watch.at(row.claimed_at)} ({short_span(now - row.claimed_at)})"
         why = [f"Worker {row.holder} holds it{held}; this is try {row.attempts + 1}{allowed}."]
         if look <= now:
-            return why, [f"Its lease ran out {when(look, now)}: the next claim takes it over."]
-        return why, [f"Its outcome is written when the worker is done. Should the worker die, the lease ends {when(look, now)}."]
+            return why, [f"Its lease ran out {watch.when(look)}: the next claim takes it over."]
+        return why, [f"Its outcome is written when the worker is done. Should the worker die, the lease ends {watch.when(look)}."]
     if row.status is Status.RETRY_SCHEDULED:
         error = "" if row.error is None else f": {row.error.category}: {row.error.message}"
         return [f"Try {row.attempts}{allowed} failed{error}"], [f"It is tried again {due}: try {row.attempts + 1}{allowed}."]
     if row.status is Status.WAITING and row.handed_over:
         return [f"The work was handed over and the partner's answer is awaited{_note(row)}."], [
-            f"If no answer comes by then, it counts as a failed try: {when(look, now)}."
+            f"If no answer comes by then, it counts as a failed try: {watch.when(look)}."
         ]
     if row.status is Status.WAITING:
         looks = "once" if row.looks == 1 else f"{row.looks} times"
@@ -151,12 +151,12 @@ def _by_status(row: Row, stage: Stage | None, now: int) -> tuple[list[str], list
         ]
     if stage is not None and stage.external:
         return ["It was offered to whoever does this stage; their confirmation is awaited."], [
-            f"If nobody confirms it, it is offered again {when(look, now)}."
+            f"If nobody confirms it, it is offered again {watch.when(look)}."
         ]
     waits = "It waits for a worker (remote)." if stage is not None and stage.remote else "It waits for a worker."
     if row.status in (Status.PENDING, Status.QUEUED) and look > now:
         # Where workers are called by messages, an item's time is when it would be called again.
-        return [waits], [f"A worker is called to it; if none comes, it is called again {when(look, now)}."]
+        return [waits], [f"A worker is called to it; if none comes, it is called again {watch.when(look)}."]
     return [waits], [f"It is worked on {due}."]
 
 
@@ -164,13 +164,13 @@ def _note(row: Row) -> str:
     return f" ({row.note})" if row.note else ""
 
 
-def _holds(ctx: Context, row: Row, now: int) -> list[str]:
+def _holds(ctx: Context, row: Row, watch: Watch) -> list[str]:
     documents = ctx.ledger.read(HOLD)
     sentences = []
     for name in (scope(row.route), scope(row.route, row.stage), scope(row.route, row.stage, row.lane)):
         if name in documents:
             hold = read_as(Hold, documents[name].value)
-            sentences.append(f"{name} is paused by {hold.by} since {clock_time(hold.at, now)}: {hold.reason}")
+            sentences.append(f"{name} is paused by {hold.by} since {watch.at(hold.at)}: {hold.reason}")
     return sentences
 
 
@@ -289,8 +289,8 @@ def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
     return verbs
 
 
-def _sealed(route: str, known: Known, now: int) -> Story:
-    ended = "" if known.ended_at is None else f" {when(known.ended_at, now)}"
+def _sealed(route: str, known: Known, watch: Watch) -> Story:
+    ended = "" if known.ended_at is None else f" {watch.when(known.ended_at)}"
     where = f"It ended {known.status}{ended}. Its row has been pruned; this is what its seal remembers."
     happens = ["If this key is submitted again it is known, and is not done a second time."]
     return Story(route, known.key, where, [f"The digest of its first input is {known.input_digest.hex()[:16]}…"], happens)

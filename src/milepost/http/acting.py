@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
 from milepost.core.outcome import Outcome
 from milepost.engine.acts import ActReport, act_view, all_acts
-from milepost.engine.choosing import WORTH_ASKING, Choice, choose, told_cost
+from milepost.engine.choosing import Choice
 from milepost.engine.operate import act, go_on
-from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.calls import END, Answer, Call, Endpoints
 from milepost.http.desk import Desk
+from milepost.http.finding import Chosen, afford
 from milepost.http.problems import Trouble, trouble
-from milepost.http.signing import check_reason, named
+from milepost.http.signing import check_outcome, check_reason, named
 from milepost.ports.documents import ACT, Act, read_as
 
 ENDPOINTS = Endpoints()
 ACTS = "/api/v1/routes/{route}/acts"
 PROBLEMS = ("unknown-route", "route-changed", "costly", "busy")
-
-
-class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which items, by the words of `GET …/items`. All that is given must hold."""
-
-    status: list[str] = []
-    stage: list[str] = []
-    lane: str | None = None
-    group: str | None = None
-    list_: str | None = field(default=None, name="list")
-    prefix: str | None = None
-    older_than: str | None = None
 
 
 class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +38,7 @@ class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=1000)] = ""
     for_: str | None = field(default=None, name="for")
     dry_run: bool = False
-    id: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")] | None = None
+    id: Annotated[str, Meta(min_length=1, max_length=64, pattern=rf"^[A-Za-z0-9._-]+{END}")] | None = None
     scan: bool = False
 
 
@@ -94,6 +82,10 @@ async def do(desk: Desk, call: Call) -> Answer:
     by = named(call, deed.for_)
 
     def work() -> ActReport:
+        if deed.id is not None:
+            _check_free(desk, call, deed.id)
+        if deed.outcome is not None:
+            check_outcome(deed.outcome)
         choice = _choice(desk, plan.name, deed.filter, deed.scan)
         return act(
             desk.ctx,
@@ -170,6 +162,13 @@ def one_act(desk: Desk, call: Call) -> Answer:
     return Answer(act_view(found))
 
 
+def _check_free(desk: Desk, call: Call, wanted: str) -> None:
+    """Raise a problem if an act of a route that the caller does not see has this id already: what that act is, is not told."""
+    held = desk.ctx.ledger.read(ACT).get(wanted)
+    if held is not None and not call.caller.sees(read_as(Act, held.value).route):
+        raise trouble("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
+
+
 def _unknown_act(detail: str) -> Trouble:
     return trouble("unknown-act", detail, field="id", expected="the id of one that GET /api/v1/acts names")
 
@@ -179,11 +178,8 @@ def _choice(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Choice
         return None
     if chosen == Chosen():
         raise trouble("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
-    look = partial(choose, desk.ctx, route, statuses=chosen.status, stages=chosen.stage, lane=chosen.lane, group=chosen.group)
-    choice = look(list_=chosen.list_, older_than=chosen.older_than, prefix=chosen.prefix)
-    cost = desk.ctx.ledger.cost_of(choice.query)
-    if cost is not None and cost.rows > WORTH_ASKING and not scan:
-        raise trouble("costly", told_cost(route, cost), field="scan", expected="scan: true, if that is meant")
+    choice = chosen.choice(desk.ctx, route)
+    afford(desk.ctx, choice.query, scan, way="scan: true")
     return choice
 
 

@@ -56,7 +56,7 @@ class Answering:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
-        desk = self._desk
+        desk, caller = self._desk, NOBODY
         try:
             caller = await desk.doorman.recognise(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
@@ -69,19 +69,24 @@ class Answering:
                 answer = await endpoint.handler(desk, call)  # type: ignore[misc]
             else:
                 # With what this task knows of the call: its correlation id is for the log of the thread too.
-                run = copy_context().run
-                answer = await asyncio.get_running_loop().run_in_executor(desk.pool, run, endpoint.handler, desk, call)
+                run, given = copy_context().run, desk.for_one_page() if endpoint.page else desk
+                answer = await asyncio.get_running_loop().run_in_executor(desk.pool, run, endpoint.handler, given, call)
             return _response(answer)
         except Trouble as found:
-            return _troubled(desk, endpoint, request, found)
+            return _troubled(desk, endpoint, request, caller, found)
         except ClientDisconnect:
             return Response(status_code=400)
         except MilepostError as error:
-            return _troubled(desk, endpoint, request, Trouble(problem_of(error)))
+            told = problem_of(error)
+            if told.code in ("busy", "unavailable") and not (caller.scopes and caller.routes is None):
+                # What a ledger says of itself names its place, and that is not for everybody who can reach the door.
+                log.warning("a call could not be answered: %s %s: %s", request.method, request.url.path, error)
+                told = problem(told.code, "the ledger cannot be used now; the log of the server says more")
+            return _troubled(desk, endpoint, request, caller, Trouble(told))
         except Exception as error:
             log.error("a call failed: %s %s", request.method, request.url.path, exc_info=error)
-            told = trouble("failed", "this should not have happened; the log of the server says more")
-            return _troubled(desk, endpoint, request, told)
+            failed = trouble("failed", "this should not have happened; the log of the server says more")
+            return _troubled(desk, endpoint, request, caller, failed)
 
     def _not_here(self, request: Request) -> Response:
         path = request.scope["path"]
@@ -103,6 +108,11 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in endpoint.types:
             raise trouble("wrong-type", f"the body is {kind or 'of no type'}", field="Content-Type", expected=" or ".join(endpoint.types))
+        for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
+            packed = request.headers.get(name, plain).strip().lower()
+            if packed != plain:
+                # Nothing is unpacked here: a little of it may be very much. Taken as it is, it would be other content than was meant.
+                raise trouble("wrong-type", f"the body is packed ({packed})", field=name, expected="the body as it is")
         if kind == "application/json":
             body = read_body(await read_all(request, endpoint.largest or LARGEST), endpoint.body)
     return Call(caller, request.path_params, query, body, request.headers, request)
@@ -137,13 +147,13 @@ def _response(answer: Answer) -> Response:
     return Response(_encode(answer.body), answer.status, dict(answer.headers), "application/json")
 
 
-def _troubled(desk: Desk, endpoint: Endpoint, request: Request, found: Trouble) -> Response:
+def _troubled(desk: Desk, endpoint: Endpoint, request: Request, caller: Caller, found: Trouble) -> Response:
     """The problem, in the form that whoever called can read."""
     if not endpoint.page:
         return problem_response(found.problem, found.headers)
     if found.problem.status == 401:
         return RedirectResponse(f"{desk.base}/login" + led_back(request.scope["path"], request.url.query), 303)
-    return page_for(desk, request, NOBODY, "problem.html", status=found.problem.status, problem=found.problem)
+    return page_for(desk, request, caller, "problem.html", status=found.problem.status, problem=found.problem)
 
 
 def problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response:

@@ -16,6 +16,9 @@ from milepost.http.problems import trouble
 if TYPE_CHECKING:
     from milepost.http.desk import Desk
 
+END = r"$(?!\n)"
+"""How the pattern of a value ends. In Python "$" alone lets a line end follow; elsewhere, where the description is read, it does not."""
+
 
 class Caller(Struct, frozen=True):
     """Who calls: a key, a person who has logged in, or, on loopback and without any keys, whoever sits there."""
@@ -146,7 +149,7 @@ def read_body(data: bytes, wanted: Any) -> Any:
         return msgspec.json.decode(data, type=wanted)
     except msgspec.ValidationError as error:
         raise _wrong(error, "the body") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise trouble("malformed", f"the body is not JSON: {error}", expected="JSON") from None
 
 

@@ -12,6 +12,7 @@ from milepost.engine.hearing import Heard, hear
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.problems import Trouble, trouble
+from milepost.http.signing import check_outcome
 
 ENDPOINTS = Endpoints()
 
@@ -55,7 +56,9 @@ def confirm(desk: Desk, call: Call) -> Answer:
     plan, body = desk.plan(call), call.body
     if body.stage not in plan.by_name:
         raise trouble("unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name))
-    heard = hear(desk.ctx, plan.name, body.key, body.stage, _outcome(body), call.caller.name, body.reason)
+    outcome = _outcome(body)
+    check_outcome(outcome, "value" if body.outcome is UNSET else "outcome")
+    heard = hear(desk.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)
     if heard.answer in ("applied", "known", "kept"):
         return Answer(_confirmed(body.key, heard), 202 if heard.answer == "kept" else 200)
     raise _problem(body, heard)

@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.engine.context import Context
+from milepost.engine.glance import glance
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.remote import Remote
 from milepost.http.calls import Call, Caller
@@ -48,6 +50,12 @@ class Desk:
         self.act_pool = ThreadPoolExecutor(ACTS, thread_name_prefix="http-act")
         self.remote = Remote(ctx)
         self.waiting = Waiting(ctx, self.remote, self.pool)
+
+    def for_one_page(self) -> Desk:
+        """The same, for one page: however many of its parts ask for something, the ledger is asked once. Pages only read."""
+        desk = copy(self)
+        desk.ctx = glance(self.ctx)
+        return desk
 
     def plan(self, call: Call) -> Plan:
         """The route that a call's address names; one that the caller may not see is as if it were not there."""

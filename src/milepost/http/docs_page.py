@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from milepost.http.calls import Answer, Call, Endpoints
@@ -21,7 +23,12 @@ def rendered(desk: Desk, call: Call, told: dict[str, Any]) -> Response:
         for method, operation in operations.items():
             by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
     schemas = told["components"]["schemas"]
-    return page(desk, call, "api.html", here="/api/docs", info=told["info"], by_tag=by_tag, schemas=schemas, shape=shape)
+    return page(desk, call, "api.html", here="/api/docs", info=told["info"], by_tag=by_tag, schemas=schemas, shape=shape, said=said)
+
+
+def said(text: str) -> Markup:
+    """A description, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def shape(schema: dict[str, Any]) -> str:

@@ -28,8 +28,8 @@ READS = 50
 """So often the ledger is asked for one page, at most: a filter that finds little must not hold a thread for long."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """Which items. All that is given must hold."""
+class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which items, by the words of `GET …/items`. All that is given must hold."""
 
     status: list[str] = []
     stage: list[str] = []
@@ -38,6 +38,25 @@ class Wanted(Struct, frozen=True, kw_only=True):
     list_: str | None = field(default=None, name="list")
     prefix: str | None = None
     older_than: str | None = None
+
+    def choice(self, ctx: Context, route: str) -> Choice:
+        """The same as a question to the ledger."""
+        return choose(
+            ctx,
+            route,
+            statuses=self.status,
+            stages=self.stage,
+            lane=self.lane,
+            group=self.group,
+            list_=self.list_,
+            older_than=self.older_than,
+            prefix=self.prefix,
+        )
+
+
+class Wanted(Chosen, frozen=True, kw_only=True):
+    """Which items. All that is given must hold."""
+
     overdue: bool = False
     nearest: bool = False
     scan: bool = False
@@ -76,18 +95,10 @@ def find(desk: Desk, call: Call) -> Answer:
     a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
     through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
     plan, wanted = desk.plan(call), call.query
-    choice = choose(
-        desk.ctx,
-        plan.name,
-        statuses=wanted.status,
-        stages=wanted.stage,
-        lane=wanted.lane,
-        group=wanted.group,
-        list_=wanted.list_,
-        older_than=wanted.older_than,
-        prefix=wanted.prefix,
-    )
-    headers = afford(desk.ctx, choice.query, wanted.scan)
+    choice = wanted.choice(desk.ctx, plan.name)
+    # Where nothing narrows them down, every row that is read is shown: reading ends with the page, and not with the table.
+    whole = choice == Choice(Query(route=plan.name)) and not (wanted.overdue or wanted.nearest)
+    headers = {} if whole else afford(desk.ctx, choice.query, wanted.scan)
     if wanted.overdue or wanted.nearest:
         if wanted.after is not None:
             raise trouble("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
@@ -113,15 +124,16 @@ def _page(ctx: Context, choice: Choice, limit: int) -> tuple[list[Item], Any]:
     return found, query.after
 
 
-def afford(ctx: Context, query: Query, scan: bool) -> dict[str, str]:
-    """Refuse what costs much and was not meant to; else a header that says what it costs, where it costs anything."""
+def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") -> dict[str, str]:
+    """Refuse what costs much and was not meant to; else a header that says what it costs, where it costs anything. `way`: how to say
+    that it is meant."""
     cost = ctx.ledger.cost_of(query)
     if cost is None or cost.rows < WORTH_A_WORD:
         return {}
     told = told_cost(query.route, cost)
     if cost.rows > WORTH_ASKING and not scan:
         price = {} if cost.dollars is None else {"dollars": cost.dollars}
-        raise trouble("costly", told, field="scan", expected="scan=true, if that is meant", rows=cost.rows, units=cost.units, **price)
+        raise trouble("costly", told, field="scan", expected=f"{way}, if that is meant", rows=cost.rows, units=cost.units, **price)
     return {"Milepost-Cost": told}
 
 

@@ -40,6 +40,7 @@ class Report(Struct, frozen=True, kw_only=True):
     lines: int
     counts: dict[str, int]
     malformed: list[dict[str, Any]]
+    changed: list[dict[str, Any]]
     vanished: list[str]
     compared_with: str
     notes: list[str]
@@ -104,7 +105,7 @@ async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
     body = Body(call.raw.stream(), loop, SILENT_S)
 
     def work() -> ListReport:
-        source, title, form = Source(body, "the body"), wanted.name or "api", FORMS[kind]
+        source, title, form = Source(body, wanted.name or "the body"), wanted.name or "api", FORMS[kind]
         try:
             return take_in_list(
                 desk.ctx, plan.name, source, title, format=form, full=wanted.full, dry_run=wanted.dry_run, by=call.caller.name

@@ -25,7 +25,8 @@ class Paths(Generic[T]):
     def find(self, method: str, path: str) -> tuple[T, dict[str, Any]] | None:
         """What is there, and the parts of the path that have names."""
         for pattern, there in self._by_method.get(method, ()):
-            matched = pattern.match(path)
+            # The whole of it: "$" alone lets a line end follow, and what is meant for one address would reach another.
+            matched = pattern.fullmatch(path)
             if matched is not None:
                 return there, matched.groupdict()
         return None

@@ -68,6 +68,11 @@ class Patience(HttpToolsProtocol):
         self._messages += 1
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Behind a body there may be more of the kind. Whoever stands before us has not looked at that: it says nothing of the call.
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
         self._no_wait("head")

@@ -32,6 +32,7 @@ WRONG = Rate(1 / 6, 10)
 COOKIE = "mp_session"
 FORM = "application/x-www-form-urlencoded"
 LARGEST_FORM = 64 << 10
+MOST_FIELDS = 100
 SLOWEST_S = 30.0
 NOBODY = Caller("nobody", frozenset())
 LOCAL = Caller("local", frozenset(SCOPES))
@@ -132,6 +133,8 @@ class Doorman:
     def _local(self, request: Request, endpoint: Endpoint) -> Caller:
         # Decoded once: the request's own mapping goes through all headers for each name.
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
+        # Of two, nobody knows which one whoever passed it on went by.
+        headers["host"] = ", ".join(request.headers.getlist("host"))
         why = not_local(request.scope.get("server"), request.client, headers)
         if why is not None:
             raise trouble(
@@ -191,7 +194,10 @@ async def read_form(request: Request) -> dict[str, str]:
             data = await request.body()
     except TimeoutError:
         raise trouble("too-slow", f"the form was not here within {SLOWEST_S:g} s") from None
-    return dict(parse_qsl(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=100))
+    try:
+        return dict(parse_qsl(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise trouble("malformed", f"the form has more than {MOST_FIELDS} fields", expected="the fields of the page's own form") from None
 
 
 def _bearer(request: Request) -> str | None:

@@ -1,7 +1,10 @@
-"""Who is on record for what is done through the door."""
+"""Who is on record for what is done through the door, and whether what they say can be kept."""
 
 from __future__ import annotations
 
+from milepost.core.depth import check_depth
+from milepost.core.item import canonical_json
+from milepost.core.outcome import Outcome
 from milepost.http.calls import Call
 from milepost.http.problems import trouble
 
@@ -15,6 +18,14 @@ def named(call: Call, person: str | None) -> str:
     if not person.strip() or len(person) > LONGEST or any(ord(c) < 32 for c in person):
         raise trouble("wrong-value", f"'for' is {person!r}", field="for", expected=f"a person's name of at most {LONGEST} characters")
     return f"{call.caller.name} for {person.strip()}"
+
+
+def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
+    """Raise a problem if what was said of an item is nested too deeply to be kept with it."""
+    try:
+        check_depth(canonical_json(outcome))
+    except (ValueError, RecursionError) as error:
+        raise trouble("wrong-value", f"what was said cannot be kept: {error}", field=field) from None
 
 
 def check_reason(reason: str, dry_run: bool) -> None:

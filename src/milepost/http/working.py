@@ -13,9 +13,10 @@ from milepost.core.outcome import Outcome
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.engine.remote import Shown, Wish
-from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.calls import END, Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.problems import trouble
+from milepost.http.signing import check_outcome
 
 ENDPOINTS = Endpoints()
 MOST = 100
@@ -24,7 +25,7 @@ SHORTEST_LEASE_MS, LONGEST_LEASE_MS = 1_000, 12 * 3_600_000
 SETTLED_BYTES = 16 << 20
 CLAIMS = "/api/v1/routes/{route}/stages/{stage}/claims"
 
-Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=rf"^[^\x00-\x1f]*{END}")]
 Count = Annotated[int, Meta(ge=1, le=MOST)]
 Shows = Annotated[list[Shown], Meta(min_length=1, max_length=1000)]
 
@@ -171,6 +172,8 @@ def settle(desk: Desk, call: Call) -> Answer:
     answer was lost can be made again."""
     plan, stage = _remote(desk, call)
     body: Settle = call.body
+    for place, one in enumerate(body.outcomes):
+        check_outcome(one.outcome, f"outcomes[{place}].outcome")
     written = desk.remote.settle(plan, stage, [(Shown(one.key, one.lease), one.outcome) for one in body.outcomes])
     told = [Settled(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
     return Answer(Settlement(told))

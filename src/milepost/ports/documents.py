@@ -150,6 +150,8 @@ class Act(Struct, frozen=True):
     finished_at: int | None = None
     expected: int | None = None
     """About how many items there were when it began, where that was known without looking at each."""
+    moved_at: int | None = None
+    """When it last dealt with some of them: one that was cut off moves no more."""
 
 
 class ListRecord(Struct, frozen=True):

@@ -143,14 +143,22 @@ Keep = Callable[[Sequence[Leaving]], None]
 """Keeps what must outlive rows; it may be given the same ones again."""
 
 
+LACKS = {
+    "pulse": "It does not say that somebody has written: it is asked every few seconds, so pages and events come a little later.",
+    "proof of death": "It cannot know a process dead: what that process had in hand comes back when its leases have run out.",
+    "fair lanes": "It cannot look past one lane's backlog for another's work: lanes of a stage share a queue.",
+    "take over": "It cannot take over another ledger's record.",
+}
+"""What a ledger may be unable to do, and what that means for people."""
+
+
 class Ledger(Protocol):
     """Eight verbs for items, four for what surrounds them, and a few for its own upkeep."""
 
     timing: Timing
     url: str
     lacks: frozenset[str]
-    """What this ledger cannot do: "pulse" (say that somebody has written), "proof of death" (know a process dead before its
-    leases run out), "fair lanes" (look past one lane's backlog for another's work), "take over" (another ledger's record)."""
+    """What this ledger cannot do, of `LACKS`."""
 
     @property
     def outside(self) -> Outside | None:

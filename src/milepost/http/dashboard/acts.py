@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,11 +17,22 @@ from milepost.http.dashboard.rendering import page, seen_routes
 from milepost.http.desk import Desk
 from milepost.http.problems import trouble
 from milepost.ports.documents import Act
+from milepost.ports.ledger import Group
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
+SAMPLE = 60
+MOVES_MS = 60_000
+"""An act that has not dealt with anything for longer was cut off."""
 FILTER = ("keys", "digest", "query", "lists")
 """What of an act says which items it was for; the rest are its options."""
+
+
+class Names(Struct, frozen=True):
+    """What lists and causes are called, by their ids. One that is not known is called by its id."""
+
+    lists: Mapping[str, str] = {}
+    causes: Mapping[str, str] = {}
 
 
 class Asked(Struct, frozen=True):
@@ -41,7 +52,7 @@ def acts(desk: Desk, call: Call) -> Answer:
     found = [act for act in all_acts(desk.ctx, **chosen) if call.caller.sees(act.route)] if chosen else seen
     start = next((place for place, act in enumerate(found, 1) if act.id == asked.before), 0)
     shown, rest = found[start : start + SHOWN], len(found) - start - SHOWN
-    names = _list_names(desk)
+    names = _names(desk, shown)
     return Answer(
         page(
             desk,
@@ -53,7 +64,7 @@ def acts(desk: Desk, call: Call) -> Answer:
             routes=seen_routes(desk, call),
             verbs=sorted({act.verb for act in seen}),
             people=sorted({act.by for act in seen}),
-            acts=[_row(act, names) for act in shown],
+            acts=[_row(act, names, desk.ctx.clock.now()) for act in shown],
             more=f"?{urlencode({**chosen, 'before': shown[-1].id})}" if rest > 0 else None,
             first=f"?{urlencode(chosen)}" if start else None,
         )
@@ -65,8 +76,8 @@ def one(desk: Desk, call: Call) -> Answer:
     found = next((act for act in all_acts(desk.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
     if found is None:
         raise trouble("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="one of those at /acts")
-    names = _list_names(desk)
-    row = _row(found, names)
+    names = _names(desk, [found])
+    row = _row(found, names, desk.ctx.clock.now())
     query = found.filter.get("query")
     return Answer(
         page(
@@ -82,18 +93,20 @@ def one(desk: Desk, call: Call) -> Answer:
     )
 
 
-def _row(act: Act, lists_by_id: Mapping[str, str]) -> dict[str, Any]:
+def _row(act: Act, names: Names, now: int) -> dict[str, Any]:
     """An act for a page: the view that programs get, with what it was for in words, and how far it is."""
     view = act_view(act)
     finished = act.finished_at is not None
+    under_way = not finished and now - (act.moved_at or act.started_at) <= MOVES_MS
     expected = None if finished else view.get("expected")
     return {
         **view,
-        "to": in_words(view["about"], lists_by_id),
+        "to": in_words(view["about"], names),
         "done_to": _outcome(act),
         "finished": finished,
+        "under_way": under_way,
         "expected": max(expected, act.done + act.refused) if expected else None,
-        "can_go_on": not finished and act.verb in VERBS and "query" in act.filter,
+        "can_go_on": not finished and not under_way and act.verb in VERBS and "query" in act.filter,
     }
 
 
@@ -104,14 +117,14 @@ def _outcome(act: Act) -> str:
     return f"{act.done:,} done" + (f", {act.refused:,} left alone" if act.refused else "")
 
 
-def in_words(about: Mapping[str, Any], lists_by_id: Mapping[str, str]) -> str:
+def in_words(about: Mapping[str, Any], names: Names) -> str:
     """What an act was for: its scope, its subscriber, or which items."""
     if about.get("scope"):
         return str(about["scope"])
     if about.get("subscriber"):
         return f"{about['subscriber']}: {about['key']}" if about.get("key") else str(about["subscriber"])
     if "query" in about:
-        return items_in_words(about["query"], about.get("lists"), lists_by_id)
+        return items_in_words(about["query"], about.get("lists"), names)
     if isinstance(about.get("keys"), int):
         return counted(about["keys"], "item") + " by key"
     if "keys" in about:
@@ -121,7 +134,7 @@ def in_words(about: Mapping[str, Any], lists_by_id: Mapping[str, str]) -> str:
     return ""
 
 
-def items_in_words(query: Mapping[str, Any], lists_by: list[str] | None, lists_by_id: Mapping[str, str]) -> str:
+def items_in_words(query: Mapping[str, Any], lists_by: list[str] | None, names: Names) -> str:
     """Which items a recorded query is for."""
     parts = []
     statuses = set(query.get("statuses") or ())
@@ -136,10 +149,10 @@ def items_in_words(query: Mapping[str, Any], lists_by: list[str] | None, lists_b
     if query.get("lane") is not None:
         parts.append(f"in the lane {query['lane']}")
     if query.get("group") is not None:
-        parts.append(f"with the cause {query['group']}")
+        parts.append(f"with the cause {names.causes.get(query['group'], query['group'])}")
     brought = lists_by or ([query["list_id"]] if query.get("list_id") else [])
     if brought:
-        parts.append(f"from the list {lists_by_id.get(brought[0], brought[0])}")
+        parts.append(f"from the list {names.lists.get(brought[0], brought[0])}")
     if query.get("prefix"):
         parts.append(f"with keys that begin with {query['prefix']}")
     if query.get("entered_before"):
@@ -149,7 +162,7 @@ def items_in_words(query: Mapping[str, Any], lists_by: list[str] | None, lists_b
     return f"items {', '.join(parts)}" if parts else "all items"
 
 
-def _items_now(act: Act, query: Mapping[str, Any], lists_by_id: Mapping[str, str], now: int) -> str:
+def _items_now(act: Act, query: Mapping[str, Any], names: Names, now: int) -> str:
     """The address, behind the base, of the items that match today what the act was begun for."""
     brought = act.filter.get("lists")
     before = query.get("entered_before")
@@ -159,7 +172,7 @@ def _items_now(act: Act, query: Mapping[str, Any], lists_by_id: Mapping[str, str
         "lane": query.get("lane"),
         "group": query.get("group"),
         # Several lists are chosen by the name that they share.
-        "list": lists_by_id.get(brought[0], brought[0]) if brought else query.get("list_id"),
+        "list": names.lists.get(brought[0], brought[0]) if brought else query.get("list_id"),
         "prefix": query.get("prefix"),
         "older_than": None if before is None else f"{max(0, now - before) // 1000}s",
     }
@@ -171,8 +184,16 @@ def _minute(moment: str) -> str:
     return f"{moment[:10]} {moment[11:16]} UTC"
 
 
-def _list_names(desk: Desk) -> dict[str, str]:
-    return {record.id: record.name for record in lists(desk.ctx)}
+def _names(desk: Desk, shown: Sequence[Act]) -> Names:
+    caused = {act.route for act in shown if (act.filter.get("query") or {}).get("group") is not None}
+    causes = {one.group: _cause(one) for route in caused & desk.ctx.plans.keys() for one in desk.ctx.ledger.groups(route)}
+    return Names({record.id: record.name for record in lists(desk.ctx)}, causes)
+
+
+def _cause(group: Group) -> str:
+    """'HTTP (the repository answered 503)'."""
+    sample = group.sample if len(group.sample) <= SAMPLE else f"{group.sample[: SAMPLE - 1]}…"
+    return f"{group.category} ({sample})" if sample else group.category
 
 
 def _plain(value: Any) -> str:

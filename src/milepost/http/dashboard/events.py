@@ -11,7 +11,7 @@ from milepost.core.durations import iso
 from milepost.core.events import Event
 from milepost.engine.cursors import subscribers
 from milepost.engine.feeding import KINDS, Told, page_back
-from milepost.http.calls import Answer, Call, Endpoints
+from milepost.http.calls import END, Answer, Call, Endpoints
 from milepost.http.dashboard.ages import age
 from milepost.http.dashboard.rendering import page, seen_routes
 from milepost.http.desk import Desk
@@ -30,7 +30,7 @@ class Asked(Struct, frozen=True):
 
     route: str = ""
     kind: str = ""
-    before: Annotated[str, Meta(pattern=r"^\d{0,18}$")] = ""
+    before: Annotated[str, Meta(pattern=rf"^[0-9]{{0,18}}{END}")] = ""
 
 
 @ENDPOINTS.add("GET", "/events", scope="read", query=Asked, summary="Who is told, and what happened")

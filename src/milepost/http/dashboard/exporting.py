@@ -6,11 +6,13 @@ import csv
 import io
 from collections.abc import Iterator
 from typing import Any
+from unicodedata import normalize
+from urllib.parse import quote
 
 import msgspec
 from starlette.responses import StreamingResponse
 
-from milepost.engine.choosing import Choice, choose
+from milepost.engine.choosing import Choice
 from milepost.engine.context import Context
 from milepost.engine.observe import each, row_view
 from milepost.engine.questions import LOOK, asked_view, each_overdue, nearest
@@ -22,6 +24,7 @@ from milepost.http.problems import trouble
 
 ENDPOINTS = Endpoints(pages=True)
 COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")
+FORMULA, BLANK = ("=", "+", "-", "@"), ("\t", "\r", "\n")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
@@ -31,21 +34,16 @@ def export(desk: Desk, call: Call) -> Answer:
     plan, wanted, form = desk.plan(call), filled(call.query), call.path["form"]
     if form not in TYPES:
         raise trouble("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
-    choice = choose(
-        desk.ctx,
-        plan.name,
-        statuses=wanted.status,
-        stages=wanted.stage,
-        lane=wanted.lane,
-        group=wanted.group,
-        list_=wanted.list_,
-        older_than=wanted.older_than,
-        prefix=wanted.prefix,
-    )
+    choice = wanted.choice(desk.ctx, plan.name)
     afford(desk.ctx, choice.query, wanted.scan)
     rows = _rows(desk.ctx, choice, wanted)
-    headers = {"Content-Disposition": f'attachment; filename="{plan.name}.{form}"'}
+    headers = {"Content-Disposition": f"attachment; {_file_name(f'{plan.name}.{form}')}"}
     return Answer(StreamingResponse(_csv(rows) if form == "csv" else _json(rows), media_type=TYPES[form], headers=headers))
+
+
+def _file_name(name: str) -> str:
+    """A file's name for a header, which carries plain letters alone."""
+    return f'filename="{name}"' if name.isascii() else f"filename*=UTF-8''{quote(name, safe='')}"
 
 
 def _rows(ctx: Context, choice: Choice, wanted: Wanted) -> Iterator[dict[str, Any]]:
@@ -66,16 +64,20 @@ def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         error = row["error"]
         said = (f"{error['category']}: {error['message']}" if error else "", row.get("why", ""))
-        writer.writerow([_cell(value) for value in (*(row[name] for name in COLUMNS), *said)])
+        writer.writerow([cell(value) for value in (*(row[name] for name in COLUMNS), *said)])
         yield out.getvalue()
         out.seek(0)
         out.truncate()
     yield out.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula is kept a text."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
+def cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula is kept a text. Spreadsheets pass over what is blank before it, and some
+    read the wide forms of East Asian writing as the plain ones."""
+    if not isinstance(value, str):
+        return value
+    begins = normalize("NFKC", value.lstrip()[:1])
+    return f"'{value}" if value[:1] in BLANK or begins[:1] in FORMULA else value
 
 
 def _json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from milepost.core.item import canonical_json
 from milepost.core.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
+from milepost.engine.moments import instant
 from milepost.engine.observe import row_view, show, stage_names
 from milepost.engine.story import Story, story
 from milepost.http.calls import Answer, Call, Endpoints
@@ -27,7 +28,7 @@ ALIKE, LOOKS = 10, 6
 @ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
 def item(desk: Desk, call: Call) -> Answer:
     plan, key = desk.plan(call), call.path["key"]
-    view, told = show(desk.ctx, plan.name, key), story(desk.ctx, plan.name, key)
+    view, told = show(desk.ctx, plan.name, key), story(desk.ctx, plan.name, key, instant)
     if view is None or told is None:
         return _unknown(desk, call, plan, key)
     stages, now = stage_names(desk.ctx, plan.name), desk.ctx.clock.now()

@@ -43,6 +43,15 @@ class Wrong(Struct, frozen=True):
     scan: str | None = None
 
 
+class Looked(Struct, frozen=True):
+    """What the API answered; or nothing, and what is wrong with the question. `cost`: what it took, where no index serves it and there
+    are many rows."""
+
+    found: Found = Found([], None, False)
+    wrong: Wrong | None = None
+    cost: str = ""
+
+
 @ENDPOINTS.add("GET", "/find", scope="read", query=Sought, summary="An item by its key, or by how its key begins")
 def seek(desk: Desk, call: Call) -> Answer:
     """To the item with that key, if there is one on any route; else to the items of the first route whose keys begin so."""
@@ -53,8 +62,7 @@ def seek(desk: Desk, call: Call) -> Answer:
             return Answer(RedirectResponse(f"{desk.base}/items/{quote(route, safe='')}/{quote(text, safe='')}", 303))
     known = [route for route in routes if route in desk.ctx.plans]
     for route in known:
-        found, _ = _look(desk, call, route, Wanted(prefix=text, limit=1))
-        if found.items:
+        if _look(desk, call, route, Wanted(prefix=text, limit=1)).found.items:
             return Answer(RedirectResponse(f"{desk.base}/items/{quote(route, safe='')}?{urlencode({'prefix': text})}", 303))
     where = f"/items/{quote(known[0], safe='')}?{urlencode({'prefix': text})}" if known else "/"
     return Answer(RedirectResponse(desk.base + where, 303))
@@ -64,7 +72,8 @@ def seek(desk: Desk, call: Call) -> Answer:
 def items(desk: Desk, call: Call) -> Answer:
     """A filter that makes no sense is shown with a sentence that says so, beside what was asked."""
     plan, asked = desk.plan(call), filled(call.query)
-    found, wrong = _look(desk, call, plan.name, asked)
+    looked = _look(desk, call, plan.name, asked)
+    found = looked.found
     chosen = _chosen(asked)
     question = {name: chosen[name] for name in ("overdue", "nearest") if name in chosen}
     narrowed = {name: value for name, value in chosen.items() if name not in question}
@@ -74,10 +83,11 @@ def items(desk: Desk, call: Call) -> Answer:
             desk,
             call,
             "items.html",
-            status=200 if wrong is None else 400,
+            status=200 if looked.wrong is None else 400,
             route=plan.name,
             asked=asked,
-            wrong=wrong,
+            wrong=looked.wrong,
+            cost=looked.cost,
             stages=stage_names(desk.ctx, plan.name),
             choices=_choices(desk.ctx, plan, asked),
             tabs=_tabs(plan, asked, narrowed),
@@ -116,24 +126,23 @@ def _several(values: list[str]) -> list[str]:
     return [one for value in values for one in value.split(",") if one]
 
 
-def _look(desk: Desk, call: Call, route: str, asked: Wanted) -> tuple[Found, Wrong | None]:
-    """What the API answers; or nothing, and what is wrong with the question."""
-    nothing = Found([], None, False)
+def _look(desk: Desk, call: Call, route: str, asked: Wanted) -> Looked:
     try:
         if asked.older_than is not None:
             span_ms(asked.older_than, "older_than")
     except UsageError:
-        return nothing, Wrong(SPAN, age=True)
+        return Looked(wrong=Wrong(SPAN, age=True))
     try:
-        found: Found = find(desk, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw)).body
+        answer = find(desk, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw))
     except UsageError as error:
-        return nothing, Wrong(_sentence(str(error)))
+        return Looked(wrong=Wrong(_sentence(str(error))))
     except Trouble as trouble:
         if trouble.problem.status != 400:
             raise
         again = _address({**_chosen(asked), "scan": "true"}) if trouble.problem.code == "costly" else None
-        return nothing, Wrong(_sentence(trouble.problem.detail), scan=again)
-    return found, None
+        return Looked(wrong=Wrong(_sentence(trouble.problem.detail), scan=again))
+    cost = answer.headers.get("Milepost-Cost")
+    return Looked(answer.body, cost=_sentence(cost) if cost else "")
 
 
 def _sentence(text: str) -> str:
@@ -186,10 +195,10 @@ def _options(known: dict[str, str], asked: list[str]) -> list[tuple[str, str, bo
 
 def _lanes(ctx: Context, plan: Plan) -> list[str]:
     """The lanes that the route file limits, or that are paused; the others can be written."""
-    named = {lane for stage in plan.stages for lane in stage.lanes}
+    named, held = {lane for stage in plan.stages for lane in stage.lanes}, ctx.ledger.read(HOLD)
     for stage in plan.stages:
         above = f"{scope(plan.name, stage.name)}/"
-        named |= {name.removeprefix(above) for name in ctx.ledger.read(HOLD) if name.startswith(above)}
+        named |= {name.removeprefix(above) for name in held if name.startswith(above)}
     return sorted(named)
 
 

@@ -59,10 +59,11 @@ class Samples:
 
 
 class Pace(Struct, frozen=True):
-    """Items that end in an hour, and what that is taken from: "the last 15 min"."""
+    """Items that end in an hour, and what that is taken from: "the last 15 min". `through`: some of them came through."""
 
     per_hour: float
     since: str
+    through: bool = True
 
 
 class Forecast(Struct, frozen=True):
@@ -104,17 +105,17 @@ def pace(hours: Sequence[tuple[int, int]], samples: Sequence[Sample], now: int) 
     """The present pace: as it was seen in the last minutes, or as the last hours say. None: nothing has ended lately."""
     recent = [sample for sample in samples if sample.at >= now - LATELY]
     if len(recent) > 1 and (took := recent[-1].at - recent[0].at) >= WATCHED:
-        steps = pairwise(recent)
-        ended = sum(max(0, b.done - a.done) + max(0, b.failed - a.failed) for a, b in steps)
+        done = sum(max(0, b.done - a.done) for a, b in pairwise(recent))
+        ended = done + sum(max(0, b.failed - a.failed) for a, b in pairwise(recent))
         if ended:
-            return Pace(ended * HOUR / took, f"the last {short_span(took)}")
+            return Pace(ended * HOUR / took, f"the last {short_span(took)}", done > 0)
     sums = [done + failed for done, failed in hours[-RECENT:]]
     busy = next((place for place, n in enumerate(sums) if n), None)
     if busy is None:
         return None
     since = (now // HOUR - (len(sums) - 1 - busy)) * HOUR
     took = max(MINUTE, now - since)
-    return Pace(sum(sums) * HOUR / took, f"the last {short_span(took)}")
+    return Pace(sum(sums) * HOUR / took, f"the last {short_span(took)}", any(done for done, _ in hours[-RECENT:]))
 
 
 def forecast(live: int, found: Pace | None, paused: Sequence[tuple[str, int]], now: int) -> Forecast:
@@ -126,11 +127,16 @@ def forecast(live: int, found: Pace | None, paused: Sequence[tuple[str, int]], n
         return Forecast(f"{begin}Nothing new is begun until that is resumed.")
     if found is None:
         return Forecast(f"{begin}Nothing has ended in the last {RECENT} hours, so nobody can say when they will be through.")
+    if not found.through:
+        return Forecast(
+            f"{begin}Whatever ended in {found.since} has failed, so nobody can say when the {live:,} on the way will be through."
+        )
     left = live / found.per_hour * HOUR
     # To the minute: it is no more than a guess.
     at = -(-(now + round(left)) // MINUTE) * MINUTE
     pace_told = f"{found.per_hour:,.0f}" if found.per_hour >= 10 else f"{found.per_hour:.1f}"
-    told = (
-        f"{begin}{live:,} are on the way. At the pace of {found.since} ({pace_told} an hour) they are through in about {short_span(left)}"
-    )
-    return Forecast(told, iso(at))
+    way = f"{begin}{live:,} {'is' if live == 1 else 'are'} on the way. At the pace of {found.since} ({pace_told} an hour)"
+    through = "it is through" if live == 1 else "they are through"
+    if left < MINUTE:
+        return Forecast(f"{way} {through} in less than a minute.")
+    return Forecast(f"{way} {through} in about {short_span(left)}", iso(at))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -42,10 +46,17 @@ def _environment() -> jinja2.Environment:
     )
     made.filters["n"] = lambda number: f"{number:,}"
     made.filters["path"] = lambda text: quote(str(text), safe="")
+    made.filters["moments"] = moments
     made.filters["url"] = lambda text: quote(str(text), safe="")
     return made
 
 
+def moments(sentence: str) -> Markup:
+    """A sentence for a page: the instants in it are shown in the reader's own time."""
+    return Markup(_INSTANT.sub(r'<time datetime="\g<0>">\g<0></time>', str(escape(sentence))))
+
+
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _ENVIRONMENT = _environment()
 
 
@@ -78,8 +89,14 @@ def seen_routes(desk: Desk, call: Call) -> list[str]:
 
 def static(name: str) -> Response | None:
     """One of the files that come with the pages; None: there is none of that name."""
-    folder = resources.files(__package__) / "static"
+    # By the names that there are: one that somebody has made up is never given to the disk.
+    found = _files().get(name)
     kind = STATIC.get(name.rpartition(".")[2])
-    if kind is None or "/" in name or not (folder / name).is_file():
+    if kind is None or found is None:
         return None
-    return Response((folder / name).read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+    return Response(found.read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+@cache
+def _files() -> dict[str, Traversable]:
+    return {file.name: file for file in (resources.files(__package__) / "static").iterdir() if file.is_file()}

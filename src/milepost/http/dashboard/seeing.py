@@ -175,8 +175,9 @@ def _causes(ctx: Context, route: str, groups: list[Group]) -> list[dict[str, Any
     """The most frequent now first, each with the filter that finds all of it; where finding costs, those that have ended."""
     present = sorted((group for group in groups if group.now > 0), key=lambda group: (-group.now, group.group))[:CAUSES]
     found = []
+    # Whether an index serves that is the same for every group.
+    free = bool(present) and ctx.ledger.cost_of(Query(route=route, group=present[0].group)) is None
     for group in present:
-        free = ctx.ledger.cost_of(Query(route=route, group=group.group)) is None
         chosen: dict[str, Any] = {"group": group.group, "stage": [group.stage]}
         found.append({"of": group, "filter": chosen if free else {**chosen, "status": ["failed"]}})
     return found

@@ -20,6 +20,7 @@ from milepost.http.dashboard.ages import age, ms_since
 from milepost.http.dashboard.rendering import page, seen_routes
 from milepost.http.desk import Desk
 from milepost.ports.documents import HOLD, LIMIT, Hold, Limit, read_as
+from milepost.ports.ledger import LACKS
 
 ENDPOINTS = Endpoints(pages=True)
 ASIDE = 100
@@ -42,6 +43,8 @@ class Still(Struct, frozen=True):
     """For admins."""
     lines: int | None = None
     """So many have been written."""
+    lacks: list[str] = []
+    """What the ledger cannot do, in sentences."""
 
 
 @ENDPOINTS.add("GET", "/system", scope="read", query=Asked, summary="Who is at work, and how")
@@ -79,6 +82,7 @@ def _still(desk: Desk, call: Call, routes: list[str], now: int) -> Still:
         quarantine_view(ctx, ASIDE),
         [key_view(key, now) for key in all_keys(ctx)] if call.caller.may("admin") else None,
         ctx.ledger.last_seq(),
+        [LACKS[name] for name in sorted(ctx.ledger.lacks)],
     )
 
 
@@ -99,7 +103,7 @@ def _role(one: RoleView, now: int) -> dict[str, Any]:
 
 def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """What the ledger says of itself, in words; what the page says elsewhere is left out."""
-    told = {name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes")}
+    told = {name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks")}
     return [(name.replace("_", " "), _fact(value)) for name, value in told.items()]
 
 

@@ -69,8 +69,11 @@ class Claims:
         if announced is not None:
             return Claimed([], next_at=announced)
         holds = store.holds(now)
-        if ask.want <= 0 or route in holds or scope(route, ask.stage) in holds:
+        if ask.want <= 0:
             return Claimed([])
+        if route in holds or scope(route, ask.stage) in holds:
+            # Nothing tells a worker here that a pause is lifted: it has to ask.
+            return Claimed([], next_at=now + store.settings.poll_ms)
         gate = Gate(store, ask, now)
         room = gate.room()
         if room <= 0:

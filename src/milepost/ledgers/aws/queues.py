@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from milepost.core.depth import check_depth
 from milepost.core.errors import LedgerError
 from milepost.ledgers.aws.client import PASSING, AwsRefused, Requests
 from milepost.ledgers.aws.names import Names, b64
@@ -267,9 +268,11 @@ def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, li
 def read(url: str, raw: dict[str, Any], *, lent: bool = False) -> Message | str:
     """The message, or why it cannot be read."""
     try:
-        body = msgspec.json.decode(raw.get("Body", ""))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return f"the message is not JSON: {error}"
+        text = raw.get("Body", "")
+        body = msgspec.json.decode(text)
+        check_depth(text.encode())
+    except (ValueError, RecursionError) as error:
+        return f"the message cannot be read as JSON: {error}"
     if not isinstance(body, dict):
         return f"the message is JSON, but {type(body).__name__} and not an object"
     received = int(raw.get("Attributes", {}).get("ApproximateReceiveCount", 1))

@@ -35,10 +35,12 @@ class Holding(Promises):
         assert world.claim("weigh").items == []
         assert [item.key for item in world.claim("stamp").items] == ["p1"]
 
-    def test_held_items_promise_no_next_time(self, world: World) -> None:
+    def test_held_items_are_not_due_and_who_hears_of_no_change_asks_again(self, world: World) -> None:
         world.add("p1")
         world.hold("parcels/weigh")
-        assert world.claim().next_at is None
+        claimed = world.claim()
+        world.asks_again(claimed, None)
+        assert claimed.next_at is not None or "pulse" not in world.ledger.lacks, "a worker would never hear that it is resumed"
         assert world.ledger.next_due([world.plan]) is None
 
     def test_a_worker_may_settle_what_it_holds_while_paused(self, world: World) -> None:

@@ -25,7 +25,7 @@ export async function watched(id, progress, work) {
   }
 }
 
-export async function deed(route, body, progress) {
+async function deed(route, body, progress) {
   const path = `/routes/${segment(route)}/acts`;
   if (!body.filter && body.keys.length < 2) return call("POST", path, { body });
   // Not randomUUID: browsers have that only for pages that came over a safe way.
@@ -38,6 +38,7 @@ export function askDeed(route, verb, which, { fields = [], made = (values) => va
   const sure = { name: "sure", label: `Nothing narrows this down: it is for the whole route. Write ${route} to go on.` };
   const body = ({ reason, sure: _, ...values }) => ({ verb, ...which, ...made(values), ...(reason ? { reason } : {}) });
   let previewed = "";
+  let matched;
   let told;
   ask({
     title: `${title[0].toUpperCase()}${title.slice(1)}`,
@@ -46,6 +47,7 @@ export function askDeed(route, verb, which, { fields = [], made = (values) => va
       const asked = { ...body(values), dry_run: true };
       if (JSON.stringify(asked) !== previewed) {
         const report = await call("POST", `/routes/${segment(route)}/acts`, { body: asked });
+        matched = report.matched;
         told = { told: summed(report, false), none: report.done === 0 };
         previewed = JSON.stringify(asked);
       }
@@ -53,7 +55,8 @@ export function askDeed(route, verb, which, { fields = [], made = (values) => va
     },
     act: async (values, progress) => {
       if (whole && values.sure !== route) throw new Error(`Write ${route} if the whole route is meant.`);
-      const report = await deed(route, body(values), progress);
+      // The ledger may know only about how many there are; the preview has counted them.
+      const report = await deed(route, body(values), (now, of) => progress(now, Math.max(now, matched ?? of)));
       const link = report.matched > 1 && { href: `${base}/acts/${segment(report.id)}`, text: "Who did what" };
       return { told: summed(report, true), link };
     },

@@ -29,8 +29,10 @@ function values() {
 // or {told, none: true} if there is nothing to do; it is asked for again whenever a field changes. `act({reason, ...values}, progress)`
 // does it, and gives the last sentence, or {told, link: {href, text}}: with a link the dialog stays open for it, else it closes by itself.
 // `progress(done, of)` moves the bar. `then` is called when the dialog is closed after that; if it is not given, the page is loaded anew.
+// Who closes the dialog while it is being done does not stop it; what comes of it is then told nowhere, least of all in the next dialog.
 export function ask({ title, told = "", fields = [], preview, act, then }) {
   let done = false;
+  let left = false;
   let asked = 0;
   part("title").textContent = title;
   part("told").textContent = told;
@@ -44,6 +46,7 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
   part("cancel").textContent = act ? "Leave it" : "Close";
 
   const say = (text, wrong = false) => {
+    if (left) return;
     part("told").textContent = text;
     part("told").classList.toggle("bad", wrong);
   };
@@ -55,7 +58,7 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
     say("Looking what that would be…");
     try {
       const found = await preview(values());
-      if (mine !== asked) return;
+      if (mine !== asked || left) return;
       say(found.told ?? found);
       part("do").disabled = Boolean(found.none);
     } catch (error) {
@@ -73,18 +76,21 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
     bar.hidden = false;
     bar.removeAttribute("value");
     part("do").disabled = true;
+    part("cancel").textContent = "Close, it goes on";
     asked += 1;
     try {
       const answer = await act({ reason, ...values() }, (now, of) => {
+        if (left) return;
         if (of) [bar.max, bar.value] = [of, now];
         say(`${now.toLocaleString()}${of ? ` of ${of.toLocaleString()}` : ""} done so far…`);
       });
+      if (left) return;
       done = true;
       // A text has a `link` of its own.
       const last = typeof answer === "string" ? { told: answer } : answer;
       say(last.told);
       if (!last.link) {
-        setTimeout(() => dialog.close(), READ_MS);
+        setTimeout(() => left || dialog.close(), READ_MS);
         return;
       }
       const link = document.createElement("a");
@@ -94,8 +100,10 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
       part("cancel").textContent = "Close";
       part("cancel").focus();
     } catch (error) {
+      if (left) return;
       say(error.message, true);
       part("do").disabled = false;
+      part("cancel").textContent = "Leave it";
     }
     bar.hidden = true;
   };
@@ -107,6 +115,7 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
     if (act && !part("do").disabled) run();
   };
   dialog.onclose = () => {
+    left = true;
     if (done) (then ?? (() => location.reload()))();
   };
   dialog.showModal();

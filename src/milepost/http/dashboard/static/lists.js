@@ -74,16 +74,27 @@ function malformed(told) {
   return [made("h3", "Malformed lines"), list, ...rest(told.counts.malformed, Math.min(SHOWN, told.malformed.length))];
 }
 
-function vanished(told) {
-  if (!told.vanished.length) return [];
+// Items by their keys, each with a word before it, if there is one.
+function items(title, route, found, all) {
+  if (!found.length) return [];
   const list = made("ul", "", "plain");
-  for (const key of told.vanished.slice(0, SHOWN)) {
+  for (const { key, word } of found.slice(0, SHOWN)) {
     const link = made("a", key);
-    link.href = `${base}/items/${segment(told.route)}/${segment(key)}`;
+    link.href = `${base}/items/${segment(route)}/${segment(key)}`;
     list.append(made("li"));
-    list.lastChild.append(link);
+    list.lastChild.append(...(word ? [made("span", word, "dim")] : []), link);
   }
-  return [made("h3", "Vanished"), list, ...rest(told.counts.vanished, Math.min(SHOWN, told.vanished.length))];
+  return [made("h3", title), list, ...rest(all, Math.min(SHOWN, found.length))];
+}
+
+function changed(told) {
+  const found = told.changed.map(({ line, key }) => ({ key, word: `line ${number(line)}` }));
+  return items("Known with other content", told.route, found, found.length);
+}
+
+function vanished(told) {
+  const found = told.vanished.map((key) => ({ key }));
+  return items("Vanished", told.route, found, told.counts.vanished);
 }
 
 const rest = (all, shown) => (all > shown ? [made("p", `and ${number(all - shown)} more`, "dim")] : []);
@@ -97,7 +108,7 @@ function report(told) {
     link.href = `${base}/lists/${segment(told.id)}`;
     head.append(link);
   }
-  tell(head, table(told.counts), ...told.notes.map((note) => made("p", note)), ...malformed(told), ...vanished(told));
+  tell(head, table(told.counts), ...told.notes.map((note) => made("p", note)), ...malformed(told), ...changed(told), ...vanished(told));
 }
 
 // The only thing that says how much of a file has been sent is an XMLHttpRequest.

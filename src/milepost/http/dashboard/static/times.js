@@ -1,11 +1,14 @@
-// Moments in the reader's own time; UTC when pointed at.
+// Moments in the reader's own time; UTC when pointed at. One that is told as a span (data-span) keeps its words, and has both.
 const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 export function times(part) {
   for (const time of part.querySelectorAll("time[datetime]")) {
     const moment = new Date(time.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    time.title = `${time.dateTime} (UTC)`;
-    time.textContent = format.format(moment);
+    const local = format.format(moment);
+    const utc = `${time.dateTime} (UTC)`;
+    const span = "span" in time.dataset;
+    time.title = span ? `${local}; ${utc}` : utc;
+    if (!span) time.textContent = local;
   }
 }

@@ -1,0 +1,22 @@
+"""How deep JSON may be. Reading and writing it takes a call for each level, and how many calls are left depends on who reads: what the
+door could just take, a worker or the relay could not read again, and with it nothing of what stands beside it."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+
+DEEPEST = 200
+_TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+"""A level more, and one less, as signed bytes."""
+_OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+
+def check_depth(text: bytes) -> None:
+    """Raise a ValueError if this JSON is nested too deeply to be kept."""
+    if text.count(b"[") + text.count(b"{") <= DEEPEST:
+        return
+    steps = _TEXTS.sub(b"", text).translate(_STEPS, _OTHERS)
+    if max(accumulate(memoryview(steps).cast("b")), default=0) > DEEPEST:
+        raise ValueError(f"it is nested more than {DEEPEST} levels deep")

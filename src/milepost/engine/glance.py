@@ -1,0 +1,54 @@
+"""A look at the ledger for one answer: what several parts of it ask for is asked of the ledger once, and all of them see the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from milepost.core.item import Item
+from milepost.engine.context import Context
+from milepost.ports.ledger import Count, Document, Group, Ledger, Written
+
+T = TypeVar("T")
+
+
+def glance(ctx: Context) -> Context:
+    """The same, to be looked at for one answer and then dropped: what was read once does not change any more."""
+    seen = Context(cast(Ledger, Glance(ctx.ledger)), ctx.plans, ctx.clock, ctx.chance, ctx.blobs)
+    seen.observer = ctx.observer
+    return seen
+
+
+class Glance:
+    """Remembers what the ledger has answered to the questions below; all others go to the ledger itself. Nothing that writes is to
+    be given one: it would not see what it has written."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._seen: dict[tuple[Any, ...], Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    def read(self, kind: str) -> dict[str, Document]:
+        return self._once(("read", kind), lambda: self._ledger.read(kind))
+
+    def counts(self, route: str | None = None) -> list[Count]:
+        return self._once(("counts", route), lambda: self._ledger.counts(route))
+
+    def groups(self, route: str | None = None) -> list[Group]:
+        return self._once(("groups", route), lambda: self._ledger.groups(route))
+
+    def last_seq(self) -> int:
+        return self._once(("last_seq",), self._ledger.last_seq)
+
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+        return self._once(("get", *refs), lambda: self._ledger.get(refs))
+
+    def history(self, route: str, key: str) -> list[Written]:
+        return self._once(("history", route, key), lambda: self._ledger.history(route, key))
+
+    def _once(self, asked: tuple[Any, ...], ask: Callable[[], T]) -> T:
+        if asked not in self._seen:
+            self._seen[asked] = ask()
+        return cast(T, self._seen[asked])

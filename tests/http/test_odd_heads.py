@@ -1,0 +1,83 @@
+"""Requests whose heads can be read in two ways, or go on behind the body: each is refused, or read in the one way that is safe."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.http.guarded import Guarded, guarded
+from tests.http.visitor import Visitor
+
+BODY = b'{"id": "z"}'
+CHUNKS = b"b\r\n" + BODY + b"\r\n0\r\n"
+LAST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+"""What comes behind it on the same connection. It must be read as a call of its own, or not at all."""
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder: Path = tmp_path_factory.mktemp("odd-heads")
+    with guarded(f"sqlite:///{folder}/ledger.db") as opened:
+        yield opened
+
+
+def statuses(door: Visitor, *parts: bytes) -> list[int]:
+    """Of all answers on one connection, until the server closes it."""
+    with socket.create_connection(("127.0.0.1", door.port), timeout=30) as connection:
+        for part in parts:
+            connection.sendall(part)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    return [int(found) for found in re.findall(rb"HTTP/1\.1 (\d+) ", answer)]
+
+
+def post(*headers: bytes, host: bytes = b"localhost") -> bytes:
+    head = (b"POST /api/v1/routes/parcels/items HTTP/1.1", b"Host: " + host, b"Content-Type: application/json", *headers)
+    return b"\r\n".join(head) + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        post(b"Content-Length: 5", b"Transfer-Encoding: chunked"),
+        post(b"Transfer-Encoding: chunked", b"Content-Length: 5"),
+        post(b"Content-Length: 5", b"Content-Length: 11"),
+        post(b"Content-Length: +11"),
+        post(b"Content-Length : 11"),
+        post(b"Transfer-Encoding: xchunked"),
+        post(b"Transfer-Encoding: chunked, identity"),
+        post(b"Transfer-Encoding : chunked"),
+        post(b"Content-Length: 11", b"X: a", b" folded"),
+        post(b"Content-Length: 11", b"X: a\x00b"),
+    ],
+)
+def test_a_body_whose_end_is_not_plain_is_refused_with_all_that_follows(at: Guarded, head: bytes) -> None:
+    assert statuses(at, head + CHUNKS + b"\r\n" + LAST) == [400]
+
+
+def test_a_body_that_was_packed_on_the_way_is_not_taken_for_what_is_in_it(at: Guarded) -> None:
+    assert statuses(at, post(b"Transfer-Encoding: gzip, chunked") + CHUNKS + b"\r\n" + LAST) == [415, 200]
+
+
+def test_nothing_behind_a_body_counts_as_part_of_its_head(at: Guarded) -> None:
+    call = post(b"Transfer-Encoding: chunked") + CHUNKS
+    assert statuses(at, call + b"\r\n" + LAST)[0] in (200, 201)
+    for behind in (b"Authorization: Bearer mp_wrong", b"Host: elsewhere", b"X-Forwarded-For: 10.0.0.1", b"Origin: http://elsewhere"):
+        assert statuses(at, call + behind + b"\r\n\r\n" + LAST) == [200, 200], behind
+
+
+def test_a_key_behind_a_body_opens_nothing(tmp_path: Path) -> None:
+    with guarded(f"sqlite:///{tmp_path}/ledger.db") as at:
+        key = at.key("submit").encode()
+        call = post(b"Transfer-Encoding: chunked") + CHUNKS
+        assert statuses(at, call + b"Authorization: Bearer " + key + b"\r\n\r\n" + LAST) == [401, 200]
+
+
+@pytest.mark.parametrize("hosts", [(b"elsewhere", b"localhost"), (b"localhost", b"elsewhere"), (b"localhost", b"localhost")])
+def test_a_call_for_two_hosts_is_not_from_this_machine(at: Guarded, hosts: tuple[bytes, bytes]) -> None:
+    call = b"GET /api/v1/status HTTP/1.1\r\nHost: " + hosts[0] + b"\r\nHost: " + hosts[1] + b"\r\nConnection: close\r\n\r\n"
+    assert statuses(at, call) == [403]

@@ -1,0 +1,94 @@
+"""What a key may not do it may not do anywhere: looking changes nothing, and who may not look is shown no page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.http.guarded import SIGNED, Guarded, guarded
+from tests.http.visitor import Answered
+
+from milepost.engine.keys import SCOPES
+from milepost.engine.operate import act
+from milepost.http.calls import Endpoint
+from milepost.http.endpoints import all_endpoints, all_pages
+from milepost.ports import documents
+
+KINDS = {value for name, value in vars(documents).items() if name.isupper() and isinstance(value, str)} - {documents.PROBE}
+"""Of all documents that a ledger keeps beside its items. The probe is written by whoever asks whether all is ready."""
+ENDLESS = ("/live",)
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder: Path = tmp_path_factory.mktemp("scopes")
+    with guarded(f"sqlite:///{folder}/ledger.db") as opened:
+        opened.milepost.submit("parcels", {"id": "a"}, {"id": "b", "weigh": "reject"})
+        (folder / "list.txt").write_text("c\nd\n")
+        opened.milepost.submit_list("parcels", str(folder / "list.txt"), name="night", full=True)
+        opened.work()
+        act(opened.ctx, "retry", "parcels", keys=["b", "x"], act_id="night", **SIGNED)
+        yield opened
+
+
+def gets() -> list[Endpoint]:
+    return [one for one in (*all_endpoints(), *all_pages()) if one.method == "GET" and one.path not in ENDLESS]
+
+
+def address(endpoint: Endpoint, at: Guarded) -> str:
+    of_list = "lists" in endpoint.path
+    known = {"route": "parcels", "form": "csv", "id": next(iter(at.ctx.ledger.read(documents.LIST))) if of_list else "night"}
+    return re.sub(r"\{(\w+)(:path)?\}", lambda part: known.get(part[1], "a"), endpoint.path)
+
+
+def look(at: Guarded, path: str, key: str, method: str = "GET") -> Answered:
+    return at.call(method, path, key=key, headers={"Accept": "text/html"})
+
+
+def state(at: Guarded) -> object:
+    """All that a ledger holds: the last line, every item, and every document."""
+    ledger = at.ctx.ledger
+    rows = [row for row in ledger.get([("parcels", key) for key in "abcd"]) if row is not None]
+    return ledger.last_seq(), [row.row for row in rows], {kind: dict(ledger.read(kind)) for kind in KINDS}
+
+
+def test_looking_changes_nothing(at: Guarded) -> None:
+    key = at.key("read", name="reader", rate=100_000)
+    look(at, "/", key)
+    # That a key was used is written once, and behind the call.
+    at.door.desk.pool.submit(lambda: None).result()
+    before, seen = state(at), set()
+    paths = [address(endpoint, at) for endpoint in gets()]
+    asking = ["/system?doctor=true", "/lists/x?vanished=true", "/items/parcels?overdue=true", "/export/parcels.json?nearest=true&scan=true"]
+    for path in (*paths, *asking):
+        for method in ("GET", "HEAD"):
+            seen.add(look(at, path, key, method).status)
+    assert state(at) == before
+    # Else the test would show nothing: nearly all of them had something to show.
+    assert seen <= {200, 303, 404, 503}
+
+
+@pytest.mark.parametrize("scope", sorted(set(SCOPES) - {"read", "admin"}))
+def test_who_may_not_look_is_shown_nothing(at: Guarded, scope: str) -> None:
+    key = at.key(scope, name=f"only-{scope}", rate=100_000)
+    for endpoint in gets():
+        if endpoint.scope is not None:
+            answer = look(at, address(endpoint, at), key)
+            assert answer.status == 403, endpoint.path
+            assert b"night" not in answer.raw.replace(b"/night", b""), endpoint.path
+
+
+@pytest.mark.parametrize("scope", ["read", "submit", "work"])
+def test_a_preview_of_an_act_is_for_those_who_may_act(at: Guarded, scope: str) -> None:
+    key = at.key(scope, name=f"preview-{scope}", rate=100_000)
+    before = at.ctx.ledger.last_seq()
+    body = {"verb": "cancel", "filter": {"status": ["live"]}, "dry_run": True}
+    for path, given in (
+        ("/api/v1/routes/parcels/acts", body),
+        ("/api/v1/routes/parcels/acts/night/go-on", {"dry_run": True}),
+        ("/api/v1/subscribers/x/replay", {"since": "1d", "dry_run": True}),
+    ):
+        assert at.call("POST", path, given, key=key).status == 403
+    assert at.ctx.ledger.last_seq() == before
