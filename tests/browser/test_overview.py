@@ -28,7 +28,7 @@ def test_the_overview_says_how_everything_stands(full: Visitor, window: Open) ->
     route = page.get_by_role("region", name="parcels")
     expect(route).to_contain_text("5 items")
     expect(route.get_by_role("link", name="2 failed").first).to_be_visible()
-    expect(route.get_by_role("listitem").filter(has_text="deliver").first).to_contain_text("3 here")
+    expect(route.get_by_role("listitem").filter(has_text="deliver").first).to_contain_text("3 on the way")
     expect(route.get_by_role("row").filter(has_text="too heavy")).to_contain_text("REJECTED")
     chart = route.get_by_role("img", name="Ended in the last two days, by hour: 0 through, 2 failed in all")
     chart.locator(".fail").hover()

@@ -142,12 +142,12 @@ def test_only_what_certain_lists_brought(world: World) -> None:
     for name in ("one", "two", "three"):
         submit(world.ctx, ROUTE, [{"id": f"{name}-{n}"} for n in range(2)], list_id=name)
     world.clock.advance("1m")
-    chosen = {"query": Query(route=ROUTE), "lists": ["one", "three", "gone"]}
+    chosen = {"query": Query(route=ROUTE, lists=frozenset({"one", "three", "gone"}))}
     assert act(world.ctx, "cancel", ROUTE, **chosen, **SIGNED, dry_run=True).matched == 4
     report = act(world.ctx, "cancel", ROUTE, **chosen, **SIGNED)
     assert report.done == 4
     assert [world.row(f"{name}-0").status for name in ("one", "two", "three")] == [Status.CANCELLED, Status.QUEUED, Status.CANCELLED]
-    assert the_act(world).filter["lists"] == ["gone", "one", "three"]
+    assert the_act(world).filter["query"]["lists"] == ["gone", "one", "three"]
 
 
 def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ class Scene:
         heads = prover(self.ctx)
         entries = (
             entry_of(found.record, heads.proof(found.place, bytes.fromhex(found.record["chain"]["head"])), signer)
-            for found in all_evidence(self.ctx, Query(route=ROUTE, with_content=True), None)
+            for found in all_evidence(self.ctx, Query(route=ROUTE, with_content=True))
         )
         with path.open("wb") as out:
             write_file(out, header(ROUTE, "2023-11-14T00:00:00.000Z", "0", {}, view, signer), entries, signer)

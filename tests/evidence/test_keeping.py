@@ -53,15 +53,15 @@ def test_all_evidence_has_rows_and_those_that_have_left_each_once(scene: Scene) 
     scene.prune()
     scene.through("b1")
     query = Query(route=ROUTE, with_content=True)
-    keys = sorted(found.record["key"] for found in all_evidence(scene.ctx, query, None))
+    keys = sorted(found.record["key"] for found in all_evidence(scene.ctx, query))
     assert [key for key in keys if "newest" not in key] == ["a1", "b1", "bad"]
     assert len(keys) == len(set(keys))
     failed = Query(route=ROUTE, statuses=frozenset({Status.REJECTED}), with_content=True)
-    assert [found.record["key"] for found in all_evidence(scene.ctx, failed, None)] == ["bad"]
+    assert [found.record["key"] for found in all_evidence(scene.ctx, failed)] == ["bad"]
     begun = Query(route=ROUTE, prefix="ba", with_content=True)
-    assert [found.record["key"] for found in all_evidence(scene.ctx, begun, None)] == ["bad"]
-    for other in (Query(route=ROUTE, lane="x"), Query(route=ROUTE, list_id="x"), Query(route=ROUTE, group="x")):
-        assert list(all_evidence(scene.ctx, other, None)) == []
+    assert [found.record["key"] for found in all_evidence(scene.ctx, begun)] == ["bad"]
+    for other in (Query(route=ROUTE, lane="x"), Query(route=ROUTE, lists=frozenset({"x"})), Query(route=ROUTE, group="x")):
+        assert list(all_evidence(scene.ctx, other)) == []
 
 
 def test_it_is_written_before_the_row_goes_and_again_the_same_if_that_was_cut_off(scene: Scene) -> None:
@@ -81,7 +81,7 @@ def test_it_is_written_before_the_row_goes_and_again_the_same_if_that_was_cut_of
     assert first.items() <= disk.held.items(), "what was written again is the same to the byte"
     assert len(disk.held) == 3
     again = Context(scene.ledger, scene.ctx.plans, scene.clock, scene.ctx.chance, disk)
-    found = {one.record["key"]: one.record for one in all_evidence(again, Query(route=ROUTE, with_content=True), None)}
+    found = {one.record["key"]: one.record for one in all_evidence(again, Query(route=ROUTE, with_content=True))}
     assert [found[key] for key in ("a1", "a2", "a3")] == records
 
 

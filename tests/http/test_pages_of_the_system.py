@@ -100,6 +100,7 @@ def test_going_back_ends_where_older_lines_have_been_pruned(tmp_path: Path) -> N
     with guarded(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as at:
         at.milepost.submit("parcels", *({"id": f"F-{n}", "weigh": "reject"} for n in range(100)))
         at.work()
+        [last] = at.ctx.ledger.feed(at.ctx.ledger.last_seq() - 1, 1)
         clock.advance("1d")
         prune(at.ctx, "parcels", 3_600_000, **SIGNED)
         at.milepost.submit("parcels", {"id": "P-1"})
@@ -108,8 +109,9 @@ def test_going_back_ends_where_older_lines_have_been_pruned(tmp_path: Path) -> N
             found = page_back(at.ctx, place, 60, lambda event: True, 60)
             pages.append([told.event.key for told in found.events])
             place = found.next
-        # The item that was written last is kept; before its first line, the 100th, there is nothing.
-        assert pages == [["P-1", "F-99"], ["F-99"]]
+        # The item that was written last is kept; before its first line there is nothing.
+        assert [key for page in pages for key in page] == ["P-1", last.key, last.key]
+        assert len(pages) <= 4
 
 
 def test_the_raw_feed_is_linked_from_the_same_place_with_the_same_filter(at: Guarded) -> None:
@@ -214,10 +216,10 @@ def test_acts_go_back_page_by_page(at: Guarded) -> None:
         ({"ids": ["a", "b"]}, "2 that were set aside"),
         ({"query": {}}, "all items"),
         ({"query": {"statuses": ["QUEUED", "WAITING"], "lane": "north"}}, "items queued or waiting, in the lane north"),
-        ({"query": {"list_id": "L1", "group": "g"}}, "items with the cause HTTP (no answer), from the list march.txt"),
+        ({"query": {"lists": ["L1"], "group": "g"}}, "items with the cause HTTP (no answer), from the list march.txt"),
         ({"query": {"group": "long ago"}}, "items with the cause long ago"),
         ({"query": {"entered_before": "2026-03-01T12:00:00.000Z"}}, "items at their stage since before 2026-03-01 12:00 UTC"),
-        ({"query": {}, "lists": ["gone"]}, "items from the list gone"),
+        ({"query": {"lists": ["gone"]}}, "items from the list gone"),
         ({"version": 2}, ""),
     ],
 )

@@ -166,11 +166,11 @@ def _act(
         if act_id is not None and not keys and not any_given(chosen):
             report = go_on(ctx, verb, route, act_id, **signed_by)
         else:
-            query, lists = (None, None) if keys else choice_of(ctx, route, **chosen)
+            query = None if keys else choice_of(ctx, route, **chosen)
             if query is not None:
                 afford(ctx, query, yes, quiet=as_json)
             options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "act_id": act_id}
-            report = act(ctx, verb, route, keys=keys or None, query=query, lists=lists, **options, **signed_by)
+            report = act(ctx, verb, route, keys=keys or None, query=query, **options, **signed_by)
     if as_json:
         print_json(report)
     else:

@@ -93,12 +93,12 @@ def _plain_items(
         csv.writer(out, lineterminator="\n").writerow(values)
         return out.getvalue()
 
-    query, lists = choice_of(ctx, route, with_content=True, **chosen)
+    query = choice_of(ctx, route, with_content=True, **chosen)
     if not keys:
         afford(ctx, query, yes)
     if form == "csv":
         yield row(CSV_FIELDS)
-    for item in _named(ctx, route, keys) if keys else each(ctx, query, lists=lists):
+    for item in _named(ctx, route, keys) if keys else each(ctx, query):
         view = {**row_view(item), "input": item.input, "results": item.results}
         if form == "csv":
             yield row([_cell(view, field) for field in CSV_FIELDS])
@@ -195,10 +195,10 @@ def _export_evidence(
 def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: bool, chosen: dict[str, Any]) -> Iterator[Found]:
     from milepost.engine.evidence import all_evidence, evidence_of
 
-    query, lists = choice_of(ctx, route, with_content=True, **chosen)
+    query = choice_of(ctx, route, with_content=True, **chosen)
     if not keys:
         afford(ctx, query, yes, quiet=quiet)
-        yield from all_evidence(ctx, query, lists)
+        yield from all_evidence(ctx, query)
     for key in keys:
         found = evidence_of(ctx, route, key)
         if found is None:

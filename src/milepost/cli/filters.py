@@ -11,7 +11,6 @@ import click
 from milepost.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from milepost.engine.choosing import Choice
     from milepost.engine.context import Context
     from milepost.ports.ledger import Query
 
@@ -60,7 +59,7 @@ def any_given(chosen: dict[str, Any]) -> bool:
     return any(chosen.values())
 
 
-def choice_of(ctx: Context, route: str, **chosen: Any) -> Choice:
+def choice_of(ctx: Context, route: str, **chosen: Any) -> Query:
     """The options as a question to the ledger."""
     from milepost.engine.choosing import choose
 

@@ -132,9 +132,9 @@ def list_items(given: Settings, route: str, late: bool, coming: bool, limit: int
         return
     with given.context() as ctx:
         now = ctx.clock.now()
-        query, lists = choice_of(ctx, route, **chosen)
+        query = choice_of(ctx, route, **chosen)
         afford(ctx, query, yes, quiet=as_json)
-        items = list(each(ctx, query, limit + 1, lists))
+        items = list(each(ctx, query, limit + 1))
     more, items = len(items) > limit, items[:limit]
     if as_json:
         print_json({"items": [row_view(item) for item in items], "more": more})
@@ -164,9 +164,9 @@ def _answer(given: Settings, route: str, late: bool, limit: int, yes: bool, as_j
 
     with given.context() as ctx:
         now = ctx.clock.now()
-        query, lists = choice_of(ctx, route, **chosen)
+        query = choice_of(ctx, route, **chosen)
         afford(ctx, query, yes, quiet=as_json)
-        found, more = (overdue if late else nearest)(ctx, query, limit, lists)
+        found, more = (overdue if late else nearest)(ctx, query, limit)
     if as_json:
         print_json({"items": [asked_view(asked, now) for asked in found], "more": more})
     elif not found:

@@ -49,7 +49,7 @@ def confirm(
         return f"route {plan.name!r} has no stage {stage_name!r}; its stages are {', '.join(plan.by_name)}"
     if isinstance(outcome, Done) and not valid_confirmation(outcome.output, stage, item.payload_of(stage_name)):
         cure = "give true, a number, text or an object" if stage.accepts is None else "the stage's own check does not accept it"
-        return f"{outcome.output!r} confirms nothing; {cure}"
+        return f"{canonical_json(outcome.output).decode()[:100]} confirms nothing; {cure}"
     teller: dict[str, Any] = {"by": by, "why": why, "act": act}
     told = outcome_to_builtins(outcome)
     here = plan.position.get(row.stage)

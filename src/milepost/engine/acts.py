@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -46,11 +46,10 @@ class ActReport(Struct):
 
 
 class Selection(Struct, frozen=True):
-    """Which items an act is for: keys, or whatever matches a query (and was brought by one of these lists, if given)."""
+    """Which items an act is for: keys, or whatever matches a query ."""
 
     keys: tuple[str, ...] | None = None
     query: Query | None = None
-    lists: frozenset[str] | None = None
 
     def to_record(self) -> dict[str, Any]:
         """As kept with the act. A query is kept whole; of keys, only enough to recognise them again."""
@@ -59,7 +58,7 @@ class Selection(Struct, frozen=True):
         assert self.query is not None
         given = msgspec.to_builtins(replace(self.query, after=None))
         query = {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value is not None}
-        return {"query": query} if self.lists is None else {"query": query, "lists": sorted(self.lists)}
+        return {"query": query}
 
     def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | None]]]:
         """The items with their content, a batch at a time; None for a key that there is no item for."""
@@ -74,7 +73,7 @@ class Selection(Struct, frozen=True):
         query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
         while True:
             page = ctx.ledger.find(query)
-            yield [(item.key, item) for item in page.items if self.lists is None or item.row.list_id in self.lists]
+            yield [(item.key, item) for item in page.items]
             if page.next is None:
                 return
             query = replace(query, after=page.next)
@@ -85,9 +84,9 @@ class Selection(Struct, frozen=True):
             return len(self.keys)
         query = self.query
         assert query is not None
-        by = (query.prefix, query.lane, query.group, query.list_id)
+        by = (query.prefix, query.lane, query.group, query.lists)
         before = (query.entered_before, query.changed_before, query.due_before, query.overdue_before)
-        if any(value is not None for value in (self.lists, *by, *before)):
+        if any(value is not None for value in (*by, *before)):
             return None
         return sum(
             count.n
@@ -96,13 +95,13 @@ class Selection(Struct, frozen=True):
         )
 
 
-def select(route: str, keys: Sequence[str] | None, query: Query | None, lists: Collection[str] | None = None) -> Selection:
+def select(route: str, keys: Sequence[str] | None, query: Query | None) -> Selection:
     """One way of saying which, checked."""
     if (keys is None) == (query is None):
         raise UsageError("say which items: by their keys, or by a filter, not both")
     if query is not None and query.route != route:
         raise UsageError(f"the filter is for route {query.route!r}, the act for {route!r}")
-    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query, None if lists is None else frozenset(lists))
+    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query)
 
 
 def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
@@ -115,8 +114,8 @@ def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
     begun = read_as(Act, held.value)
     check_same(begun, act.verb, act.route)
     # A query may hold a time that was counted back from the moment of the call, and a name may stand for more lists by now,
-    # so the recorded ones are used, not compared.
-    if {**begun.filter, "query": None, "lists": None} != {**act.filter, "query": None, "lists": None}:
+    # so the recorded one is used, not compared.
+    if {**begun.filter, "query": None} != {**act.filter, "query": None}:
         raise UsageError(f"act {act.id!r} was begun for other items or with other options; leave the id out to begin a new act")
     return begun
 
@@ -130,10 +129,8 @@ def check_same(begun: Act, verb: str, route: str) -> None:
 
 def selection_of(act: Act, given: Selection) -> Selection:
     """The selection that an act was begun with."""
-    recorded, lists = act.filter.get("query"), act.filter.get("lists")
-    if recorded is None:
-        return given
-    return Selection(query=msgspec.convert(recorded, Query), lists=None if lists is None else frozenset(lists))
+    recorded = act.filter.get("query")
+    return given if recorded is None else Selection(query=msgspec.convert(recorded, Query))
 
 
 def has_line(ctx: Context, row: Row, act_id: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from milepost.core.durations import span_ms
 from milepost.core.errors import UsageError
@@ -20,13 +19,6 @@ WORDS = {"failed": FAILED, "live": LIVE}
 """Short words for several statuses."""
 
 
-class Choice(NamedTuple):
-    """What was chosen: a query, and the lists (by id) of which one must have brought an item, if several come into question."""
-
-    query: Query
-    lists: frozenset[str] | None = None
-
-
 def choose(
     ctx: Context,
     route: str,
@@ -39,7 +31,7 @@ def choose(
     older_than: str | None = None,
     prefix: str | None = None,
     with_content: bool = False,
-) -> Choice:
+) -> Query:
     """The conditions as a question to the ledger; a stage, group or list that nobody knows is a mistake, not an empty answer."""
     check_route(ctx, route)
     stages = frozenset(stages)
@@ -49,20 +41,17 @@ def choose(
     before = None if older_than is None else ctx.clock.now() - span_ms(older_than, "the least age")
     if group is not None and not any(known.group == group for known in ctx.ledger.groups(route)):
         raise UsageError(f"there is no error group {group!r} in route {route!r}; see 'milepost groups {route}'")
-    ids = None if list_ is None else _list_ids(ctx, route, list_)
-    only = None if ids is None or len(ids) > 1 else next(iter(ids))
-    query = Query(
+    return Query(
         route=route,
         prefix=prefix or None,
         statuses=_statuses(statuses),
         stages=stages or None,
         lane=lane,
         group=group,
-        list_id=only,
+        lists=None if list_ is None else _list_ids(ctx, route, list_),
         entered_before=before,
         with_content=with_content,
     )
-    return Choice(query, ids if only is None else None)
 
 
 def told_cost(route: str, cost: ScanCost) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -55,11 +55,11 @@ def evidence_of(ctx: Context, route: str, key: str) -> Found | None:
     return None if known is None else _of_seal(ctx, route, known)
 
 
-def all_evidence(ctx: Context, query: Query, lists: Collection[str] | None = None) -> Iterator[Found]:
+def all_evidence(ctx: Context, query: Query) -> Iterator[Found]:
     """Of all items that match, those whose rows are there first; `query` must ask for content."""
-    for item in each(ctx, query, lists=lists):
+    for item in each(ctx, query):
         yield _of_row(ctx, item)
-    matches = _sealed_match(query, lists)
+    matches = _sealed_match(query)
     after: str | None = None
     while True:
         seals, after = ctx.ledger.sealed(query.route, after, SEALS)
@@ -112,7 +112,7 @@ def _place(lines: Sequence[Written]) -> int:
     return lines[-1].seq if lines else 0
 
 
-def _sealed_match(query: Query, lists: Collection[str] | None) -> Callable[[Known], bool]:
+def _sealed_match(query: Query) -> Callable[[Known], bool]:
     """A seal knows neither lane nor error: whoever asks for these asks for rows."""
 
     def matches(known: Known) -> bool:
@@ -122,8 +122,7 @@ def _sealed_match(query: Query, lists: Collection[str] | None) -> Callable[[Know
             and known.key.startswith(query.prefix or "")
             and (query.statuses is None or known.status in query.statuses)
             and (query.stages is None or known.stage in query.stages)
-            and (query.list_id is None or known.list_id == query.list_id)
-            and (lists is None or known.list_id in lists)
+            and (query.lists is None or known.list_id in query.lists)
             and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -166,15 +166,14 @@ def _sealed(route: str, known: Known) -> dict[str, Any]:
     }
 
 
-def each(ctx: Context, query: Query, limit: int | None = None, lists: Collection[str] | None = None) -> Iterator[Item]:
-    """The items that match, page by page, so that any number of them takes little memory; with `lists`, only those that one
-    of these lists (by id) has brought."""
+def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]:
+    """The items that match, page by page, so that any number of them takes little memory."""
     left = limit
-    if lists is None and limit is not None:
+    if limit is not None:
         query = replace(query, limit=min(query.limit, limit))
     while left is None or left > 0:
         page = ctx.ledger.find(query)
-        found = [item for item in page.items if lists is None or item.row.list_id in lists][:left]
+        found = page.items[:left]
         yield from found
         if left is not None:
             left -= len(found)

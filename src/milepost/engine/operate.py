@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,7 +37,6 @@ def act(
     *,
     keys: Sequence[str] | None = None,
     query: Query | None = None,
-    lists: Collection[str] | None = None,
     by: str,
     reason: str,
     dry_run: bool = False,
@@ -55,7 +54,7 @@ def act(
     is written and nobody need sign. `stage`: where retry sends an item back to, or what confirm confirms.
     """
     plan = _checked(ctx, verb, route, stage, as_new, outcome)
-    chosen = select(route, keys, query, lists)
+    chosen = select(route, keys, query)
     if not dry_run:
         signed(by, reason)
     now = ctx.clock.now()
@@ -102,7 +101,6 @@ def go_on(
         verb,
         route,
         query=chosen.query,
-        lists=chosen.lists,
         by=by,
         reason=reason,
         dry_run=dry_run,

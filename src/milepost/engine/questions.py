@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -34,16 +34,16 @@ class Asked(Struct, frozen=True):
     late_since: int | None = None
 
 
-def overdue(ctx: Context, query: Query, limit: int, lists: Collection[str] | None = None) -> tuple[list[Asked], bool]:
+def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
     """Items that have been at their stage for longer than its overdue mark, by the route as it is now, the latest first; and whether
     there are more. People were told of each when it passed the mark; here are those that are still there."""
-    found = list(each_overdue(ctx, query, lists, LOOK + 1))
+    found = list(each_overdue(ctx, query, LOOK + 1))
     more = any(n > LOOK for n in Counter(asked.item.row.stage for asked in found).values())
     found.sort(key=lambda asked: (asked.late_since or 0, asked.item.key))
     return found[:limit], more or len(found) > limit
 
 
-def each_overdue(ctx: Context, query: Query, lists: Collection[str] | None = None, most: int | None = None) -> Iterator[Asked]:
+def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[Asked]:
     """The same one by one, stage by stage, so that any number of them takes little memory; at most so many of each stage."""
     plan, now = _plan(ctx, query.route), ctx.clock.now()
     holds = ctx.ledger.read(HOLD)
@@ -51,11 +51,11 @@ def each_overdue(ctx: Context, query: Query, lists: Collection[str] | None = Non
         if stage.overdue_ms is None:
             continue
         before = min(now - stage.overdue_ms + 1, query.entered_before or now + 1)
-        for item in each(ctx, _at(query, stage, before), most, lists):
+        for item in each(ctx, _at(query, stage, before), most):
             yield Asked(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms)
 
 
-def nearest(ctx: Context, query: Query, limit: int, lists: Collection[str] | None = None) -> tuple[list[Asked], bool]:
+def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
     """Items that would be through the whole route next, the nearest first; and whether there are more: the last stage's, then those
     of the one before it, until there are enough."""
     plan = _plan(ctx, query.route)
@@ -64,7 +64,7 @@ def nearest(ctx: Context, query: Query, limit: int, lists: Collection[str] | Non
     for stage in reversed(_stages(plan, query)):
         if len(found) > limit:
             break
-        items = list(each(ctx, _at(query, stage, query.entered_before), LOOK, lists))
+        items = list(each(ctx, _at(query, stage, query.entered_before), LOOK))
         items.sort(key=lambda item: nearness(item.row, stage))
         found += [Asked(item, why(item.row, stage, holds)) for item in items]
     return found[:limit], len(found) > limit

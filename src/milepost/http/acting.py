@@ -9,7 +9,6 @@ from msgspec import Meta, Struct, field
 
 from milepost.core.outcome import Outcome
 from milepost.engine.acts import ActReport, act_view, all_acts
-from milepost.engine.choosing import Choice
 from milepost.engine.operate import act, go_on
 from milepost.http.calls import END, Answer, Call, Endpoints
 from milepost.http.desk import Desk
@@ -17,6 +16,7 @@ from milepost.http.finding import Chosen, afford
 from milepost.http.problems import Trouble, trouble
 from milepost.http.signing import check_outcome, check_reason, named
 from milepost.ports.documents import ACT, Act, read_as
+from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints()
 ACTS = "/api/v1/routes/{route}/acts"
@@ -86,14 +86,12 @@ async def do(desk: Desk, call: Call) -> Answer:
             _check_free(desk, call, deed.id)
         if deed.outcome is not None:
             check_outcome(deed.outcome)
-        choice = _choice(desk, plan.name, deed.filter, deed.scan)
         return act(
             desk.ctx,
             deed.verb,
             plan.name,
             keys=deed.keys,
-            query=None if choice is None else choice.query,
-            lists=None if choice is None else choice.lists,
+            query=_query(desk, plan.name, deed.filter, deed.scan),
             by=by,
             reason=deed.reason,
             dry_run=deed.dry_run,
@@ -173,14 +171,14 @@ def _unknown_act(detail: str) -> Trouble:
     return trouble("unknown-act", detail, field="id", expected="the id of one that GET /api/v1/acts names")
 
 
-def _choice(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Choice | None:
+def _query(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Query | None:
     if chosen is None:
         return None
     if chosen == Chosen():
         raise trouble("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
-    choice = chosen.choice(desk.ctx, route)
-    afford(desk.ctx, choice.query, scan, way="scan: true")
-    return choice
+    query = chosen.choice(desk.ctx, route)
+    afford(desk.ctx, query, scan, way="scan: true")
+    return query
 
 
 def _plain(report: ActReport) -> ActReport:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from milepost.core.durations import iso
 from milepost.core.item import Item
 from milepost.core.status import LIVE
-from milepost.engine.choosing import WORTH_A_WORD, WORTH_ASKING, Choice, choose, told_cost
+from milepost.engine.choosing import WORTH_A_WORD, WORTH_ASKING, choose, told_cost
 from milepost.engine.context import Context
 from milepost.engine.observe import row_view, status
 from milepost.engine.questions import asked_view, nearest, overdue
@@ -39,7 +39,7 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prefix: str | None = None
     older_than: str | None = None
 
-    def choice(self, ctx: Context, route: str) -> Choice:
+    def choice(self, ctx: Context, route: str) -> Query:
         """The same as a question to the ledger."""
         return choose(
             ctx,
@@ -95,29 +95,30 @@ def find(desk: Desk, call: Call) -> Answer:
     a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
     through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
     plan, wanted = desk.plan(call), call.query
-    choice = wanted.choice(desk.ctx, plan.name)
+    query = wanted.choice(desk.ctx, plan.name)
     # Where nothing narrows them down, every row that is read is shown: reading ends with the page, and not with the table.
-    whole = choice == Choice(Query(route=plan.name)) and not (wanted.overdue or wanted.nearest)
-    headers = {} if whole else afford(desk.ctx, choice.query, wanted.scan)
+    whole = query == Query(route=plan.name) and not (wanted.overdue or wanted.nearest)
+    headers = {} if whole else afford(desk.ctx, query, wanted.scan)
     if wanted.overdue or wanted.nearest:
         if wanted.after is not None:
             raise trouble("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
         now, ask = desk.ctx.clock.now(), overdue if wanted.overdue else nearest
-        asked, more = ask(desk.ctx, choice.query, wanted.limit, choice.lists)
+        asked, more = ask(desk.ctx, query, wanted.limit)
         return Answer(Found([asked_view(one, now) for one in asked], None, more), headers=headers)
     begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
-    query = choice.query if begun is None else replace(choice.query, after=begun.place, entered_before=begun.before)
-    items, place = _page(desk.ctx, Choice(query, choice.lists), wanted.limit)
+    if begun is not None:
+        query = replace(query, after=begun.place, entered_before=begun.before)
+    items, place = _page(desk.ctx, query, wanted.limit)
     following = None if place is None else make_cursor(plan.name, wanted, place, query.entered_before)
     return Answer(Found([row_view(item) for item in items], following, following is not None), headers=headers)
 
 
-def _page(ctx: Context, choice: Choice, limit: int) -> tuple[list[Item], Any]:
+def _page(ctx: Context, query: Query, limit: int) -> tuple[list[Item], Any]:
     """At most so many items, and where to go on."""
-    query, found = choice.query, list[Item]()
+    found: list[Item] = []
     for _ in range(READS):
         page = ctx.ledger.find(replace(query, limit=limit - len(found)))
-        found += [item for item in page.items if choice.lists is None or item.row.list_id in choice.lists]
+        found += page.items
         query = replace(query, after=page.next)
         if page.next is None or len(found) == limit:
             break

@@ -100,7 +100,8 @@ class Query(Struct, frozen=True, kw_only=True):
     stages: frozenset[str] | None = None
     lane: str | None = None
     group: str | None = None
-    list_id: str | None = None
+    lists: frozenset[str] | None = None
+    """Brought by one of these."""
     entered_before: int | None = None
     changed_before: int | None = None
     due_before: int | None = None

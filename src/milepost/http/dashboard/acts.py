@@ -24,7 +24,7 @@ SHOWN = 100
 SAMPLE = 60
 MOVES_MS = 60_000
 """An act that has not dealt with anything for longer was cut off."""
-FILTER = ("keys", "digest", "query", "lists")
+FILTER = ("keys", "digest", "query")
 """What of an act says which items it was for; the rest are its options."""
 
 
@@ -124,7 +124,7 @@ def in_words(about: Mapping[str, Any], names: Names) -> str:
     if about.get("subscriber"):
         return f"{about['subscriber']}: {about['key']}" if about.get("key") else str(about["subscriber"])
     if "query" in about:
-        return items_in_words(about["query"], about.get("lists"), names)
+        return items_in_words(about["query"], names)
     if isinstance(about.get("keys"), int):
         return counted(about["keys"], "item") + " by key"
     if "keys" in about:
@@ -134,7 +134,7 @@ def in_words(about: Mapping[str, Any], names: Names) -> str:
     return ""
 
 
-def items_in_words(query: Mapping[str, Any], lists_by: list[str] | None, names: Names) -> str:
+def items_in_words(query: Mapping[str, Any], names: Names) -> str:
     """Which items a recorded query is for."""
     parts = []
     statuses = set(query.get("statuses") or ())
@@ -150,9 +150,8 @@ def items_in_words(query: Mapping[str, Any], lists_by: list[str] | None, names: 
         parts.append(f"in the lane {query['lane']}")
     if query.get("group") is not None:
         parts.append(f"with the cause {names.causes.get(query['group'], query['group'])}")
-    brought = lists_by or ([query["list_id"]] if query.get("list_id") else [])
-    if brought:
-        parts.append(f"from the list {names.lists.get(brought[0], brought[0])}")
+    if query.get("lists"):
+        parts.append(f"from the list {names.lists.get(query['lists'][0], query['lists'][0])}")
     if query.get("prefix"):
         parts.append(f"with keys that begin with {query['prefix']}")
     if query.get("entered_before"):
@@ -164,7 +163,7 @@ def items_in_words(query: Mapping[str, Any], lists_by: list[str] | None, names: 
 
 def _items_now(act: Act, query: Mapping[str, Any], names: Names, now: int) -> str:
     """The address, behind the base, of the items that match today what the act was begun for."""
-    brought = act.filter.get("lists")
+    brought = query.get("lists") or []
     before = query.get("entered_before")
     asked = {
         "status": query.get("statuses"),
@@ -172,7 +171,7 @@ def _items_now(act: Act, query: Mapping[str, Any], names: Names, now: int) -> st
         "lane": query.get("lane"),
         "group": query.get("group"),
         # Several lists are chosen by the name that they share.
-        "list": names.lists.get(brought[0], brought[0]) if brought else query.get("list_id"),
+        "list": names.lists.get(brought[0], brought[0]) if len(brought) > 1 else brought[0] if brought else None,
         "prefix": query.get("prefix"),
         "older_than": None if before is None else f"{max(0, now - before) // 1000}s",
     }

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import StreamingResponse
 
-from milepost.engine.choosing import Choice
 from milepost.engine.context import Context
 from milepost.engine.observe import each, row_view
 from milepost.engine.questions import LOOK, asked_view, each_overdue, nearest
@@ -21,6 +20,7 @@ from milepost.http.dashboard.items import filled
 from milepost.http.desk import Desk
 from milepost.http.finding import Wanted, afford
 from milepost.http.problems import trouble
+from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints(pages=True)
 COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")
@@ -34,9 +34,9 @@ def export(desk: Desk, call: Call) -> Answer:
     plan, wanted, form = desk.plan(call), filled(call.query), call.path["form"]
     if form not in TYPES:
         raise trouble("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
-    choice = wanted.choice(desk.ctx, plan.name)
-    afford(desk.ctx, choice.query, wanted.scan)
-    rows = _rows(desk.ctx, choice, wanted)
+    query = wanted.choice(desk.ctx, plan.name)
+    afford(desk.ctx, query, wanted.scan)
+    rows = _rows(desk.ctx, query, wanted)
     headers = {"Content-Disposition": f"attachment; {_file_name(f'{plan.name}.{form}')}"}
     return Answer(StreamingResponse(_csv(rows) if form == "csv" else _json(rows), media_type=TYPES[form], headers=headers))
 
@@ -46,15 +46,15 @@ def _file_name(name: str) -> str:
     return f'filename="{name}"' if name.isascii() else f"filename*=UTF-8''{quote(name, safe='')}"
 
 
-def _rows(ctx: Context, choice: Choice, wanted: Wanted) -> Iterator[dict[str, Any]]:
+def _rows(ctx: Context, query: Query, wanted: Wanted) -> Iterator[dict[str, Any]]:
     """In the order of the page; those that are late stage by stage, since they may be too many to be sorted."""
     now = ctx.clock.now()
     if wanted.overdue:
-        yield from (asked_view(asked, now) for asked in each_overdue(ctx, choice.query, choice.lists))
+        yield from (asked_view(asked, now) for asked in each_overdue(ctx, query))
     elif wanted.nearest:
-        yield from (asked_view(asked, now) for asked in nearest(ctx, choice.query, LOOK, choice.lists)[0])
+        yield from (asked_view(asked, now) for asked in nearest(ctx, query, LOOK)[0])
     else:
-        yield from (row_view(item) for item in each(ctx, choice.query, lists=choice.lists))
+        yield from (row_view(item) for item in each(ctx, query))
 
 
 def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:

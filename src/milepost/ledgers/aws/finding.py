@@ -164,7 +164,7 @@ def matches(row: Row, query: Query) -> bool:
         and (query.stages is None or row.stage in query.stages)
         and (query.lane is None or row.lane == query.lane)
         and (query.group is None or (row.error is not None and row.error.group == query.group))
-        and (query.list_id is None or row.list_id == query.list_id)
+        and (query.lists is None or row.list_id in query.lists)
         and (query.entered_before is None or row.entered_at < query.entered_before)
         and (query.changed_before is None or row.updated_at < query.changed_before)
         and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))

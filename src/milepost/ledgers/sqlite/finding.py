@@ -19,7 +19,7 @@ LAST = "\U0010ffff"
 _PLACE_OF = {name.strip(): place for place, name in enumerate(COLUMNS.split(","))}
 BY_TIME = {"due_at": ("item_due", _PLACE_OF["due_at"]), "entered_at": ("item_age", _PLACE_OF["entered_at"])}
 """The index of each, and where it is among the columns."""
-BY_ONE = {"error_group": "item_error", "list_id": "item_list"}
+BY_VALUE = {"error_group": "item_error", "list_id": "item_list"}
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
@@ -32,13 +32,13 @@ def find(connection: sqlite3.Connection, names: Names, query: Query) -> Page:
     if query.prefix is not None:
         rows, after = _by_key(connection, names, query, query.prefix, route, where, values)
     elif query.group is not None:
-        rows, after = _by_one(connection, names, query, "error_group", query.group, route, where, values)
+        rows, after = _by_value(connection, names, query, "error_group", [query.group], route, where, values)
     elif query.statuses is not None and query.statuses <= FAILED:
         rows, after = _by_failure(connection, names, query, where, values)
     elif live and query.entered_before is not None and query.due_before is None and query.overdue_before is None:
         rows, after = _by_time(connection, names, query, "entered_at", where, values)
-    elif query.list_id is not None:
-        rows, after = _by_one(connection, names, query, "list_id", query.list_id, route, where, values)
+    elif query.lists is not None:
+        rows, after = _by_value(connection, names, query, "list_id", sorted(query.lists), route, where, values)
     elif live or query.due_before is not None or query.overdue_before is not None:
         rows, after = _by_time(connection, names, query, "due_at", where, values)
     else:
@@ -56,11 +56,13 @@ def _conditions(query: Query) -> tuple[str, list[Any]]:
         ("entered_at < ?", query.entered_before),
         ("updated_at < ?", query.changed_before),
         ("error_group = ?", query.group),
-        ("list_id = ?", query.list_id),
     ):
         if value is not None:
             where += f" AND {condition}"
             values.append(value)
+    if query.lists is not None:
+        where += f" AND list_id IN ({','.join('?' * len(query.lists))})"
+        values += sorted(query.lists)
     if query.statuses is not None:
         where += f" AND status IN ({','.join(str(CODES[status]) for status in sorted(query.statuses))})"
     return where, values
@@ -83,16 +85,26 @@ def _only_places(names: Names, query: Query) -> str:
     return f" AND place IN ({','.join(map(str, _places(names, query)))})"
 
 
-def _by_one(
-    connection: sqlite3.Connection, names: Names, query: Query, column: str, value: str, route: int, where: str, values: list[Any]
+def _by_value(
+    connection: sqlite3.Connection, names: Names, query: Query, column: str, wanted: list[str], route: int, where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
-    """All that have this error, or that this list has brought, in the order in which they came."""
+    """All that have this error, or that these lists have brought, list by list, in the order in which they came."""
     where += _only_places(names, query)
-    rows = connection.execute(
-        f"SELECT {COLUMNS} FROM item INDEXED BY {BY_ONE[column]} WHERE {column} = ? AND id > ? AND route = ?{where} ORDER BY id LIMIT ?",
-        (value, query.after or 0, route, *values, query.limit),
-    ).fetchall()
-    return rows, rows[-1][0] if len(rows) == query.limit else None
+    start_value, start_id = query.after or ("", 0)
+    rows: list[Any] = []
+    for value in wanted:
+        if value < start_value:
+            continue
+        room = query.limit - len(rows)
+        found = connection.execute(
+            f"SELECT {COLUMNS} FROM item INDEXED BY {BY_VALUE[column]} WHERE {column} = ? AND id > ? AND route = ?{where}"
+            " ORDER BY id LIMIT ?",
+            (value, start_id if value == start_value else 0, route, *values, room),
+        ).fetchall()
+        rows += found
+        if len(found) == room:
+            return rows, (value, found[-1][0])
+    return rows, None
 
 
 def _by_time(

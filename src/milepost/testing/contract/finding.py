@@ -64,7 +64,8 @@ class Finding(Promises):
         assert self.find(full, group="nothing-like-it") == set()
 
     def test_by_list(self, full: World) -> None:
-        assert self.find(full, list_id="list-1") == {"failed", "retried"}
+        assert self.find(full, lists=frozenset({"list-1"})) == {"failed", "retried"}
+        assert self.find(full, lists=frozenset({"list-1", "list-2"})) == {"failed", "retried", "new"}
 
     def test_by_age_at_the_stage_and_by_last_change(self, full: World) -> None:
         two_hours_ago = full.now - 2 * 3_600_000
@@ -108,8 +109,10 @@ class Finding(Promises):
         assert sorted(found) == [f"a#{number}" for number in range(5)]
 
     def test_all_conditions_must_hold(self, full: World) -> None:
-        assert self.find(full, stages=frozenset({"weigh"}), list_id="list-1", statuses=frozenset({Status.RETRY_SCHEDULED})) == {"retried"}
-        assert self.find(full, stages=frozenset({"stamp"}), list_id="list-1") == set()
+        assert self.find(full, stages=frozenset({"weigh"}), lists=frozenset({"list-1"}), statuses=frozenset({Status.RETRY_SCHEDULED})) == {
+            "retried"
+        }
+        assert self.find(full, stages=frozenset({"stamp"}), lists=frozenset({"list-1"})) == set()
 
     def test_rows_are_as_get_gives_them_and_content_comes_when_asked_for(self, full: World) -> None:
         for item in full.ledger.find(Query(route="parcels")).items:

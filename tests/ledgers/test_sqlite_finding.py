@@ -70,7 +70,7 @@ def matches(query: Query, item: Any, group: str | None) -> bool:
         (query.statuses is None or row.status in query.statuses)
         and (query.stages is None or row.stage in query.stages)
         and (query.lane is None or row.lane == query.lane)
-        and (query.list_id is None or row.list_id == query.list_id)
+        and (query.lists is None or row.list_id in query.lists)
         and (query.entered_before is None or row.entered_at < query.entered_before)
         and (query.prefix is None or row.key.startswith(query.prefix))
         and (query.group is None or query.group == group)
@@ -85,17 +85,17 @@ def test_every_filter_finds_just_what_matches_it(ctx: Context, limit: int) -> No
     kinds = sorted({group for group in groups.values() if group is not None})
     assert len(kinds) == 2
     asked = 0
-    for statuses, stages, lane, group, list_id, before, prefix in product(
+    for statuses, stages, lane, group, lists, before, prefix in product(
         [None, LIVE, FAILED, frozenset({Status.CANCELLED}), frozenset({Status.COMPLETED}), LIVE | FAILED],
         [None, frozenset({"weigh"}), frozenset({"weigh", "deliver"})],
         [None, "south"],
         [None, kinds[0]],
-        [None, "first"],
+        [None, frozenset({"first"}), frozenset({"first", "second"})],
         [None, ctx.clock.now() - 2 * HOUR],
         [None, "A-"],
     ):
         query = Query(
-            route="parcels", statuses=statuses, stages=stages, lane=lane, group=group, list_id=list_id, entered_before=before, prefix=prefix
+            route="parcels", statuses=statuses, stages=stages, lane=lane, group=group, lists=lists, entered_before=before, prefix=prefix
         )
         found = paged(ctx, query, limit)
         assert sorted(found) == sorted(item.key for item in everything if matches(query, item, groups[item.key])), query
@@ -130,7 +130,7 @@ def _steps(path: Path, n: int) -> list[int]:
     for query, found in (
         (Query(route="parcels", statuses=LIVE, entered_before=clock.now() - 60_000), 4),
         (Query(route="parcels", group=failed.row.error.group), 1),
-        (Query(route="parcels", list_id="few"), 5),
+        (Query(route="parcels", lists=frozenset({"few"})), 5),
     ):
         counted.append(_counted(ctx, query, found))
     ctx.ledger.close()
