@@ -58,6 +58,7 @@ def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
         with opened(ctx, Where(HOST, PORT, asked=False) if page else None, "demo", "--no-page") as at:
             if at is not None:
                 click.echo(f"The page is open: {at}\n")
+                _look(at)
             terminal = sys.stdin.isatty() and sys.stdout.isatty()
             _run(ctx, told, items, at, stay=stays(stay, page=at is not None, terminal=terminal))
         failed = ctx.ledger.find(Query(route="parcels", statuses=FAILED, limit=1)).items
@@ -70,6 +71,16 @@ def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
 def stays(wished: bool | None, *, page: bool, terminal: bool) -> bool:
     """Does the demo stay when all are through? As is wished; else where somebody sits, and has a page to look at."""
     return page and terminal if wished is None else wished
+
+
+def _look(at: str) -> None:
+    """From the first look on, the page knows what ends by minute."""
+    from http.client import HTTPConnection
+
+    connection = HTTPConnection(at.removeprefix("http://"), timeout=30)
+    connection.request("GET", "/")
+    connection.getresponse().read()
+    connection.close()
 
 
 def _fresh(folder: Path) -> Path:
