@@ -161,10 +161,11 @@ def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: Visitor, wi
     dialog.get_by_label("Calls at a time").fill("2")
     dialog.get_by_label("Calls for the whole ledger").fill("1/s")
     done(page, "the scale is slow")
-    expect(page.get_by_role("row").filter(has_text="parcels/weigh")).to_contain_text("2 at a time, 1/s by local")
+    limits = page.get_by_role("region", name="Limits")
+    expect(limits.get_by_role("row").filter(has_text="parcels/weigh")).to_contain_text("2 at a time, 1/s by local")
     page.get_by_role("button", name="Clear the limits of letters/weigh").click()
     done(page, "it is mended")
-    expect(page.get_by_role("row").filter(has_text="letters/weigh")).to_contain_text("nothing")
+    expect(limits.get_by_role("row").filter(has_text="letters/weigh")).to_contain_text("nothing")
     assert list(full.ctx.ledger.read(LIMIT)) == ["parcels/weigh"]
     page.get_by_role("button", name="Resume letters/weigh").click()
     done(page, "it is mended")

@@ -149,7 +149,7 @@ def test_an_act_that_is_unknown_or_of_another_route_is_not_there(tmp_path: Path)
         ({"verb": "retry", "reason": "x"}, "keys"),
         ({"verb": "retry", "reason": "x", "keys": ["a"], "filter": FAILED}, "keys"),
         ({"verb": "retry", "reason": "x", "filter": {}}, "filter"),
-        ({"verb": "retry", "reason": "x", "filter": {"colour": "red"}}, "filter"),
+        ({"verb": "retry", "reason": "x", "filter": {"colour": "red"}}, "filter.colour"),
         ({"verb": "burn", "reason": "x", "keys": ["a"]}, "verb"),
         ({"verb": "skip", "reason": "x", "keys": ["a"], "stage": "deliver"}, None),
         ({"verb": "retry", "reason": "x", "keys": ["a"], "for": ""}, "for"),
@@ -227,3 +227,11 @@ def test_acts_pauses_and_limits_work_on_aws(aws_door: Visitor) -> None:
     aws_door.call("PUT", f"{LIMITS}/weigh", {"rate": "5/s", "reason": "x"})
     assert [one["scope"] for one in aws_door.call("GET", HOLDS).body["holds"]] == ["parcels/weigh"]
     assert [one["rate"] for one in aws_door.call("GET", LIMITS).body["limits"]] == ["5/s"]
+
+
+def test_a_field_that_nobody_knows_and_one_that_is_missing_are_named_with_those_there_are(door: Visitor) -> None:
+    unknown = door.call("PUT", "/api/v1/routes/parcels/holds/weigh", {"reason": "x", "by": "ops"})
+    missing = door.call("PUT", "/api/v1/routes/parcels/holds/weigh", {"for": "ops"})
+    for answered, field in ((unknown, "by"), (missing, "reason")):
+        assert answered.status == 400
+        assert (answered.body["code"], answered.body["field"], answered.body["expected"]) == ("wrong-value", field, "reason, for")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
@@ -80,7 +81,9 @@ def test_a_base_may_be_deep_or_empty() -> None:
     assert (checked_base("/tools/milepost-1"), checked_base("")) == ("/tools/milepost-1", "")
 
 
-def test_up_says_where_it_is_with_the_base(door: Visitor, capsys: pytest.CaptureFixture[str]) -> None:
+def test_up_says_where_it_is_with_the_base(door: Visitor, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    # As at a terminal, whatever log another test of this process has opened.
+    caplog.set_level(logging.WARNING, "milepost.cli.saying")
     with listening(door.ctx, Where("127.0.0.1", 0, asked=True), "/milepost"):
         pass
     assert "/milepost/api/docs" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 from urllib.parse import quote
@@ -75,6 +76,7 @@ def test_the_history_and_the_story_of_an_item_are_told(door: Visitor) -> None:
     assert history["chain"]["verified"] is True
     told = door.call("GET", f"{ONE}/story/a").body
     assert "'deliver' (stage 2 of 2)" in told["where"]
+    assert re.search(r"\(\d{4}-\d\d-\d\dT[\d:.]+Z\)", told["where"]), "a moment that means the same everywhere"
     assert [moment["text"].split()[0] for moment in told["happened"]] == ["accepted", "'weigh'"]
 
 

@@ -17,10 +17,12 @@ from tests.http.visitor import Visitor
 from milepost.core.errors import Refused
 from milepost.core.status import FAILED
 from milepost.engine.acts import all_acts, record
+from milepost.engine.collecting import Figures, Histogram
 from milepost.engine.feeding import page_back
 from milepost.engine.operate import act, limit, pause
 from milepost.engine.prune import prune
 from milepost.http.dashboard.acts import Names, in_words
+from milepost.http.dashboard.durations import durations
 from milepost.ports.documents import ACT, PROCESS, Act, Process
 from milepost.ports.ledger import Query
 from milepost.subscribers import CallSubscriber
@@ -343,3 +345,29 @@ def test_forgetting_a_subscriber_is_offered_to_admins_alone(at: Guarded) -> None
     operator, admin = at.key("read", "operate", name="operator"), at.key("admin", name="head desk")
     assert "data-forget" not in at.call("GET", "/events", key=operator).raw.decode()
     assert "data-forget" in at.call("GET", "/events", key=admin).raw.decode()
+
+
+def test_how_long_handlers_took_is_shown_for_the_routes_that_one_sees(at: Guarded) -> None:
+    at.milepost.submit("parcels", {"id": "P-1"}, {"id": "P-2"})
+    at.milepost.submit("letters", {"id": "L-1"})
+    at.work()
+    told = text_of(at, "/system")
+    assert "parcels/weigh 2 " in told
+    assert "letters/weigh 1 " in told
+    reader = at.key("read", routes=["parcels"])
+    page = at.call("GET", "/system", key=reader).raw.decode()
+    assert "parcels/weigh" in page
+    assert "letters/weigh" not in page
+
+
+def test_spans_are_told_by_the_bounds_that_they_did_not_pass() -> None:
+    figures = Figures()
+    found = figures.histograms.setdefault("attempt_duration", {}).setdefault(("parcels", "weigh"), Histogram.empty((0.1, 1.0, 60.0)))
+    for value, n in ((0.05, 10), (0.5, 9), (600.0, 1)):
+        found.add(value, n)
+    [one] = durations(figures, ["parcels"])
+    assert (one.place, one.calls, one.half, one.most, one.stay_half) == ("parcels/weigh", 20, "100 ms", "1 s", "")
+    assert "10 took up to 100 ms; 9 took up to 1 s; 0 took up to 1 min; 1 took more than 1 min" in one.chart
+    found.add(600.0, 10)
+    assert durations(figures, ["parcels"])[0].most == "over 1 min"
+    assert durations(figures, ["letters"]) == []

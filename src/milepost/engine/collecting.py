@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -42,6 +43,14 @@ class Histogram(Struct):
     def add(self, value: float, n: int = 1) -> None:
         self.counts[bisect_left(self.bounds, value)] += n
         self.total += value * n
+
+    def within(self, part: float) -> float | None:
+        """The least of the bounds that so great a part of the values did not pass; None: that part passed them all."""
+        wanted = part * sum(self.counts)
+        for bound, so_far in zip(self.bounds, accumulate(self.counts), strict=False):
+            if so_far >= wanted:
+                return bound
+        return None
 
 
 class Figures(Struct):

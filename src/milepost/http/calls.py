@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -148,12 +149,20 @@ def read_body(data: bytes, wanted: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=wanted)
     except msgspec.ValidationError as error:
-        raise _wrong(error, "the body") from None
+        raise _wrong(error, "the body", wanted) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise trouble("malformed", f"the body is not JSON: {error}", expected="JSON") from None
 
 
-def _wrong(error: msgspec.ValidationError, what: str) -> Exception:
+_FIELD = re.compile(r"(unknown|required) field `(.+?)`")
+
+
+def _wrong(error: msgspec.ValidationError, what: str, wanted: Any = None) -> Exception:
     text, _, where = str(error).partition(" - at `")
-    field = where.rstrip("`").removeprefix("$").removeprefix(".").removesuffix("[...]") or None
-    return trouble("wrong-value", f"{what} is wrong: {text}", field=field)
+    field = where.rstrip("`").removeprefix("$").removeprefix(".").removesuffix("[...]")
+    named, expected = _FIELD.search(text), None
+    if named is not None:
+        if not field and isinstance(wanted, type) and issubclass(wanted, Struct):
+            expected = ", ".join(_parameters(wanted))
+        field = f"{field}.{named[2]}" if field else named[2]
+    return trouble("wrong-value", f"{what} is wrong: {text}", field=field or None, expected=expected)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from milepost.core.durations import iso
 from milepost.engine.intake import Receipt
+from milepost.engine.moments import instant
 from milepost.engine.observe import show
 from milepost.engine.story import story
 from milepost.http.calls import Answer, Call, Endpoints
@@ -164,7 +165,7 @@ class Telling(Struct, frozen=True):
 )
 def told(desk: Desk, call: Call) -> Answer:
     """Where it is, why it waits, what happens next, what has happened, and what people can do: as `milepost show` tells it."""
-    found = story(desk.ctx, desk.plan(call).name, call.path["key"])
+    found = story(desk.ctx, desk.plan(call).name, call.path["key"], instant)
     if found is None:
         raise _unknown(call)
     happened = [Moment(iso(one.at), one.text) for one in found.happened]

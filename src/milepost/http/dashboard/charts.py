@@ -90,6 +90,20 @@ def stack(parts: Sequence[tuple[str, float]], told: str) -> Markup:
     return Markup("".join(out))
 
 
+def spread(counts: Sequence[int], told: Sequence[str]) -> Markup:
+    """Small bars beside each other for how often something was how long, with a word for each of them."""
+    top, step = max([1, *counts]), 100 / max(1, len(counts))
+    out = [f'<svg class="spread" width="120" height="24" role="img" aria-label="{escape("; ".join(told))}">']
+    for place, (n, word) in enumerate(zip(counts, told, strict=True)):
+        tall = max(24 * n / top, 1.0)
+        out.append(
+            f'<rect class="{"done" if n else "grid"}" x="{place * step:.2f}%" y="{24 - tall:.1f}" width="{step * 0.8:.2f}%" height="{tall:.1f}">'
+            f"<title>{escape(word)}</title></rect>"
+        )
+    out.append("</svg>")
+    return Markup("".join(out))
+
+
 def brief(n: float) -> str:
     """A number in few characters: 950, 12k, 3.4M."""
     for size, mark in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -17,6 +17,7 @@ from milepost.engine.keys import all_keys, key_view
 from milepost.engine.route_view import route_view
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.dashboard.ages import age, ms_since
+from milepost.http.dashboard.durations import durations
 from milepost.http.dashboard.rendering import page, seen_routes
 from milepost.http.desk import Desk
 from milepost.ports.documents import HOLD, LIMIT, Hold, Limit, read_as
@@ -64,6 +65,7 @@ def system(desk: Desk, call: Call) -> Answer:
             roles=[_role(one, now) for one in seen.roles],
             holds=[hold for hold in holds if hold["route"] in routes],
             stages=_limits(desk, routes),
+            durations=durations(desk.eyes.collector.figures(), routes),
             still=_still(desk, call, routes, now) if call.headers.get("x-live") is None else Still(),
         )
     )
