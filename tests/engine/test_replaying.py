@@ -92,7 +92,7 @@ def test_only_who_is_told_is_told_again_and_one_start_is_given(world: World) -> 
         with pytest.raises(UsageError, match="either a moment"):
             replay(world.ctx, "ear", **start, **SIGNED)  # type: ignore[arg-type]
     forget_subscriber(world.ctx, "ear", **SIGNED)
-    with pytest.raises(UsageError, match="there are none"):
+    with pytest.raises(UsageError, match="nobody is told yet: name subscribers"):
         replay(world.ctx, "ear", after=0, **SIGNED)
 
 

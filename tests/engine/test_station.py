@@ -26,6 +26,7 @@ from milepost.core.route import Route, Stage
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.execute import run_async, run_plain
+from milepost.engine.observe import live_processes, processes
 from milepost.engine.operate import limit, pause
 from milepost.ports.documents import PROCESS
 from milepost.ports.ledger import Ledger, Query
@@ -500,3 +501,6 @@ def test_the_leases_of_a_killed_process_come_back_at_the_next_start(place: Place
         lost = next(written.line for written in place.ctx.ledger.history("parcels", key) if written.line.reason is Reason.LOST)
         assert lost.at < until, "nobody waited for the lease to run out"
         assert f"verify {key}" in place.calls.read_text()
+    [dead] = [process for process in processes(place.ctx) if process.pid == killed.pid]
+    assert (dead.stopped, dead.in_hand) == (True, 0), "whoever took back what it held says that it is gone"
+    assert dead not in live_processes(place.ctx)

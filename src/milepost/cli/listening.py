@@ -63,7 +63,7 @@ def listening(ctx: Context, where: Where | None, base: str = "") -> Iterator[Non
     """The API is open meanwhile, and says where. Without what it needs, one line says how to get that, unless it was asked for."""
     with opened(ctx, where, "up", "--no-listen", base) as url:
         if url is not None:
-            say(f"milepost up: listening at {url}; its API is described at {url}/api/docs")
+            say(f"milepost up: listening at {url}; open it in a browser; its API is described at {url}/api/docs")
         yield
 
 

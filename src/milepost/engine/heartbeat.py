@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.durations import iso
 from milepost.engine.context import Context
@@ -45,8 +46,14 @@ class Heartbeat:
 
     def take_back(self) -> None:
         dead = self.ctx.ledger.departed()
-        if dead:
-            self.taken_back += self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
+        if not dead:
+            return
+        self.taken_back += self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
+        # Nobody else can tell any more that they are dead: without this they would be taken for alive until they are silent for long.
+        for name, document in self.ctx.ledger.read(PROCESS).items():
+            if name in dead:
+                gone = replace(read_as(Process, document.value), in_hand=0, stopped=True)
+                self.ctx.ledger.write(PROCESS, name, msgspec.to_builtins(gone), document.version)
 
     def beat(self, *, stopped: bool = False) -> None:
         now = self.ctx.clock.now()

@@ -137,8 +137,9 @@ def cursor_of(ctx: Context, subscriber: str) -> tuple[Cursor, int]:
     cursors = {name: (read_as(Cursor, document.value), document.version) for name, document in documents.items()}
     found = cursors.get(subscriber)
     if found is None or found[0].removed:
-        known = ", ".join(sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed)) or "none"
-        raise UsageError(f"there is no subscriber {subscriber!r}; there are {known}")
+        known = ", ".join(sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed))
+        told = f"there are {known}" if known else "nobody is told yet: name subscribers in milepost.toml and start 'milepost up'"
+        raise UsageError(f"there is no subscriber {subscriber!r}; {told}")
     return found
 
 

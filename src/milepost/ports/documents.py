@@ -106,7 +106,7 @@ class Process(Struct, frozen=True):
     overrunning: list[dict[str, Any]] = []
     outdated: list[str] = []
     stopped: bool = False
-    """It has ended by itself; one that was killed does not say so."""
+    """It has ended: by itself, or it was proved dead, and what it held was taken back."""
 
 
 class Cursor(Struct, frozen=True):

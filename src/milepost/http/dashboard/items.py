@@ -186,11 +186,11 @@ def _choices(ctx: Context, plan: Plan, asked: Wanted) -> dict[str, Any]:
     }
 
 
-def _options(known: dict[str, str], asked: list[str]) -> list[tuple[str, str, bool]]:
-    """Each as (value, word, chosen); several that were asked for together are one of them."""
+def _options(known: dict[str, str], asked: list[str]) -> list[tuple[str, str]]:
+    """Each as (value, word); several that were asked for together are one of them."""
     together = ",".join(asked)
     offered = known if not together or together in known else {**known, together: ", ".join(known.get(one, one) for one in asked)}
-    return [(value, word, value == together) for value, word in offered.items()]
+    return list(offered.items())
 
 
 def _lanes(ctx: Context, plan: Plan) -> list[str]:
