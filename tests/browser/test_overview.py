@@ -14,12 +14,13 @@ Open = Callable[..., Page]
 
 
 def say_why(page: Page, why: str, told: str) -> None:
-    """Do it, and close the dialog as soon as it says so."""
+    """Do it, close the dialog as soon as it says so, and wait for the page that is loaded then: before that, nobody hears a click."""
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Why?").fill(why)
-    dialog.get_by_role("button", name="Do it").click()
-    expect(dialog).to_contain_text(told)
-    page.keyboard.press("Escape")
+    with page.expect_event("load"):
+        dialog.get_by_role("button", name="Do it").click()
+        expect(dialog).to_contain_text(told)
+        page.keyboard.press("Escape")
 
 
 def test_the_overview_says_how_everything_stands(full: Visitor, window: Open) -> None:
