@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 from tests.http.visitor import Visitor, visiting
 
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 QUIET += ["--disable-component-update", "--disable-sync"]
+
+PATIENCE_MS = 15_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,7 @@ def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callabl
             if "viewport" not in options
             else (browser.new_context(**options).new_page())
         )
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE_MS)
         if not trouble:
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from tests.http.visitor import Visitor
 
 from milepost.engine.operate import act
@@ -54,3 +54,45 @@ def test_a_page_says_when_its_server_has_gone_and_goes_on_when_it_is_back(door: 
     page.unroute("**/*")
     door.milepost.submit("parcels", {"id": "P-2"})
     expect(page.get_by_role("region", name="parcels")).to_contain_text("2 items")
+
+
+def test_a_page_listens_again_after_somebody_else_has_answered_for_its_server(door: Visitor, window: Open) -> None:
+    page = window(trouble=True)
+    page.route("**/live", lambda route: route.fulfill(status=502, body="bad gateway"))
+    with page.expect_response("**/live") as refused:
+        page.goto(door.url)
+    assert refused.value.status == 502
+    page.unroute("**/live")
+    heard = page.wait_for_event("response", lambda answer: answer.url.endswith("/live"))
+    assert heard.status == 200
+    door.milepost.submit("parcels", {"id": "P-1"})
+    expect(page.get_by_role("region", name="parcels")).to_contain_text("1 item")
+
+
+def test_what_is_pressed_before_the_modules_have_come_is_done_when_they_are_there(full: Visitor, window: Open) -> None:
+    page = window()
+    held: list[Route] = []
+    page.route("**/static/overview.js", lambda route: held.append(route))
+    page.goto(full.url, wait_until="commit")
+    button = page.get_by_role("region", name="parcels").get_by_role("button", name="Pause weigh")
+    button.click()
+    button.click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    [module] = held
+    module.continue_()
+    expect(page.get_by_role("dialog")).to_contain_text("weigh")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_a_form_that_is_sent_before_its_module_has_come_is_sent_by_it(full: Visitor, window: Open) -> None:
+    page = window()
+    held: list[Route] = []
+    page.route("**/static/item.js", lambda route: held.append(route))
+    page.goto(f"{full.url}/items/parcels/P-1", wait_until="commit")
+    page.get_by_text("Another like this").click()
+    page.get_by_label("Content").fill('{"id": "P-9"}')
+    page.get_by_role("button", name="Hand it over").click()
+    [module] = held
+    module.continue_()
+    expect(page.get_by_text("P-9 is taken in.")).to_be_visible()

@@ -14,13 +14,12 @@ Open = Callable[..., Page]
 
 
 def say_why(page: Page, why: str, told: str) -> None:
-    """Do it, close the dialog as soon as it says so, and wait for the page that is loaded then: before that, nobody hears a click."""
+    """Do it, and close the dialog as soon as it says so."""
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Why?").fill(why)
-    with page.expect_event("load"):
-        dialog.get_by_role("button", name="Do it").click()
-        expect(dialog).to_contain_text(told)
-        page.keyboard.press("Escape")
+    dialog.get_by_role("button", name="Do it").click()
+    expect(dialog).to_contain_text(told)
+    page.keyboard.press("Escape")
 
 
 def test_the_overview_says_how_everything_stands(full: Visitor, window: Open) -> None:

@@ -24,6 +24,12 @@ function values() {
   return found;
 }
 
+// On a page that is going away nothing can be pressed: nobody would hear it.
+function anew() {
+  document.body.inert = true;
+  location.reload();
+}
+
 // Opens the dialog. `title` and `told` say what it is about. `fields` are asked for beside the reason; each has a name, a label, and may
 // have a type (text, long, checkbox, select with options [[value, shown]]), a value, and a help text. `preview(values)` gives a sentence,
 // or {told, none: true} if there is nothing to do; it is asked for again whenever a field changes. `act({reason, ...values}, progress)`
@@ -116,7 +122,7 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
   };
   dialog.onclose = () => {
     left = true;
-    if (done) (then ?? (() => location.reload()))();
+    if (done) (then ?? anew)();
   };
   dialog.showModal();
   look();

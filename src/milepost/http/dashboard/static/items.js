@@ -65,3 +65,6 @@ bar.addEventListener("click", (event) => {
 document.querySelector("[data-filters]").addEventListener("formdata", ({ formData }) => {
   for (const [name, value] of [...formData]) if (!value) formData.delete(name);
 });
+
+// Some may be ticked already: before this came, or on the way back to the page.
+count();

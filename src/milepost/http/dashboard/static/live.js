@@ -5,6 +5,7 @@ import { times } from "./times.js";
 
 const CALM_MS = 1000;
 const AGES_MS = 30000;
+const AGAIN_MS = 5000;
 
 export function live() {
   if (!document.querySelector("[data-live]")) return;
@@ -40,9 +41,18 @@ export function live() {
     waiting ??= setTimeout(refresh, Math.max(0, CALM_MS - (Date.now() - last)));
   }
 
-  const source = new EventSource(`${base}/live`);
-  source.addEventListener("changed", soon);
-  source.addEventListener("open", soon);
+  function listen() {
+    const source = new EventSource(`${base}/live`);
+    source.addEventListener("changed", soon);
+    source.addEventListener("open", soon);
+    source.addEventListener("error", () => {
+      soon();
+      // A browser comes back by itself when the line was cut, but not when somebody answered something else (a proxy, say).
+      if (source.readyState === EventSource.CLOSED) setTimeout(listen, AGAIN_MS);
+    });
+  }
+
+  listen();
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) soon();
   });

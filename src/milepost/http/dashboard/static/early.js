@@ -1,0 +1,19 @@
+// What somebody presses before the page's modules have come is not lost: it is kept, and pressed again once they are there. Not a
+// module itself, for those wait for the whole page. Links, and forms with a method, need no script and go their own way.
+(() => {
+  const pressed = new Set();
+  const keep = (event) => {
+    const one = event.target.closest(event.type === "submit" ? "form:not([method])" : "button[type='button']");
+    if (!one) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    pressed.add(one);
+  };
+  const kinds = ["click", "submit"];
+  for (const kind of kinds) document.addEventListener(kind, keep, true);
+  // It comes when every module has run.
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const kind of kinds) document.removeEventListener(kind, keep, true);
+    for (const one of pressed) one instanceof HTMLFormElement ? one.requestSubmit() : one.click();
+  });
+})();
