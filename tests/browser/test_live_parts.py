@@ -72,7 +72,7 @@ def test_a_page_listens_again_after_somebody_else_has_answered_for_its_server(do
 def test_what_is_pressed_before_the_modules_have_come_is_done_when_they_are_there(full: Visitor, window: Open) -> None:
     page = window()
     held: list[Route] = []
-    page.route("**/static/overview.js", lambda route: held.append(route))
+    page.route("**/static/*/overview.js", lambda route: held.append(route))
     page.goto(full.url, wait_until="commit")
     button = page.get_by_role("region", name="parcels").get_by_role("button", name="Pause weigh")
     button.click()
@@ -88,7 +88,7 @@ def test_what_is_pressed_before_the_modules_have_come_is_done_when_they_are_ther
 def test_a_form_that_is_sent_before_its_module_has_come_is_sent_by_it(full: Visitor, window: Open) -> None:
     page = window()
     held: list[Route] = []
-    page.route("**/static/item.js", lambda route: held.append(route))
+    page.route("**/static/*/item.js", lambda route: held.append(route))
     page.goto(f"{full.url}/items/parcels/P-1", wait_until="commit")
     page.get_by_text("Another like this").click()
     page.get_by_label("Content").fill('{"id": "P-9"}')

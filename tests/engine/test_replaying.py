@@ -291,4 +291,4 @@ def test_one_view_says_how_far_everybody_is(world: World) -> None:
     assert (view.name, view.behind, view.waiting_since, view.failures, view.silent) == ("ear", 4, iso(began), 0, False)
     assert [(parked.route, parked.key, parked.error, parked.retry_at) for parked in view.parked] == [(ROUTE, "b", "Refused: not now", None)]
     [limited] = subscribers(world.ctx, lambda route: False)
-    assert (limited.parked, limited.behind) == ([], 4)
+    assert (limited.parked, limited.behind, limited.waiting_since, limited.told_at, limited.error) == ([], None, None, None, None)

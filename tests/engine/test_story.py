@@ -64,6 +64,20 @@ def test_a_worker_that_holds_it_is_named_and_so_is_an_ended_lease(world: World) 
     assert _told(world).next[0].startswith("Its lease ran out 10 min ago")
 
 
+def test_a_worker_that_died_with_it_is_said_to_be_dead(world: World) -> None:
+    world.add("A")
+    world.ledger.sign_on("host-a:1")
+    world.claim("weigh")
+    assert "died" not in str(_told(world))
+    world.ledger.kill("host-a:1")
+    told = _told(world)
+    assert (told.why[0].startswith("Worker host-a:1 holds it since "), told.why[1]) == (True, "That worker has died.")
+    assert [sentence.split(";")[0] for sentence in told.next] == [
+        "It is taken back at once by whoever is at work on this machine",
+        "No worker is running now",
+    ]
+
+
 def test_not_yet_and_the_overdue_mark(world: World) -> None:
     world.add("A")
     world.settle("weigh", Done())

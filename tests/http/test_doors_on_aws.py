@@ -69,7 +69,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
         "/system": ["nobody can read it", "lanes of a stage share a queue"],
         "/system?doctor=1": ["Some things need a look", "up to date"],
     },
-    "/static/{name}": {"/static/look.css": ["--accent"]},
+    "/static/{version}/{name}": {"/static/any/look.css": ["--accent"]},
     "/login": {"/login": ["Log in"]},
     "/healthz": {"/healthz": ["alive"]},
     "/readyz": {"/readyz": ["ready"]},

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 import pytest
 from tests.http.visitor import Visitor
 
+from milepost.engine.keys import make_key
 from milepost.http import lists
 from milepost.http.desk import LISTS
 from milepost.http.lists import Body
@@ -63,6 +64,15 @@ def test_a_full_list_says_what_has_vanished(door: Visitor) -> None:
     door.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers={"Content-Type": "text/plain"})
     report = door.call("POST", f"{ITEMS}?full=true", b"a\nc\n", headers={"Content-Type": "text/plain"}).body
     assert (report["vanished"], report["counts"]["vanished"]) == (["b"], 1)
+
+
+def test_which_keys_have_vanished_is_not_told_to_one_who_may_only_submit(door: Visitor) -> None:
+    plain, signed = {"Content-Type": "text/plain"}, {"by": "ops", "reason": "a test"}
+    door.call("POST", f"{ITEMS}?full=true", b"a\nb\nc\n", headers=plain)
+    for scopes, told in ((["submit"], []), (["submit", "read"], ["b"])):
+        _, key = make_key(door.ctx, "-".join(scopes), scopes, **signed)
+        report = door.call("POST", f"{ITEMS}?full=true&dry_run=true", b"a\nc\n", headers=plain, key=key).body
+        assert (report["vanished"], report["counts"]["vanished"]) == (told, 1)
 
 
 def test_an_empty_list_is_a_list_of_nothing(door: Visitor) -> None:

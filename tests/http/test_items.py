@@ -109,6 +109,18 @@ def test_a_body_that_cannot_be_taken_is_refused_and_says_why(shared_door: Visito
     assert shared_door.milepost.status()["routes"]["parcels"]["total"] == 0
 
 
+@pytest.mark.parametrize(("item", "detail"), [({}, "missing"), ({"id": ""}, "empty"), ({"id": True}, "bool"), ({"id": "\0"}, "control")])
+def test_an_item_that_cannot_be_taken_in_says_which_field_and_what_would_be_right(
+    shared_door: Visitor, item: dict[str, object], detail: str
+) -> None:
+    right = "text of 1 to 1,024 characters, or a whole number"
+    told = shared_door.call("POST", ITEMS, item).body
+    assert (told["code"], told["field"], told["expected"]) == ("malformed-item", "id", right)
+    assert detail in told["detail"]
+    [receipt] = shared_door.call("POST", ITEMS, [item]).body["receipts"]
+    assert (receipt["answer"], receipt["field"], receipt["expected"]) == ("malformed", "id", right)
+
+
 @pytest.mark.parametrize("depth", [100, 400, 900])
 def test_a_nested_item_is_taken_in_or_refused_and_never_breaks_anything(door: Visitor, depth: int) -> None:
     nested = b'{"id": "a", "n": ' + b"[" * depth + b"]" * depth + b"}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,17 +61,19 @@ def test_processes_are_told_apart_by_whether_they_are_at_work_have_stopped_or_ar
 
 def test_a_key_for_one_route_sees_what_overruns_and_is_outdated_of_that_route_alone(at: Guarded) -> None:
     slow = [{"route": route, "stage": "weigh", "key": f"{route}-1", "seconds": 90} for route in ("parcels", "letters")]
-    heard_of(at, "one", overrunning=slow, outdated=["letters", "parcels"])
+    heard_of(at, "one", overrunning=slow, outdated=["letters", "parcels"], in_hand=2)
     [whole] = at.call("GET", PROCESSES).body["processes"]
-    assert (whole["overrunning"], whole["outdated"]) == (slow, ["letters", "parcels"])
+    assert (whole["overrunning"], whole["outdated"], whole["in_hand"]) == (slow, ["letters", "parcels"], 2)
     [part] = at.call("GET", PROCESSES, key=at.key("read", routes=["parcels"])).body["processes"]
-    assert (part["overrunning"], part["outdated"]) == (slow[:1], ["parcels"])
+    assert (part["overrunning"], part["outdated"], part["in_hand"]) == (slow[:1], ["parcels"], None)
 
 
 def test_the_doctor_answers_those_who_see_all_routes(at: Guarded) -> None:
     pause(at.ctx, "parcels", by="ops", reason="the scale is away")
     found = at.call("GET", DOCTOR).body
     assert (found["level"], found["ledger"]["kind"], found["at"][-1]) == ("warn", "sqlite", "Z")
+    # Whoever reads this may be anywhere.
+    assert re.search(r"since .* \(\d{4}-\d\d-\d\dT[\d:.]+Z\): the scale is away", str(found["findings"]))
     [paused] = [finding for finding in found["findings"] if finding["about"] == "pause"]
     assert (paused["level"], paused["next"]) == ("warn", "milepost resume parcels --by YOU --reason '…'")
     refused = at.call("GET", DOCTOR, key=at.key("admin", routes=["parcels"]))

@@ -219,6 +219,14 @@ def check_headers(headers: dict[str, str]) -> None:
     assert "access-control-allow-origin" not in headers
 
 
+def test_what_pages_are_made_of_is_kept_by_a_browser_for_as_long_as_it_is_the_same(unlocked: Guarded) -> None:
+    [sheet] = re.findall(r'href="(/static/\w{12}/look.css)"', unlocked.call("GET", "/login").raw.decode())
+    answer, older = unlocked.call("GET", sheet), unlocked.call("GET", "/static/older/look.css")
+    assert (answer.headers["cache-control"], older.headers["cache-control"]) == ("public, max-age=31536000, immutable", "no-cache")
+    assert answer.raw == older.raw
+    check_headers(answer.headers)
+
+
 ODD = Endpoints()
 
 

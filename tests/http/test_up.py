@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,17 +79,21 @@ def test_up_says_what_its_addresses_begin_with_behind_a_proxy(tmp_path: Path) ->
         assert process.wait(30) != 0
 
 
-def test_up_takes_the_next_port_where_nobody_asked_for_that_one(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def taken(port: int) -> socket.socket:
+    """The port is ours, as soon as whoever else has it (another test, for a moment) gives it back."""
+    ends = time.monotonic() + 60
+    while True:
         try:
-            taken.bind(("127.0.0.1", PORT))
-            taken.listen()
+            return socket.create_server(("127.0.0.1", port))
         except OSError:
-            pass  # somebody else has it, which is as good
-        with up(tmp_path) as (_, said):
-            assert port_of(said) > PORT
-            assert f"port {PORT} is taken" in said
+            assert time.monotonic() < ends, f"somebody holds port {port}"
+            time.sleep(0.05)
+
+
+def test_up_takes_the_next_port_where_nobody_asked_for_that_one(tmp_path: Path) -> None:
+    with taken(PORT), up(tmp_path) as (_, said):
+        assert port_of(said) > PORT
+        assert f"port {PORT} is taken" in said
 
 
 def test_up_does_not_listen_until_idle_unless_it_is_asked_to(tmp_path: Path) -> None:

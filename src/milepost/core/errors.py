@@ -38,7 +38,11 @@ class ConfigMistake(UsageError):
 
 
 class MalformedInput(MilepostError):
-    """One input cannot be taken in."""
+    """One input cannot be taken in. `field` names what is wrong in it and `expected` says what would be right, where that can be said."""
+
+    def __init__(self, message: str, *, field: str = "", expected: str = "") -> None:
+        super().__init__(message)
+        self.field, self.expected = field, expected
 
 
 class RouteChanged(MilepostError):

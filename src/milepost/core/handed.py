@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -47,12 +48,13 @@ def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[An
     """
     for name in content:
         if name not in key and name not in (field, CORRELATION):
-            raise MalformedInput(f"the field {name!r} is none that this route takes: {', '.join([*key, field, CORRELATION])}")
+            taken = ", ".join([*key, field, CORRELATION])
+            raise MalformedInput(f"the field {name!r} is none that this route takes: {taken}", field=name, expected=taken)
     if content.get(field) is None:
-        raise MalformedInput(f"the field {field!r} is missing")
+        raise MalformedInput(f"the field {field!r} is missing", field=field, expected="what the item carries")
     correlation_id = content.get(CORRELATION)
     if correlation_id is not None and not isinstance(correlation_id, str):
-        raise MalformedInput(f"the field {CORRELATION!r} is {type(correlation_id).__name__}, not text")
+        raise MalformedInput(f"the field {CORRELATION!r} is {type(correlation_id).__name__}, not text", field=CORRELATION, expected="text")
     value = content[field]
     if isinstance(value, str):
         try:
@@ -63,16 +65,17 @@ def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[An
 
 
 def _part(content: Any, field: str) -> str:
+    wrong = partial(MalformedInput, field=field, expected="text of 1 to 1,024 characters, or a whole number")
     if not isinstance(content, dict):
-        raise MalformedInput(f"the input is {type(content).__name__}, not an object with the field {field!r}")
+        raise wrong(f"the input is {type(content).__name__}, not an object with the field {field!r}")
     value = content.get(field)
     if value is None:
-        raise MalformedInput(f"the field {field!r} is missing")
+        raise wrong(f"the field {field!r} is missing")
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise MalformedInput(f"the field {field!r} is {type(value).__name__}; a key is text or a whole number")
+        raise wrong(f"the field {field!r} is {type(value).__name__}; a key is text or a whole number")
     text = str(value).strip()
     if not text:
-        raise MalformedInput(f"the field {field!r} is empty")
+        raise wrong(f"the field {field!r} is empty")
     if len(text) > 1024 or any(ord(c) < 32 for c in text):
-        raise MalformedInput(f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key")
+        raise wrong(f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key")
     return text

@@ -30,11 +30,12 @@ class ParkedView(Struct, frozen=True):
 
 class SubscriberView(Struct, frozen=True):
     """One that is told: when it last was, how many lines it is behind, and what it does not take. `retry_at`: it takes nothing at all,
-    and is tried again then. `silent`: it has not been told for 30 days, though there was something to tell."""
+    and is tried again then. `silent`: it has not been told for 30 days, though there was something to tell. What speaks of the items of
+    all routes (`told_at`, `behind`, `waiting_since`, `error`) is null for somebody who sees only some."""
 
     name: str
     told_at: str | None
-    behind: int
+    behind: int | None
     waiting_since: str | None
     """When the first line was written that it has not been told."""
     failures: int
@@ -45,8 +46,7 @@ class SubscriberView(Struct, frozen=True):
 
 
 def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list[SubscriberView]:
-    """All who are told, for people and programs. With `sees`: for somebody who sees only some routes. A subscriber's own error may
-    speak of an item of any route, so that they are not shown it."""
+    """All who are told, for people and programs. With `sees`: for somebody who sees only some routes."""
     newest, quiet = ctx.ledger.last_seq(), set(silent(ctx))
     spaces = sorted((space.parked for space in parking.all_parked(ctx)), key=lambda parked: (parked.since, parked.route, parked.key))
     found = []
@@ -55,9 +55,9 @@ def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list
         found.append(
             SubscriberView(
                 name,
-                iso(cursor.told_at or None),
-                max(0, newest - cursor.seq),
-                iso(next_line[0].line.at) if next_line else None,
+                iso(cursor.told_at or None) if sees is None else None,
+                max(0, newest - cursor.seq) if sees is None else None,
+                iso(next_line[0].line.at) if next_line and sees is None else None,
                 cursor.failures,
                 (cursor.error or None) if sees is None else None,
                 iso(cursor.retry_at or None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from shlex import quote
 from typing import Any
 
@@ -14,7 +14,18 @@ from milepost.engine.back_fill_view import hindrance, left
 from milepost.engine.context import Context
 from milepost.engine.cursors import silent
 from milepost.engine.heartbeat import HEARD_MS, last_runs
-from milepost.engine.observe import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names, when
+from milepost.engine.moments import Watch
+from milepost.engine.observe import (
+    ALIVE_MS,
+    SIGNED,
+    chain_broken_at,
+    chain_fault,
+    clock_time,
+    counted,
+    live_processes,
+    processes,
+    route_names,
+)
 from milepost.engine.routes import FINISHED
 from milepost.ports.documents import BACK_FILL, CURSOR, HOLD, PARKED, ROUTE, BackFill, Cursor, Hold, Parked, RouteVersion, read_as
 from milepost.ports.ledger import Query
@@ -67,9 +78,9 @@ def health_view(report: Report) -> Health:
     return Health(iso(report.at), report.level, report.facts, report.findings)
 
 
-def doctor(ctx: Context) -> Report:
-    """Look at everything once; each look costs little, however many items there are."""
-    now = ctx.clock.now()
+def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> Report:
+    """Look at everything once; each look costs little, however many items there are. `told` says how moments are told in the findings."""
+    watch = Watch(ctx.clock.now(), told)
     facts = {**ctx.ledger.describe(), "lacks": sorted(ctx.ledger.lacks)}
     findings: list[Finding] = []
     if facts.get("sound") is False:
@@ -78,15 +89,15 @@ def doctor(ctx: Context) -> Report:
         )
     findings += [Finding(WARN, "ledger", problem, _cure(problem)) for problem in facts.get("problems", ())]
     for look in (_routes, _back_fills, _processes, _roles, _holds, _gone_stages, _leases, _late, _failed, _subscribers, _parked, _chains):
-        findings.extend(look(ctx, now))
-    return Report(now, facts, findings)
+        findings.extend(look(ctx, watch))
+    return Report(watch.now, facts, findings)
 
 
 def _cure(problem: str) -> str:
     return "milepost quarantine list" if "set aside" in problem else ""
 
 
-def _routes(ctx: Context, now: int) -> Iterator[Finding]:
+def _routes(ctx: Context, watch: Watch) -> Iterator[Finding]:
     for name, document in sorted(ctx.ledger.read(ROUTE).items()):
         version = read_as(RouteVersion, document.value)
         stages = " → ".join(pair[0] for pair in version.shape)
@@ -100,7 +111,7 @@ def _routes(ctx: Context, now: int) -> Iterator[Finding]:
             yield Finding(OK, "route", f"{name}, version {version.version}: {stages}")
 
 
-def _back_fills(ctx: Context, now: int) -> Iterator[Finding]:
+def _back_fills(ctx: Context, watch: Watch) -> Iterator[Finding]:
     """Finished items that are being sent on to an added stage, or would be if nothing were in the way."""
     for route, document in sorted(ctx.ledger.read(BACK_FILL).items()):
         there = read_as(BackFill, document.value)
@@ -113,31 +124,31 @@ def _back_fills(ctx: Context, now: int) -> Iterator[Finding]:
             yield Finding(WARN, "back-fill", f"{what}; stopped by {there.stopped_by}: {there.stopped_why}", go_on)
         elif waits is not None:
             yield Finding(WARN, "back-fill", f"{what}; it waits: {waits}", f"milepost routes back-fill {route} --stop {SIGNED}")
-        elif now - there.spent_to > LATE_MS + 1000 / there.pace:
-            yield Finding(WARN, "back-fill", f"{what}; nobody has gone on with that since {when(there.spent_to, now)}", "milepost up")
+        elif watch.now - there.spent_to > LATE_MS + 1000 / there.pace:
+            yield Finding(WARN, "back-fill", f"{what}; nobody has gone on with that since {watch.when(there.spent_to)}", "milepost up")
         else:
             yield Finding(OK, "back-fill", what)
 
 
-def _processes(ctx: Context, now: int) -> Iterator[Finding]:
+def _processes(ctx: Context, watch: Watch) -> Iterator[Finding]:
     """Those at work, and those that went with something in hand; of all others only the last, if nobody is at work."""
     known, live, dead = processes(ctx), live_processes(ctx), set(ctx.ledger.departed())
     for process in known:
-        heard, held = when(process.seen_at, now), counted(process.in_hand, "item")
+        heard, held = watch.when(process.seen_at), counted(process.in_hand, "item")
         if process.holder in dead:
             cure = "the next worker on this machine takes it back at once: milepost work"
             had = f"; it held {held}" if process.in_hand else ""
             yield Finding(WARN, "process", f"{process.holder} has died, last heard of {heard}{had}", cure)
-        elif process.in_hand and ALIVE_MS < now - process.seen_at < GONE_MS:
+        elif process.in_hand and ALIVE_MS < watch.now - process.seen_at < GONE_MS:
             cure = "if it is dead, its work comes back when its leases run out, or when the next worker on that machine starts"
             yield Finding(WARN, "process", f"{process.holder} was last heard of {heard}; it held {held}", cure)
     if known and not live:
-        what = f"nobody is at work now; the last to stop was {known[0].holder}, {when(known[0].seen_at, now)}"
+        what = f"nobody is at work now; the last to stop was {known[0].holder}, {watch.when(known[0].seen_at)}"
         yield Finding(OK, "process", what)
     for process in live:
         roles = ", ".join(sorted(process.roles)) or "no role yet"
         held = counted(process.in_hand, "item")
-        yield Finding(OK, "process", f"{process.holder} ({roles}) was heard of {when(process.seen_at, now)}; {held} in hand")
+        yield Finding(OK, "process", f"{process.holder} ({roles}) was heard of {watch.when(process.seen_at)}; {held} in hand")
         for slow in process.overrunning:
             what = f"{process.holder}: a handler overruns its time: {_slow(slow)}"
             yield Finding(WARN, "handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
@@ -151,28 +162,28 @@ def _slow(slow: dict[str, Any]) -> str:
     return f"{place}, {slow['seconds']:,} s so far" if "seconds" in slow else place
 
 
-def _roles(ctx: Context, now: int) -> Iterator[Finding]:
+def _roles(ctx: Context, watch: Watch) -> Iterator[Finding]:
     last = last_runs(ctx)
     for role in sorted({*ROLES, *last}):
         at, holder = last.get(role, (0, ""))
         if not at:
             yield Finding(WARN, "role", f"no {role} has had a good run here yet", "milepost up")
-        elif now - at > HEARD_MS:
-            yield Finding(WARN, "role", f"the last good run of a {role} was {when(at, now)}, by {holder}", "milepost up")
+        elif watch.now - at > HEARD_MS:
+            yield Finding(WARN, "role", f"the last good run of a {role} was {watch.when(at)}, by {holder}", "milepost up")
         else:
-            yield Finding(OK, "role", f"the last good run of a {role} was {when(at, now)}, by {holder}")
+            yield Finding(OK, "role", f"the last good run of a {role} was {watch.when(at)}, by {holder}")
 
 
-def _holds(ctx: Context, now: int) -> Iterator[Finding]:
+def _holds(ctx: Context, watch: Watch) -> Iterator[Finding]:
     for name, document in sorted(ctx.ledger.read(HOLD).items()):
         hold = read_as(Hold, document.value)
         route, *rest = name.split("/", 2)
         where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
-        what = f"{name} has been paused by {hold.by} since {when(hold.at, now)}: {hold.reason}"
+        what = f"{name} has been paused by {hold.by} since {watch.when(hold.at)}: {hold.reason}"
         yield Finding(WARN, "pause", what, f"milepost resume {where} {SIGNED}")
 
 
-def _gone_stages(ctx: Context, now: int) -> Iterator[Finding]:
+def _gone_stages(ctx: Context, watch: Watch) -> Iterator[Finding]:
     """Items at stages that neither the route file nor the ledger's version of the route has."""
     shapes = {name: {pair[0] for pair in read_as(RouteVersion, doc.value).shape} for name, doc in ctx.ledger.read(ROUTE).items()}
     sums: dict[tuple[str, str], int] = {}
@@ -188,34 +199,34 @@ def _gone_stages(ctx: Context, now: int) -> Iterator[Finding]:
             yield Finding(BAD, "stage", what, f"milepost routes apply {route} --map {stage}=STAGE {SIGNED}")
 
 
-def _leases(ctx: Context, now: int) -> Iterator[Finding]:
+def _leases(ctx: Context, watch: Watch) -> Iterator[Finding]:
     for route in route_names(ctx):
-        page = ctx.ledger.find(Query(route=route, statuses=frozenset({Status.PROCESSING}), due_before=now, limit=SAMPLE))
-        expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= now)
+        page = ctx.ledger.find(Query(route=route, statuses=frozenset({Status.PROCESSING}), due_before=watch.now, limit=SAMPLE))
+        expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= watch.now)
         if expired:
             more = "at least " if page.next is not None else ""
             what = f"the leases of {more}{counted(expired, 'item')} of {route} have run out"
             yield Finding(WARN, "lease", what, "the next claim takes them over: milepost work")
 
 
-def _late(ctx: Context, now: int) -> Iterator[Finding]:
+def _late(ctx: Context, watch: Watch) -> Iterator[Finding]:
     """Work of our own that should have been taken up long ago, stage by stage."""
     held = set(ctx.ledger.read(HOLD))
     for name, document in ctx.ledger.read(ROUTE).items():
         for stage, kind in read_as(RouteVersion, document.value).shape:
             if kind != "external" and not held & {name, f"{name}/{stage}"}:
-                yield from _late_stage(ctx, name, stage, held, now)
+                yield from _late_stage(ctx, name, stage, held, watch)
 
 
-def _late_stage(ctx: Context, route: str, stage: str, held: set[str], now: int) -> Iterator[Finding]:
-    query = Query(route=route, statuses=LIVE - {Status.PROCESSING}, stages=frozenset({stage}), due_before=now, limit=SAMPLE)
+def _late_stage(ctx: Context, route: str, stage: str, held: set[str], watch: Watch) -> Iterator[Finding]:
+    query = Query(route=route, statuses=LIVE - {Status.PROCESSING}, stages=frozenset({stage}), due_before=watch.now, limit=SAMPLE)
     due = [
         item.row.look_at
         for item in ctx.ledger.find(query).items
         if item.row.look_at is not None and f"{route}/{stage}/{item.row.lane}" not in held
     ]
-    if due and now - min(due) > LATE_MS:
-        what = f"work at {route}/{stage} has been due for {short_span(now - min(due))} and nobody has taken it up"
+    if due and watch.now - min(due) > LATE_MS:
+        what = f"work at {route}/{stage} has been due for {short_span(watch.now - min(due))} and nobody has taken it up"
         cure = "start more workers (milepost work), or raise the stage's concurrency or rate"
         plan = ctx.plans.get(route)
         if plan is not None and stage in plan.by_name and plan.by_name[stage].remote:
@@ -223,7 +234,7 @@ def _late_stage(ctx: Context, route: str, stage: str, held: set[str], now: int) 
         yield Finding(WARN, "late", what, cure)
 
 
-def _failed(ctx: Context, now: int) -> Iterator[Finding]:
+def _failed(ctx: Context, watch: Watch) -> Iterator[Finding]:
     sums: dict[str, int] = {}
     for count in ctx.ledger.counts():
         if count.status in FAILED:
@@ -233,7 +244,7 @@ def _failed(ctx: Context, now: int) -> Iterator[Finding]:
             yield Finding(WARN, "failed", f"{counted(n, 'item')} of {route} failed", f"milepost groups {route}")
 
 
-def _subscribers(ctx: Context, now: int) -> Iterator[Finding]:
+def _subscribers(ctx: Context, watch: Watch) -> Iterator[Finding]:
     quiet = set(silent(ctx))
     newest = ctx.ledger.last_seq()
     for name, document in sorted(ctx.ledger.read(CURSOR).items()):
@@ -243,24 +254,24 @@ def _subscribers(ctx: Context, now: int) -> Iterator[Finding]:
         behind = max(0, newest - cursor.seq)
         lag = f"{counted(behind, 'line')} behind" if behind else "up to date"
         if name in quiet:
-            what = f"{name} has been silent since {when(cursor.told_at, now)}, {lag}; pruning waits for it"
+            what = f"{name} has been silent since {watch.when(cursor.told_at)}, {lag}; pruning waits for it"
             yield Finding(BAD, "subscriber", what, f"start it again, or let it go: milepost subscribers forget {quote(name)} {SIGNED}")
         elif cursor.failures:
-            again = f"it is tried again {when(cursor.retry_at, now)}"
+            again = f"it is tried again {watch.when(cursor.retry_at)}"
             yield Finding(WARN, "subscriber", f"{name} has failed {counted(cursor.failures, 'time')}, {lag}: {cursor.error}", again)
         else:
-            yield Finding(OK, "subscriber", f"{name} was told {when(cursor.told_at, now)}, {lag}")
+            yield Finding(OK, "subscriber", f"{name} was told {watch.when(cursor.told_at)}, {lag}")
 
 
-def _parked(ctx: Context, now: int) -> Iterator[Finding]:
+def _parked(ctx: Context, watch: Watch) -> Iterator[Finding]:
     for document in ctx.ledger.read(PARKED).values():
         parked = read_as(Parked, document.value)
-        what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {when(parked.since, now)}: {parked.error}"
+        what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {watch.when(parked.since)}: {parked.error}"
         whose = f"{quote(parked.subscriber)} {parked.route} {quote(parked.key)}"
         yield Finding(WARN, "parked", what, f"milepost subscribers release {whose} {SIGNED}")
 
 
-def _chains(ctx: Context, now: int) -> Iterator[Finding]:
+def _chains(ctx: Context, watch: Watch) -> Iterator[Finding]:
     """Prove the records of the items written last."""
     newest = ctx.ledger.last_seq()
     refs = list({(line.route, line.key): None for line in ctx.ledger.feed(max(0, newest - CHAINS), CHAINS)})

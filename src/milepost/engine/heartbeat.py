@@ -94,7 +94,8 @@ class ProcessView(Struct, frozen=True):
     alive: bool
     stopped: bool
     roles: dict[str, str | None]
-    in_hand: int
+    in_hand: int | None
+    """Of all routes together, so that it is null for somebody who sees only some."""
     overrunning: list[dict[str, Any]]
     outdated: list[str]
 
@@ -114,8 +115,8 @@ class Processes(Struct, frozen=True):
     roles: list[RoleView]
 
 
-def processes_view(ctx: Context, sees: Callable[[str], bool] = lambda route: True) -> Processes:
-    """Who is at work and who was, for people and programs. `sees` says of which routes one may hear."""
+def processes_view(ctx: Context, sees: Callable[[str], bool] | None = None) -> Processes:
+    """Who is at work and who was, for people and programs. With `sees`: for somebody who sees only some routes."""
     alive = {process.holder for process in live_processes(ctx)}
     return Processes(
         [
@@ -128,9 +129,9 @@ def processes_view(ctx: Context, sees: Callable[[str], bool] = lambda route: Tru
                 process.holder in alive,
                 process.stopped,
                 {role: iso(at) for role, at in sorted(process.roles.items())},
-                process.in_hand,
-                [slow for slow in process.overrunning if sees(str(slow.get("route", "")))],
-                [route for route in process.outdated if sees(route)],
+                process.in_hand if sees is None else None,
+                [slow for slow in process.overrunning if sees is None or sees(str(slow.get("route", "")))],
+                [route for route in process.outdated if sees is None or sees(route)],
             )
             for process in processes(ctx)
         ],

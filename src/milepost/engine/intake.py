@@ -26,13 +26,16 @@ OTHER_CONTENT = "this key was handed over before with other content; what was re
 
 
 class Receipt(Struct, frozen=True):
-    """What became of one input: recorded, known, known with other content (nothing is overwritten), or not taken in."""
+    """What became of one input: recorded, known, known with other content (nothing is overwritten), or not taken in; then `field` names
+    what is wrong in it and `expected` says what would be right, where that can be said."""
 
     key: str
     answer: Answer
     status: Status | None = None
     stage: str = ""
     error: str = ""
+    field: str = ""
+    expected: str = ""
 
 
 def submit(
@@ -136,7 +139,7 @@ def _without_the_malformed(
         try:
             _digest(plan.route.read(content).content)
         except MalformedInput as error:
-            refused[place] = Receipt("", "malformed", error=str(error))
+            refused[place] = Receipt("", "malformed", error=str(error), field=error.field, expected=error.expected)
         else:
             sound.append(content)
     if not dry_run:

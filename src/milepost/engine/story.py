@@ -93,6 +93,10 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
     why, following = _by_status(row, stage, watch)
+    lost = row.status is Status.PROCESSING and row.holder in ctx.ledger.departed()
+    if lost:
+        why.append("That worker has died.")
+        following = ["It is taken back at once by whoever is at work on this machine; the try does not count."]
     holds = _holds(ctx, row, watch)
     why += holds
     if holds and row.status is not Status.PROCESSING:
@@ -107,7 +111,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
             why.append(f"An answer for '{name}' has come already and is kept until it gets there.")
     if row.overdue_at is not None and row.overdue_at > watch.now:
         following.append(f"If it is still at '{row.stage}' {watch.when(row.overdue_at)}, people are told that it is late.")
-    if not holds and _wants_worker(row, stage, watch.now) and not _worker_alive(ctx):
+    if not holds and (lost or _wants_worker(row, stage, watch.now)) and not _worker_alive(ctx):
         following.append("No worker is running now; start one with 'milepost work' or 'milepost up'.")
     return why, following
 

@@ -35,6 +35,11 @@ class Caller(Struct, frozen=True):
     def sees(self, route: str) -> bool:
         return self.routes is None or route in self.routes
 
+    @property
+    def narrowed(self) -> Callable[[str], bool] | None:
+        """Says of which routes one who sees only some may hear; None for one who sees all."""
+        return None if self.routes is None else self.sees
+
 
 class Call(Struct, frozen=True):
     """One call, taken apart. `query` and `body` are of the endpoint's own types; `path` has the parts of the address."""

@@ -21,13 +21,16 @@ MANY = 10_000
 
 
 class Taken(Struct, frozen=True, omit_defaults=True):
-    """What became of one item: `new`, `known`, `changed` (known with other content; nothing is overwritten), or `malformed`."""
+    """What became of one item: `new`, `known`, `changed` (known with other content; nothing is overwritten), or `malformed`: then `field`
+    names what is wrong in it and `expected` says what would be right, where that can be said."""
 
     key: str
     answer: str
     status: str | None = None
     stage: str = ""
     error: str = ""
+    field: str = ""
+    expected: str = ""
 
 
 class TakenMany(Struct, frozen=True):
@@ -77,7 +80,7 @@ async def submit(desk: Desk, call: Call) -> Answer:
         return Answer(TakenMany([_taken(receipt) for receipt in receipts]))
     receipt = await desk.submitting.submit(plan.name, call.body, call.caller.name)
     if receipt.answer == "malformed":
-        raise trouble("malformed-item", receipt.error)
+        raise trouble("malformed-item", receipt.error, field=receipt.field or None, expected=receipt.expected or None)
     if receipt.answer == "changed":
         raise trouble("conflict", receipt.error, key=receipt.key, item_status=str(receipt.status), stage=receipt.stage)
     return Answer(_taken(receipt), 201 if receipt.answer == "new" else 200)
@@ -85,7 +88,7 @@ async def submit(desk: Desk, call: Call) -> Answer:
 
 def _taken(receipt: Receipt) -> Taken:
     status = None if receipt.status is None else receipt.status.value
-    return Taken(receipt.key, receipt.answer, status, receipt.stage, receipt.error)
+    return Taken(receipt.key, receipt.answer, status, receipt.stage, receipt.error, receipt.field, receipt.expected)
 
 
 @ENDPOINTS.add(

@@ -28,7 +28,8 @@ _LOOK_S = 1.0
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a list held: as `milepost submit --json` tells it. `id` is empty after a dry run."""
+    """What a list held: as `milepost submit --json` tells it. `id` is empty after a dry run. Which keys have `vanished` is told to those
+    who may read; the others are told how many."""
 
     id: str
     route: str
@@ -121,7 +122,10 @@ async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
         raise
     finally:
         body.abandoned = True
-    return Answer(Report(**{**to_builtins(report), "at": iso(report.at)}))
+    told = {**to_builtins(report), "at": iso(report.at)}
+    if not call.caller.may("read"):
+        told["vanished"] = []
+    return Answer(Report(**told))
 
 
 class ListsWanted(Struct, frozen=True, kw_only=True):

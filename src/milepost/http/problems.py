@@ -100,7 +100,7 @@ def trouble(code: str, detail: str, *, field: str | None = None, expected: str |
 def problem_of(error: MilepostError) -> Problem:
     """What one of Milepost's own errors is to the outside."""
     if isinstance(error, MalformedInput):
-        return problem("malformed-item", str(error))
+        return problem("malformed-item", str(error), field=error.field or None, expected=error.expected or None)
     if isinstance(error, RouteChanged):
         return problem("route-changed", str(error))
     if isinstance(error, ActRefused):

@@ -63,8 +63,8 @@ class Forgotten(Struct, frozen=True):
 @ENDPOINTS.add("GET", SUBSCRIBERS, scope="read", answers={200: Subscribers}, summary="Who is told, how far, and what they do not take")
 def subscribers(desk: Desk, call: Call) -> Answer:
     """As `milepost subscribers --json`. Of parked items only those are shown whose route the caller sees; who sees only some routes is not
-    shown a subscriber's own `error`, which may speak of any item."""
-    return Answer(Subscribers(all_told(desk.ctx, None if call.caller.routes is None else call.caller.sees)))
+    shown what speaks of the items of all: how far a subscriber is, and its own `error`."""
+    return Answer(Subscribers(all_told(desk.ctx, call.caller.narrowed)))
 
 
 @ENDPOINTS.add(

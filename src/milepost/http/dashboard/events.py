@@ -49,7 +49,7 @@ def events(desk: Desk, call: Call) -> Answer:
 
     found = page_back(desk.ctx, int(asked.before) if asked.before else None, SHOWN, wanted, LOOK if part else SHOWN)
     now = desk.ctx.clock.now()
-    told = subscribers(desk.ctx, None if call.caller.routes is None else call.caller.sees)
+    told = subscribers(desk.ctx, call.caller.narrowed)
     oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
     return Answer(
         page(

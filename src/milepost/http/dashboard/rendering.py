@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Any
 from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
 from milepost.core.durations import iso
 from milepost.engine.observe import route_names
 from milepost.engine.sessions import csrf_token
 from milepost.http.calls import Call, Caller
+from milepost.http.dashboard.files import VERSION
 from milepost.http.desk import Desk
 from milepost.http.recognising import COOKIE, LOCAL
 
-STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 KINDS = {
     "PENDING": "todo",
     "QUEUED": "todo",
@@ -70,6 +67,7 @@ def page_for(desk: Desk, request: Request, me: Caller, template: str, *, status:
     token = request.cookies.get(COOKIE)
     shared = {
         "base": desk.base,
+        "static": f"{desk.base}/static/{VERSION}",
         "me": me,
         "here": "",
         "q": None,
@@ -85,18 +83,3 @@ def page_for(desk: Desk, request: Request, me: Caller, template: str, *, status:
 def seen_routes(desk: Desk, call: Call) -> list[str]:
     """The routes that whoever calls may see, in their order."""
     return [name for name in route_names(desk.ctx) if call.caller.sees(name)]
-
-
-def static(name: str) -> Response | None:
-    """One of the files that come with the pages; None: there is none of that name."""
-    # By the names that there are: one that somebody has made up is never given to the disk.
-    found = _files().get(name)
-    kind = STATIC.get(name.rpartition(".")[2])
-    if kind is None or found is None:
-        return None
-    return Response(found.read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
-
-
-@cache
-def _files() -> dict[str, Traversable]:
-    return {file.name: file for file in (resources.files(__package__) / "static").iterdir() if file.is_file()}

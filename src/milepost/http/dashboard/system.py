@@ -14,6 +14,7 @@ from milepost.engine.adopting import Quarantine, quarantine_view
 from milepost.engine.doctor import Report, doctor
 from milepost.engine.heartbeat import HEARD_MS, ProcessView, RoleView, processes_view
 from milepost.engine.keys import all_keys, key_view
+from milepost.engine.moments import instant
 from milepost.engine.route_view import route_view
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.dashboard.ages import age, ms_since
@@ -53,7 +54,7 @@ def system(desk: Desk, call: Call) -> Answer:
     """What is dear to look at is only looked at when somebody asks for the page, not whenever its live parts are fetched again."""
     ctx, routes, now = desk.ctx, seen_routes(desk, call), desk.ctx.clock.now()
     holds = [_hold(name, read_as(Hold, document.value)) for name, document in sorted(ctx.ledger.read(HOLD).items())]
-    seen = processes_view(ctx, call.caller.sees)
+    seen = processes_view(ctx, call.caller.narrowed)
     return Answer(
         page(
             desk,
@@ -76,7 +77,7 @@ def _still(desk: Desk, call: Call, routes: list[str], now: int) -> Still:
     views = [route_view(ctx, name) for name in routes]
     if call.caller.routes is not None:
         return Still(views)
-    report = doctor(ctx) if call.query.doctor else None
+    report = doctor(ctx, instant) if call.query.doctor else None
     return Still(
         views,
         report,

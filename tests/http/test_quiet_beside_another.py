@@ -1,0 +1,97 @@
+"""Whatever happens to items of another route, no answer that a key for one route can get becomes another one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.http.guarded import SIGNED, Guarded, guarded
+
+from milepost.core.errors import Refused
+from milepost.core.events import Envelope
+from milepost.engine.operate import act, limit, pause
+from milepost.engine.relay import Relay
+from milepost.http.endpoints import all_endpoints, all_pages
+from milepost.ports.documents import PROCESS, Process
+from milepost.testing import VirtualClock
+from milepost.wiring import Station
+
+OPEN = {"/live", "/api/v1/events/stream", "/api/v1/events"}
+"""Streams; and the feed, whose places are lines of the whole ledger."""
+PARTS = {
+    "route": "parcels",
+    "key": "a",
+    "id": "none",
+    "form": "csv",
+    "version": "any",
+    "name": "look.css",
+    "stage": "weigh",
+    "lane": "north",
+}
+
+
+class Office:
+    """A subscriber that takes nothing of the other route."""
+
+    name, batch = "office", 10
+
+    def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
+        return [Refused("not that") if envelope["subject"].startswith("letters") else None for envelope in envelopes]
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[Guarded]:
+    with guarded(f"sqlite:///{tmp_path}/ledger.db", clock=VirtualClock()) as opened:
+        opened.milepost.submit("parcels", {"id": "a"}, {"id": "f", "weigh": "reject"})
+        work(opened)
+        heard_of(opened, in_hand=0)
+        Relay(opened.ctx, Office(), "p1").run_once()
+        yield opened
+
+
+def work(at: Guarded) -> None:
+    """Always by the same process: processes are nobody's, and everybody sees them."""
+    Station(at.ctx, holder="host:2").run(until_idle_s=0)
+
+
+def heard_of(at: Guarded, in_hand: int) -> None:
+    now = at.ctx.clock.now()
+    at.ctx.ledger.write(PROCESS, "host:1", msgspec.to_builtins(Process("host:1", "host", 1, now, now, {"worker": now}, in_hand)))
+
+
+def everything_happens_to_the_letters(at: Guarded, folder: Path) -> None:
+    (folder / "list.txt").write_text("one\ntwo\none\n")
+    at.milepost.submit("letters", {"id": "a"}, {"id": "f", "weigh": "reject"}, {"id": "r", "weigh": "retry"})
+    at.milepost.submit_list("letters", str(folder / "list.txt"), name="march")
+    work(at)
+    Relay(at.ctx, Office(), "p1").run_once()
+    act(at.ctx, "retry", "letters", keys=["f"], **SIGNED)
+    pause(at.ctx, "letters", "weigh", **SIGNED)
+    limit(at.ctx, "letters", "weigh", rate="1/s", **SIGNED)
+    heard_of(at, in_hand=7)
+
+
+def answers(at: Guarded, key: str) -> dict[str, tuple[int, bytes]]:
+    found = {}
+    for endpoint in (*all_pages(), *all_endpoints()):
+        if endpoint.method == "GET" and endpoint.path not in OPEN:
+            path = re.sub(r"\{(\w+)(:path)?\}", lambda part: PARTS[part[1]], endpoint.path)
+            answer = at.call("GET", path, key=key)
+            found[path] = answer.status, answer.raw
+    return found
+
+
+def test_no_answer_is_another_one_when_everything_happens_elsewhere(at: Guarded, tmp_path: Path) -> None:
+    limited, whole = (at.key("admin", name=name, routes=routes, rate=100_000) for name, routes in (("some", ["parcels"]), ("all", None)))
+    answers(at, limited)  # the first look is what the pace of the last minute begins with
+    before, all_before = answers(at, limited), answers(at, whole)
+    everything_happens_to_the_letters(at, tmp_path)
+    after, all_after = answers(at, limited), answers(at, whole)
+    assert [path for path in before if before[path] != after[path]] == []
+    # Else the test would show nothing.
+    assert {"/", "/events", "/acts", "/system", "/api/v1/status", "/api/v1/subscribers", "/api/v1/processes"} <= {
+        path for path in all_before if all_before[path] != all_after[path]
+    }
