@@ -1,19 +1,18 @@
-"""For all tests: under CI, Hypothesis tries the same examples every time; elsewhere it goes on looking for new ones. And the stand-in
-for AWS, one per test process."""
+"""For all tests: Hypothesis tries the same examples every time, unless it is told to look for new ones
+(`pytest --hypothesis-profile=explore`). And the stand-in for AWS, one per test process."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.aws import standins
 
-# No deadline for a single example: on a busy machine it would say more about the machine than about the code.
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "explore")
+# No time limits: on a busy machine they would say more about the machine than about the code.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", settings.get_profile("explore"), derandomize=True)
+settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

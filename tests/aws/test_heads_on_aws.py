@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,10 @@ def is_proved(one: Deployment, key: str) -> bool:
 
 
 def test_the_resender_publishes_one_a_day_and_the_topic_is_told(deploy: Deploy) -> None:
-    one = deploy(EVIDENT)
+    one, today = deploy(EVIDENT), datetime.now(UTC).date()
     through(one, "a", "b")
     one.resend()
-    assert all_heads(one.opened.ctx) == [], "the day is not over"
+    assert all_heads(one.opened.ctx) == [] or datetime.now(UTC).date() > today, "the day is not over"
     for day in range(2):
         next_day(one)
         assert one.resend()["summed up"] == "up to date"

@@ -153,7 +153,7 @@ def test_a_handler_that_overruns_is_let_go_of(deploy: Deploy) -> None:
     one = deploy(SLOW)
     one.submit("a", slow=True)
     one.stream.drain()
-    one.queue("weigh", lambda: Countdown(1500)).poll()
+    one.queue("weigh", lambda: Countdown(8000)).poll()
     assert one.row("a").status == "QUEUED"
     assert one.row("a").unknown
     assert "given-back" in one.lines("a")
@@ -171,7 +171,7 @@ def test_an_async_handler_that_overruns_is_cancelled_and_its_neighbours_are_sett
     one.submit("a", slow=True)
     one.submit("b", "c")
     one.stream.drain()
-    one.queue("weigh", lambda: Countdown(1500)).poll()
+    one.queue("weigh", lambda: Countdown(8000)).poll()
     assert {key: one.row(key).status.value for key in "abc"} == {"a": "QUEUED", "b": "COMPLETED", "c": "COMPLETED"}
     one.run(lambda: one.all_at("COMPLETED"))
     assert sorted(one.module.seen) == ["a", "a", "b", "c"]
@@ -184,8 +184,8 @@ def test_what_cannot_be_started_in_time_is_given_back(deploy: Deploy) -> None:
     one.stream.drain()
     one.submit("b", "c")
     one.stream.drain()
-    # One hand, a limit of a second, and two seconds: whoever comes after the first is never begun.
-    one.queue("weigh", lambda: Countdown(2000)).poll()
+    # One hand, and its limit: whoever comes after the first is never begun.
+    one.queue("weigh", lambda: Countdown(8000)).poll()
     one.module.go_on.set()
     after = one.module.seen[one.module.seen.index("a") + 1 :]
     left = {"b", "c"} - set(one.module.seen)
@@ -251,7 +251,7 @@ def test_an_outcome_that_can_never_be_written_reports_its_message(deploy: Deploy
     one = deploy()
     one.submit("a")
     one.stream.drain()
-    one.queues["weigh"] = one.queue("weigh", lambda: Countdown(1500))
+    one.queues["weigh"] = one.queue("weigh", lambda: Countdown(8000))
     given = answers(one, "weigh")
     faults = faults_of(one)
     faults.plan(("UpdateItem", 2), "throttle", times=1000)

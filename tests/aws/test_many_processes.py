@@ -20,7 +20,7 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 
 ITEMS = 80
-LEASE_MS, PATIENCE_MS = 8_000, 6_000
+LEASE_MS, PATIENCE_MS = 20_000, 6_000
 """Long enough for clocks that are six seconds apart, so that only who is dead is taken for dead."""
 CREW = {
     "worker-a": ("worker", -3_000),
@@ -43,7 +43,7 @@ def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, p
         external=True,
         lease_ms=LEASE_MS,
         patience_ms=PATIENCE_MS,
-        shard_lease_ms=12_000,
+        shard_lease_ms=20_000,
         slowness_s=0.2,
     )
     ctx = open_heart(base)

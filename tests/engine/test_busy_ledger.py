@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -98,7 +99,13 @@ def test_a_claim_whose_answer_was_lost_is_a_loss() -> None:
 def test_who_is_told_to_stop_does_not_wait_for_the_ledger() -> None:
     ctx, moody = place(before={"apply": 1_000_000})
     station = Station(ctx, roles={"worker"})
-    threading.Timer(0.2, station.stop).start()
+
+    def stop_once_it_has_failed() -> None:
+        while not moody.failed:
+            time.sleep(0.01)
+        station.stop()
+
+    threading.Thread(target=stop_once_it_has_failed, daemon=True).start()
     with pytest.raises(LedgerBusy, match="apply could not be carried out in time"):
         station.run()
     assert moody.failed

@@ -97,7 +97,7 @@ class Scene:
             for found in all_evidence(self.ctx, Query(route=ROUTE, with_content=True))
         )
         with path.open("wb") as out:
-            write_file(out, header(ROUTE, "2023-11-14T00:00:00.000Z", "0", {}, view, signer), entries, signer)
+            write_file(out, header(ROUTE, "2033-11-14T00:00:00.000Z", "0", {}, view, signer), entries, signer)
         return path
 
 

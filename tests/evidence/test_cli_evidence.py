@@ -121,7 +121,8 @@ def test_export_of_keys_gives_items_as_they_stand(shell: Shell) -> None:
     assert [json.loads(line)["key"] for line in shell.ok("export", "parcels", "B", "A").out.splitlines()] == ["B", "A"]
 
 
-def test_a_damaged_ledger_is_exported_as_it_is_and_said_to_be_so(shell: Shell) -> None:
+def test_a_damaged_ledger_is_exported_as_it_is_and_said_to_be_so(shell: Shell, tmp_path: Path) -> None:
+    shell = Shell(Path(shutil.copytree(shell.folder, tmp_path / "own")))
     shell.ok("heads", "publish")
     shutil.copy(shell.folder / "milepost.db", shell.folder / "copy.db")
     with sqlite3.connect(shell.folder / "copy.db") as connection:

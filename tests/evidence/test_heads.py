@@ -43,7 +43,7 @@ def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(scene: Sce
             turn(scene, signer)
     drain(scene.ctx, scene.clock, subscribers=[ear])
     heads = all_heads(scene.ctx)
-    assert [head["day"] for head in heads] == ["2023-11-14", "2023-11-15", "2023-11-16", "2023-11-17"]
+    assert [head["day"] for head in heads] == ["2033-11-14", "2033-11-15", "2033-11-16", "2033-11-17"]
     assert heads[0]["previous"] is None
     for before, after in pairwise(heads):
         assert (after["previous"], after["after"]) == (head_digest(before), before["up_to"])
@@ -66,7 +66,7 @@ def test_a_head_is_the_root_over_exactly_the_lines_of_its_time(scene: Scene) -> 
     scene.bring("late")
     turn(scene)
     [head] = all_heads(scene.ctx)
-    assert (head["day"], head["after"], head["up_to"], head["count"]) == ("2023-11-14", 0, lines[-1].seq, len(lines))
+    assert (head["day"], head["after"], head["up_to"], head["count"]) == ("2033-11-14", 0, lines[-1].seq, len(lines))
     assert head["root"] == root([leaf(link(line.previous, line.body)) for line in lines]).hex()
 
 

@@ -78,7 +78,7 @@ def test_a_sum_that_was_begun_days_ago_is_ended_first_and_the_days_since_come_af
     for _ in range(2):
         while step(archive):
             pass
-    assert [head["day"] for head in all_heads(archive.ctx)] == ["2023-11-14", "2023-11-16"]
+    assert [head["day"] for head in all_heads(archive.ctx)] == ["2033-11-14", "2033-11-16"]
     assert Heads(all_heads(archive.ctx)).faults == []
     check_proved(archive, "a0", "a7", "b")
 

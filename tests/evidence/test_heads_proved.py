@@ -113,7 +113,7 @@ def test_a_proof_that_leads_elsewhere_is_found(archive: Scene, told: list[Envelo
         {**proof, "path": proof["path"][:-1]},
         {**proof, "root": "00" * 32},
         {**proof, "path": [["up", "00"]]},
-        {"day": "2023-11-14"},
+        {"day": "2033-11-14"},
         7,
     ]
     for each in wrong:

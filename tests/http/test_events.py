@@ -130,7 +130,7 @@ def test_what_is_written_while_the_past_is_read_is_not_lost(door: Visitor, monke
     ledger = Slow(door.ctx.ledger)
     monkeypatch.setattr(door.ctx, "ledger", ledger)
     live, late = Listener(door), Listener(door, "?after=0")
-    assert ledger.has_read.wait(10)
+    assert ledger.has_read.wait(60)
     door.milepost.submit("parcels", *({"id": f"k{number}"} for number in range(2, 12)))
     until(lambda: door.door.desk.eyes.feed._start > 5)
     ledger.go_on.set()
@@ -150,7 +150,7 @@ class Slow:
         lines = self._inner.feed(after, limit)
         if limit == feed_module.STEP:
             self.has_read.set()
-            self.go_on.wait(10)
+            self.go_on.wait(60)
         return lines
 
     def __getattr__(self, name: str) -> Any:
@@ -169,7 +169,7 @@ def test_a_ledger_that_cannot_be_read_for_a_while_costs_no_event(door: Visitor, 
         return real(after, limit)
 
     monkeypatch.setattr(door.ctx.ledger, "feed", feed)
-    assert failed.wait(10)
+    assert failed.wait(60)
     door.milepost.submit("parcels", {"id": "a"})
     assert listener.next().data["subject"] == "a"
     listener.close()
@@ -265,7 +265,8 @@ def test_a_heartbeat_moves_the_place_on_though_nothing_was_wanted(door: Visitor)
     listener.close()
 
 
-def test_a_stream_ends_when_the_server_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_ends_when_the_server_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milepost.http.server.GRACE_S", 30)
     with visiting(tmp_path) as door:
         listener = Listener(door)
     assert listener.block() == {}

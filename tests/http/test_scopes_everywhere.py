@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.http.guarded import SIGNED, Guarded, guarded
+from tests.http.listener import until
 from tests.http.visitor import Answered
 
-from milepost.engine.keys import SCOPES
+from milepost.engine.keys import SCOPES, all_keys
 from milepost.engine.operate import act
 from milepost.http.calls import Endpoint
 from milepost.http.endpoints import all_endpoints, all_pages
@@ -58,7 +59,7 @@ def test_looking_changes_nothing(at: Guarded) -> None:
     key = at.key("read", name="reader", rate=100_000)
     look(at, "/", key)
     # That a key was used is written once, and behind the call.
-    at.door.desk.pool.submit(lambda: None).result()
+    until(lambda: next(known for known in all_keys(at.ctx) if known.name == "reader").used_at is not None)
     before, seen = state(at), set()
     paths = [address(endpoint, at) for endpoint in gets()]
     asking = ["/system?doctor=true", "/lists/x?vanished=true", "/items/parcels?overdue=true", "/export/parcels.json?nearest=true&scan=true"]

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,21 +78,16 @@ def test_up_says_what_its_addresses_begin_with_behind_a_proxy(tmp_path: Path) ->
         assert process.wait(30) != 0
 
 
-def taken(port: int) -> socket.socket:
-    """The port is ours, as soon as whoever else has it (another test, for a moment) gives it back."""
-    ends = time.monotonic() + 60
-    while True:
-        try:
-            return socket.create_server(("127.0.0.1", port))
-        except OSError:
-            assert time.monotonic() < ends, f"somebody holds port {port}"
-            time.sleep(0.05)
-
-
-def test_up_takes_the_next_port_where_nobody_asked_for_that_one(tmp_path: Path) -> None:
-    with taken(PORT), up(tmp_path) as (_, said):
-        assert port_of(said) > PORT
-        assert f"port {PORT} is taken" in said
+def test_the_next_port_is_taken_where_nobody_asked_for_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr("milepost.cli.listening.say", heard.append)
+    with visiting(tmp_path) as visitor, socket.create_server(("127.0.0.1", 0)) as theirs:
+        port = theirs.getsockname()[1]
+        with listening(visitor.ctx, Where("127.0.0.1", port, asked=False)):
+            said = "\n".join(heard)
+    assert port_of(said) > port
+    assert f"port {port} is taken; it is {port_of(said)} instead" in said
+    assert wanted(None, None, no_listen=False) == Where("127.0.0.1", PORT, asked=False)
 
 
 def test_up_does_not_listen_until_idle_unless_it_is_asked_to(tmp_path: Path) -> None:

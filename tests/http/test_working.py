@@ -40,7 +40,7 @@ def test_a_claimed_item_brings_all_that_its_worker_needs(gallery: Gallery) -> No
     assert work["payload"] == work["input"] == {"id": "a", "file": "a.png"}
     assert (work["work_id"], work["correlation_id"]) == (shown["work_id"], shown["correlation_id"])
     assert (work["attempt"], work["results"], work["unknown"], work["alone"]) == (1, {}, False, False)
-    assert work["lease_until"] == "2023-11-14T22:14:20.000Z", "a minute from now"
+    assert work["lease_until"] == "2033-11-14T22:14:20.000Z", "a minute from now"
     assert (shown["status"], shown["held_by"]) == ("PROCESSING", "w1 (local)")
 
 
@@ -133,7 +133,7 @@ def test_an_extended_lease_holds_on(gallery: Gallery) -> None:
     for _ in range(3):
         gallery.clock.advance("40s")
         answered = gallery.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a)], "lease": "60s"})
-    assert answered.body["leases"] == [{"key": "a", "lease_until": "2023-11-14T22:16:20.000Z"}]
+    assert answered.body["leases"] == [{"key": "a", "lease_until": "2033-11-14T22:16:20.000Z"}]
     assert [work["key"] for work in gallery.claim("w2", want=2)] == ["b"]
     answered = gallery.call("POST", f"{CLAIMS}/extend", {"leases": [lease_of(a), lease_of(b)]})
     assert [one["lease_until"] is None for one in answered.body["leases"]] == [False, True]

@@ -282,7 +282,7 @@ def test_no_more_requests_are_under_way_than_allowed() -> None:
         both, look = threading.Barrier(2), scene.standin.look
 
         def at_the_gate(path: str, token: str) -> tuple[int, Any]:
-            both.wait(10)
+            both.wait(60)
             return look(path, token)
 
         scene.standin.look = at_the_gate  # type: ignore[method-assign]

@@ -40,7 +40,7 @@ def test_only_who_has_logged_in_is_answered() -> None:
 
 def test_it_ends_though_somebody_hangs_in_it_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
-    with scene_of(everything=True, client={"timeout": 0.1}) as scene:
+    with scene_of(everything=True, client={"timeout": 2}) as scene:
         scene.standin.fail("hang", times=1)
         assert "no whole answer" in str(scene.check("a"))
         scene.client.knows("/archive/b")

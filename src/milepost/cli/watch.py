@@ -40,17 +40,29 @@ def watch(given: Settings, route: str | None, every: str | None, during: str | N
     every_s = span_ms(every or ("0.5s" if live else "1s"), "--every") / 1000
     if every_s <= 0:
         raise click.UsageError("--every must be longer than 0")
-    until = None if during is None else time.monotonic() + span_ms(during, "--for") / 1000
+    over = _after(None if during is None else span_ms(during, "--for") / 1000)
     with given.context() as ctx:
         if route is not None:
             check_route(ctx, route)
         try:
             if as_json:
-                _objects(ctx, route, every_s, lambda: once or (until is not None and time.monotonic() >= until))
+                _objects(ctx, route, every_s, lambda: once or over())
             else:
-                look(ctx, route, every_s, lambda: once or (until is not None and time.monotonic() >= until), live=live and not once)
+                look(ctx, route, every_s, lambda: once or over(), live=live and not once)
         except KeyboardInterrupt:
             pass
+
+
+def _after(during_s: float | None) -> Callable[[], bool]:
+    """True so long after it was asked for the first time: opening the ledger is not part of the time to watch. None: never."""
+    began: list[float] = []
+
+    def over() -> bool:
+        now = time.monotonic()
+        began.append(now)
+        return during_s is not None and now >= began[0] + during_s
+
+    return over
 
 
 def look(
