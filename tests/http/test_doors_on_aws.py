@@ -242,17 +242,22 @@ def test_the_feed_is_the_same_in_pages_and_as_a_stream(scene: Scene) -> None:
     listener.close()
 
 
+def next_event(answer: http.client.HTTPResponse) -> bytes:
+    while not (line := answer.readline()).startswith(b"event:"):
+        assert line, "the stream has ended"
+    return line
+
+
 def test_an_open_page_hears_that_something_has_happened(scene: Scene) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", scene.door.port, timeout=30)
     try:
         connection.request("GET", "/live")
         answer = connection.getresponse()
         assert (answer.status, answer.readline()) == (200, b"retry: 2000\n")
+        assert next_event(answer) == b"event: changed\n", "it is listened for"
         scene.call("POST", ITEMS, {"id": "heard"})
         scene.work()
-        while not (line := answer.readline()).startswith(b"event:"):
-            assert line, "the stream has ended"
-        assert line == b"event: changed\n"
+        assert next_event(answer) == b"event: changed\n"
     finally:
         connection.close()
 

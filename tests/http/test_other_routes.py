@@ -188,7 +188,7 @@ def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_ke
     key = at.key("read", name="page", routes=["parcels"])
     connection, answer = changes(at, "GET", key)
     told = blocks(answer)
-    assert [next(told).strip(), next(told).strip()] == ["retry: 2000", ": here"]
+    assert [next(told).strip(), next(told).strip()] == ["retry: 2000", f"event: changed\ndata: {at.ctx.ledger.last_seq()}"]
     at.milepost.submit(OTHER, {"id": f"{SECRET}-three"})
     at.milepost.submit("parcels", {"id": "b"})
     heard = next(block for block in told if "data" in block)

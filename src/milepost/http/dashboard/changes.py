@@ -23,7 +23,8 @@ CALM_S = 0.5
 
 @ENDPOINTS.add("GET", "/live", scope="read", summary="Tells a page when to look again")
 async def live(desk: Desk, call: Call) -> Answer:
-    """Server-sent events: `changed`, whenever something has happened to an item that the caller may see."""
+    """Server-sent events: `changed`, first when it is listened for (what happened before that, nobody tells), and then whenever
+    something has happened to an item that the caller may see."""
     if call.raw.method == "HEAD":
         # Who asks only for the head would never be sent its end.
         return Answer(Response(media_type=STREAM))
@@ -35,14 +36,15 @@ async def live(desk: Desk, call: Call) -> Answer:
 async def _changes(desk: Desk, call: Call) -> AsyncGenerator[bytes, None]:
     loop, following = asyncio.get_running_loop(), desk.eyes.feed.follow(None)
     yield b"retry: 2000\n\n"
-    checked = loop.time()
+    checked, first = loop.time(), True
     try:
         async for found, place in following:
             if loop.time() - checked >= CHECK_S:
                 if not await welcome(desk, call):
                     return
                 checked = loop.time()
-            if any(call.caller.sees(event.route) for event in found):
+            if first or any(call.caller.sees(event.route) for event in found):
+                first = False
                 yield f"event: changed\ndata: {place}\n\n".encode()
                 await asyncio.sleep(CALM_S)
             elif not found:
