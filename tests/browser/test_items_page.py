@@ -8,17 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
+from tests.browser.dialogs import say_why
 from tests.http.visitor import Visitor
 
 Open = Callable[..., Page]
-
-
-def say_why(page: Page, why: str) -> Locator:
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Why?").fill(why)
-    dialog.get_by_role("button", name="Do it").click()
-    return dialog
 
 
 def history(door: Visitor, key: str) -> list[dict[str, str]]:
@@ -32,6 +26,7 @@ def test_many_are_retried_after_a_look_at_how_many(full: Visitor, window: Open) 
     page.get_by_role("button", name="Retry…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("2 of 2 would be done.")
+    expect(dialog).to_contain_text("Starts the stage again, its tries counted from zero.")
     dialog.get_by_role("button", name="Do it").click()
     expect(dialog).to_contain_text("Say why, please.")
     say_why(page, "the scale was mended")
@@ -43,6 +38,37 @@ def test_many_are_retried_after_a_look_at_how_many(full: Visitor, window: Open) 
     assert [(line["by"], line["why"]) for line in lines] == [("local", "the scale was mended")]
     page.goto(f"{full.url}{act}")
     expect(page.get_by_role("main")).to_contain_text("the scale was mended")
+
+
+def test_all_that_match_are_seen_to_be_chosen_and_let_go_and_nothing_moves(full: Visitor, window: Open) -> None:
+    page = window()
+    page.goto(f"{full.url}/items/parcels")
+    place, chosen = page.locator(".items").bounding_box(), page.locator(".choice")
+    page.get_by_role("button", name="choose all that match").click()
+    expect(chosen).to_contain_text("all 5 that match chosen")
+    assert all(box.is_checked() for box in page.get_by_role("checkbox").all())
+    assert page.locator(".items").bounding_box() == place
+    full.milepost.submit("parcels", {"id": "A-1"})
+    expect(page.get_by_role("checkbox", name="A-1")).to_be_checked()
+    expect(chosen).to_contain_text("all 6 that match chosen")
+    page.get_by_role("checkbox", name="P-1").uncheck()
+    expect(chosen).to_contain_text("5 chosen")
+    page.get_by_role("button", name="choose all that match").click()
+    page.get_by_role("button", name="choose none").click()
+    expect(chosen).to_contain_text("0 chosen")
+    assert not any(box.is_checked() for box in page.get_by_role("checkbox").all())
+
+
+def test_one_line_is_enough_for_all_filters_and_their_button(full: Visitor, window: Open) -> None:
+    full.call("POST", "/api/v1/routes/parcels/items?name=march.txt", b"M-1\n", headers={"Content-Type": "text/plain"})
+    page = window()
+    page.goto(f"{full.url}/items/parcels?status=failed")
+    line = {round(one.bounding_box()["y"] / 20) for one in page.locator("[data-filters]").locator("input, select, button").all()}
+    assert len(line) == 1
+    page.get_by_label("Older than").fill("2d")
+    colour = "(one, part) => getComputedStyle(one, part).color"
+    field = page.get_by_label("Older than")
+    assert field.evaluate(colour, None) == page.locator("h1").evaluate(colour, None) != field.evaluate(colour, "::placeholder")
 
 
 def test_who_closes_the_dialog_while_an_act_goes_on_finds_the_next_one_untouched(full: Visitor, window: Open) -> None:
@@ -105,6 +131,8 @@ def test_an_act_on_the_whole_route_is_asked_about_twice(full: Visitor, window: O
     dialog.get_by_label("Nothing narrows this down").fill("parcels")
     say_why(page, "the depot has closed")
     expect(dialog).to_contain_text("3 of 3 done.")
+    expect(dialog).not_to_contain_text("Write parcels")
+    expect(dialog.get_by_label("Why?")).to_be_hidden()
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["cancelled"] == 3
 
 

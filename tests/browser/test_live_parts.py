@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 from tests.http.visitor import Visitor
 
@@ -47,13 +48,24 @@ def test_ticks_and_open_details_outlive_a_change(door: Visitor, window: Open) ->
 
 def test_a_page_says_when_its_server_has_gone_and_goes_on_when_it_is_back(door: Visitor, window: Open) -> None:
     page = window(trouble=True)
-    page.goto(door.url)
+    page.goto(f"{door.url}/items/parcels")
+    place, told = page.locator(".items").bounding_box(), page.get_by_role("status")
     page.route("**/*", lambda route: route.abort())
     door.milepost.submit("parcels", {"id": "P-1"})
-    expect(page.locator("[data-live-state]")).to_contain_text("The server does not answer")
+    expect(told).to_contain_text("The server does not answer; trying again. This is as of")
+    expect(told).to_be_in_viewport(ratio=1)
+    assert page.locator(".items").bounding_box() == place
+    assert Axe().run(page).violations_count == 0
     page.unroute("**/*")
+    page.route("**/items/parcels", lambda route: route.fulfill(status=502, body="bad gateway"))
     door.milepost.submit("parcels", {"id": "P-2"})
-    expect(page.get_by_role("region", name="parcels")).to_contain_text("2 items")
+    with page.expect_response("**/items/parcels"):
+        door.milepost.submit("parcels", {"id": "P-3"})
+    expect(told).to_contain_text("The server does not answer")
+    page.unroute("**/items/parcels")
+    door.milepost.submit("parcels", {"id": "P-4"})
+    expect(page.get_by_role("link", name="P-4")).to_be_visible()
+    expect(told).to_be_empty()
 
 
 def test_a_page_listens_again_after_somebody_else_has_answered_for_its_server(door: Visitor, window: Open) -> None:

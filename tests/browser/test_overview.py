@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
+from tests.browser.dialogs import say_why
 from tests.http.visitor import Visitor
 
 from milepost.engine.operate import pause
@@ -13,12 +14,9 @@ from milepost.engine.operate import pause
 Open = Callable[..., Page]
 
 
-def say_why(page: Page, why: str, told: str) -> None:
-    """Do it, and close the dialog as soon as it says so."""
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Why?").fill(why)
-    dialog.get_by_role("button", name="Do it").click()
-    expect(dialog).to_contain_text(told)
+def do(page: Page, why: str, told: str) -> None:
+    """Close the dialog as soon as it says that it is done."""
+    expect(say_why(page, why)).to_contain_text(told)
     page.keyboard.press("Escape")
 
 
@@ -56,16 +54,16 @@ def test_what_is_paused_is_seen_and_resumed(full: Visitor, window: Open) -> None
     page.goto(full.url)
     route = page.get_by_role("region", name="parcels")
     route.get_by_role("button", name="Pause weigh").click()
-    say_why(page, "the scale is being mended", "It is paused.")
+    do(page, "the scale is being mended", "It is paused.")
     expect(page.get_by_text("Paused by local: the scale is being mended")).to_be_visible()
     route.get_by_role("button", name="Pause the route parcels").click()
-    say_why(page, "a day off", "It is paused.")
+    do(page, "a day off", "It is paused.")
     expect(page.get_by_text("3 wait at this route, which is paused.")).to_be_visible()
     scopes = [hold["scope"] for hold in full.call("GET", "/api/v1/routes/parcels/holds").body["holds"]]
     assert scopes == ["parcels", "parcels/deliver/a/b", "parcels/weigh"]
     for name in ("Resume the lane a/b of deliver", "Resume the route parcels", "Resume weigh"):
         route.get_by_role("button", name=name).click()
-        say_why(page, "it is mended", "It goes on.")
+        do(page, "it is mended", "It goes on.")
         expect(route.get_by_role("button", name=name)).to_have_count(0)
     assert full.call("GET", "/api/v1/routes/parcels/holds").body["holds"] == []
 
@@ -73,10 +71,29 @@ def test_what_is_paused_is_seen_and_resumed(full: Visitor, window: Open) -> None
 def test_all_with_one_cause_are_retried_together(full: Visitor, window: Open) -> None:
     page = window()
     page.goto(full.url)
-    page.get_by_role("button", name="Retry all with REJECTED at weigh").click()
+    page.get_by_role("button", name="Retry all that failed with REJECTED at weigh").click()
     expect(page.get_by_role("dialog")).to_contain_text("2 of 2 would be done.")
-    say_why(page, "the scale was mended", "2 of 2 done.")
+    do(page, "the scale was mended", "2 of 2 done.")
     assert full.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 0
+
+
+def test_nothing_jumps_while_items_move_and_all_is_in_reach_of_a_thumb(full: Visitor, window: Open) -> None:
+    page = window(viewport={"width": 360, "height": 740})
+    page.goto(full.url)
+    route = page.get_by_role("region", name="parcels")
+    expect(route.get_by_role("link", name="5 items")).to_be_visible()
+    button = route.get_by_role("button", name="Retry all that failed with REJECTED at weigh")
+    at = button.bounding_box()
+    assert at is not None
+    assert at["x"] + at["width"] <= 360
+    tall = route.evaluate("(element) => element.offsetHeight")
+    full.milepost.submit("parcels", {"id": "P-9"}, {"id": "P-10"})
+    expect(route.get_by_role("link", name="7 items")).to_be_visible()
+    assert route.evaluate("(element) => element.offsetHeight") == tall
+    full.work()
+    full.milepost.confirm("parcels", "P-9", "deliver", {"ok": True}, by="depot")
+    expect(route).to_contain_text("1 through")
+    assert route.evaluate("(element) => element.offsetHeight") == tall
 
 
 def test_what_is_late_and_what_comes_next_is_one_click_away(full: Visitor, window: Open) -> None:

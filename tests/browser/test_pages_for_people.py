@@ -41,7 +41,7 @@ def test_it_is_light_or_dark_as_the_reader_likes(full: Visitor, window: Open, th
     assert page.evaluate(ground) != before
 
 
-@pytest.mark.parametrize("path", ["/", "/items/parcels", "/events", "/api/docs"])
+@pytest.mark.parametrize("path", ["/", "/items/parcels", "/events", "/lists", "/api/docs"])
 def test_nothing_is_wider_than_a_narrow_screen(full: Visitor, window: Open, path: str) -> None:
     page = window(viewport={"width": 360, "height": 740})
     page.goto(full.url + path)

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
+from tests.browser.dialogs import say_why
 from tests.http.visitor import Visitor, visiting
 
 from milepost.core.errors import Refused
@@ -19,6 +20,9 @@ from milepost.subscribers import CallSubscriber
 from milepost.wiring import Station
 
 Open = Callable[..., Page]
+OUTSIDE = """[...document.querySelectorAll("header a, main button")]
+  .filter((one) => one.getBoundingClientRect().right > innerWidth).map((one) => one.textContent)"""
+"""What could be pressed, but is beyond the right edge of the screen."""
 SIGNED = {"by": "ops", "reason": "the tape library is being moved"}
 
 
@@ -66,13 +70,6 @@ def tell(door: Visitor, hook: Hook) -> None:
     Station(door.ctx, subscribers=[CallSubscriber(hook, name="catalogue")]).run(until_idle_s=0)
 
 
-def say_why(page: Page, why: str) -> Locator:
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Why?").fill(why)
-    dialog.get_by_role("button", name="Do it").click()
-    return dialog
-
-
 def done(page: Page, why: str) -> None:
     """Say why, and wait for the page that shows what came of it."""
     with page.expect_navigation():
@@ -85,7 +82,7 @@ def acts(door: Visitor, verb: str) -> list[tuple[str, str]]:
 
 
 def test_a_parked_item_is_released_and_everything_is_told_again(full: Visitor, hook: Hook, window: Open) -> None:
-    page = window()
+    page = window(trouble=True)
     page.goto(f"{full.url}/events")
     subscriber = page.get_by_role("article", name="catalogue")
     expect(subscriber).to_contain_text("2 parked")
@@ -101,9 +98,19 @@ def test_a_parked_item_is_released_and_everything_is_told_again(full: Visitor, h
     subscriber.get_by_role("button", name="Replay for catalogue").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("About 6 lines, from")
-    dialog.get_by_label("Tell it again everything since").select_option(label="the time below")
-    expect(dialog).to_contain_text("Say a time")
-    dialog.get_by_label("A time of your own").fill("2020-03-01 12:00")
+    expect(dialog.get_by_label("Since when?")).to_be_hidden()
+    dialog.get_by_label("Tell it again everything since").select_option(label="a time of my own")
+    expect(dialog).to_contain_text("Say since when.")
+    expect(dialog.get_by_role("button", name="Do it")).to_be_disabled()
+    before = full.ctx.ledger.read(CURSOR)["catalogue"].value["seq"]
+    dialog.get_by_label("Since when?").fill("rubbish 5")
+    dialog.get_by_label("Why?").fill("their copy was lost")
+    expect(dialog).to_contain_text("since is 'rubbish 5'; write how long ago, such as '6h' or '2d', or a time such as")
+    dialog.get_by_label("Why?").press("Escape")
+    assert full.ctx.ledger.read(CURSOR)["catalogue"].value["seq"] == before
+    subscriber.get_by_role("button", name="Replay for catalogue").click()
+    dialog.get_by_label("Tell it again everything since").select_option(label="a time of my own")
+    dialog.get_by_label("Since when?").fill("2020-03-01 12:00")
     dialog.get_by_label("Why?").focus()
     expect(dialog).to_contain_text("About 6 lines, from")
     told = len(hook.told)
@@ -216,3 +223,4 @@ def test_everybody_can_read_the_system_on_any_screen(full: Visitor, window: Open
         assert found.violations_count == 0, f"{path}: {found.generate_report()}"
         page.set_viewport_size({"width": 360, "height": 740})
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        assert page.evaluate(OUTSIDE) == [], path

@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from life import START, after, at_stage, claimed, handler, make_plan, new_item, settled
+from life import START, after, at_stage, claimed, handler, make_plan, new_item, settled, walk
 
 from milepost.core.change import Change
 from milepost.core.decide import valid_confirmation
 from milepost.core.item import Item
+from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
-from milepost.core.outside import NotedBefore, confirm, noted_once
+from milepost.core.outside import Ended, NotedBefore, SaidBefore, confirm, noted_once, too_late
 from milepost.core.plan import Plan
 from milepost.core.route import Route
-from milepost.core.status import Reason, Status
+from milepost.core.status import EDGES, NOTES, Reason, Status
 
 PLAN = make_plan()
 
 
-def given_word(item: Item, stage: str, outcome: Outcome, plan: Plan = PLAN) -> Change | str:
-    return confirm(item, stage, outcome, plan, START, 0.0, by="partner", why="seen", act="a-1")
+def given_word(item: Item, stage: str, outcome: Outcome, plan: Plan = PLAN, *, operator: bool = False) -> Change | str:
+    return confirm(item, stage, outcome, plan, START, 0.0, by="partner", why="seen", act="a-1", operator=operator)
 
 
 def written(item: Item, stage: str, outcome: Outcome) -> Item:
@@ -172,8 +173,69 @@ def test_a_confirmation_still_moves_a_failed_item_and_nothing_else_does() -> Non
     assert written(failed, "weigh", Done(True)).stage == "stamp"
     for outcome in (Retry("x"), NotYet(), Reject("y")):
         answer = given_word(failed, "weigh", outcome)
-        assert isinstance(answer, str)
-        assert "ended" in answer
+        assert isinstance(answer, Ended)
+        assert "only a confirmation" in answer
+
+
+def test_for_a_later_stage_of_a_failed_item_it_is_kept_until_a_person_retries_it() -> None:
+    failed = settled(claimed(new_item(PLAN), PLAN), Reject("no"), PLAN)
+    item = written(failed, "stamp", Done({"s": 1}))
+    assert (item.row.status, set(item.row.kept)) == (Status.REJECTED, {"stamp"})
+    item = after(item, retry(item, PLAN, START, by="ops", why="once more"))
+    item = settled(claimed(item, PLAN), Done(), PLAN)
+    assert (item.stage, kept(item)) == ("stamp", Done({"s": 1}))
+
+
+def cancelled(item: Item) -> Item:
+    return after(item, cancel(item, PLAN, START, by="ops", why="not wanted"))
+
+
+@pytest.mark.parametrize("stage", ["stamp", "delivered"])
+@pytest.mark.parametrize("outcome", [Done(True), Retry("x"), NotYet(), Reject("y")])
+def test_no_partner_moves_what_a_person_has_cancelled(stage: str, outcome: Outcome) -> None:
+    answer = given_word(cancelled(at_stage("stamp", PLAN)), stage, outcome)
+    assert isinstance(answer, Ended)
+    assert "CANCELLED" in answer
+
+
+def test_what_was_kept_before_the_cancelling_does_not_move_it_either() -> None:
+    item = cancelled(written(claimed(at_stage("stamp", PLAN), PLAN), "stamp", Done("first")))
+    for word in ("first", "second"):
+        assert isinstance(given_word(item, "stamp", Done(word)), Ended)
+
+
+def test_a_word_for_a_stage_behind_a_cancelled_item_is_known_or_noted_as_ever() -> None:
+    item = cancelled(at_stage("stamp", PLAN))
+    assert isinstance(given_word(item, "weigh", Done({"by": "weigh"})), SaidBefore)
+    assert isinstance(given_word(item, "weigh", Done("other")), Change)
+
+
+def test_a_person_may_confirm_what_was_cancelled() -> None:
+    item = cancelled(at_stage("stamp", PLAN))
+    assert after(item, given_word(item, "stamp", Done(True), operator=True)).stage == "delivered"
+    early = after(item, given_word(item, "delivered", Done(True), operator=True))
+    assert (early.row.status, set(early.row.kept)) == (Status.CANCELLED, {"delivered"})
+    assert isinstance(given_word(item, "stamp", Retry("x"), operator=True), Ended)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_whatever_became_of_an_item_a_partner_takes_only_the_edges_of_partners(data: st.DataObject) -> None:
+    theirs = [edge for edge in EDGES if edge.who.startswith("outside")]
+    for step, change, _ in walk(data, PLAN):
+        line = change.line
+        if step == "confirm" and line is not None and line.reason not in NOTES:
+            before, reason = change.before.status, line.reason
+            assert any(before in edge.sources and reason in edge.reasons for edge in theirs), f"{before} ({reason})"
+
+
+def test_what_came_too_late_is_noted_with_who_said_it_and_for_which_stage() -> None:
+    item = cancelled(at_stage("stamp", PLAN))
+    noted = too_late(item, "delivered", Done(1), START, by="partner", why="seen")
+    assert noted.line is not None
+    assert noted.line.note == {"for": "delivered", "too late": {"type": "done", "output": 1}}
+    assert (noted.line.reason, noted.line.by, noted.line.why) == (Reason.NOTED, "partner", "seen")
+    assert (noted.after.status, noted.after.kept) == (Status.CANCELLED, {})
 
 
 def test_an_unknown_stage_is_named_with_those_there_are() -> None:

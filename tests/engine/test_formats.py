@@ -218,6 +218,29 @@ def test_formats_that_cannot_be() -> None:
             read(magic, "txt")
 
 
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"%PDF-1.4\n%\xe2\xe3\nrest\n", "is a PDF document; give its lines as txt, csv or jsonl"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "save it as CSV UTF-8"),
+        (b"\xfd7zXZ\0\0", "unpack it first, as in: xz"),
+        (b"\x28\xb5\x2f\xfd\x04", "unpack it first, as in: zstd"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a picture"),
+        (b"SQLite format 3\0\x10\0", "x is not text: byte 16 is 0; give txt, csv or jsonl, in UTF-8"),
+        (b"a\0\n\0", "x is not text: byte 2 is 0"),
+    ],
+)
+@pytest.mark.parametrize("format", ["txt", "csv", "jsonl", None])
+def test_a_file_of_another_kind_is_named_for_what_it_is(data: bytes, what: str, format: str | None) -> None:
+    with pytest.raises(UsageError, match=what):
+        read(data, format, name="x")
+
+
+def test_in_a_later_line_a_zero_byte_costs_its_own_line_only() -> None:
+    inputs, bad = read(b'{"id":"a"}\n{"id":"\0"}\n{"id":"b"}\n', "jsonl")
+    assert (list(inputs), lines_of(bad)) == ([1, 3], [2])
+
+
 # Whatever comes
 
 text = st.text(st.characters(blacklist_categories=["Cs"]))

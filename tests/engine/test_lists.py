@@ -56,6 +56,12 @@ def ctx(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Context]:
     ledger.close()
 
 
+def two_fields() -> Route:
+    route = Route("shelf", key=["batch", "asset"])
+    route.external("stored")
+    return route
+
+
 class Desk:
     """Writes lists to files and submits them."""
 
@@ -108,6 +114,32 @@ def test_every_category(desk: Desk) -> None:
     assert [(bad.line, bad.text) for bad in report.malformed] == [(11, "{}"), (12, "nonsense")]
     assert "'id' is missing" in report.malformed[0].reason
     assert [(one.line, one.key) for one in report.changed] == [(9, "other")]
+
+
+def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(desk: Desk) -> None:
+    for dry_run in (True, False):
+        report = desk.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run)
+        assert counts(report) == {"new": 3}
+        assert report.notes == [
+            "no header with 'id' was found: the first column of every line was taken for the key, in the first line 'name'"
+        ]
+    assert desk.submit(["x,ID", "1,a"], "list.csv").notes == []
+    assert desk.submit(["a,1"], "list.txt").notes == []
+
+
+def test_a_csv_without_a_header_names_all_fields_of_a_key(desk: Desk) -> None:
+    desk.ctx.plans["shelf"] = Plan(two_fields())
+    report = submit_list(desk.ctx, "shelf", desk.file(["box,no,x", "a,1,2"], "list.csv"))
+    assert report.notes == [
+        "no header with 'batch' and 'asset' was found: the first 2 columns of every line were taken for the key, in the first line 'box', 'no'"
+    ]
+
+
+def test_what_is_no_list_is_not_recorded(desk: Desk) -> None:
+    before = state(desk.ctx)
+    with pytest.raises(UsageError, match="is a PDF document"):
+        desk.submit(b"%PDF-1.4\n1 0 obj\n", "list.txt")
+    assert state(desk.ctx) == before
 
 
 def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_list(desk: Desk) -> None:

@@ -8,7 +8,9 @@ from eyes_world import World
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import Reason
-from milepost.engine.story import _SENTENCES, Story, story
+from milepost.engine.operate import confirm_outside
+from milepost.engine.sentences import SENTENCES
+from milepost.engine.story import Story, story
 from milepost.ports.documents import HOLD, Hold
 
 
@@ -26,7 +28,7 @@ def _told(world: World, key: str = "A") -> Story:
 
 
 def test_every_reason_has_its_sentence() -> None:
-    assert set(_SENTENCES) == set(Reason)
+    assert set(SENTENCES) == set(Reason)
 
 
 def test_a_new_item_waits_for_a_worker(world: World) -> None:
@@ -86,6 +88,50 @@ def test_not_yet_and_the_overdue_mark(world: World) -> None:
     assert "looked at once and was not there yet (no stamps left)" in told.why[0]
     assert told.next[0].startswith("The next look is in 10 min (")
     assert "people are told that it is late" in told.next[1]
+
+
+def test_a_late_item_says_so_first_and_by_when_it_was_expected(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", Done())
+    world.settle("stamp", NotYet(note="no stamps left"))
+    world.clock.advance("14d")
+    assert _told(world).why[0].startswith("It is late: it was expected by "), "to the moment"
+    world.clock.advance("36h")
+    [late] = world.claim("stamp")
+    assert late.row.overdue_at is None, "people have been told"
+    for told in (_told(world), story(world.ctx, "parcels", "A", lambda ms, now: f"<{now - ms}>")):
+        assert told is not None
+        assert told.why[0].endswith(", 36 h ago.")
+        assert "Worker host-a:1 holds it" in told.why[1]
+        assert not any("people are told" in text for text in told.next)
+    assert told.why[0] == "It is late: it was expected by <129600000>, 36 h ago."
+
+
+def test_before_its_mark_an_item_is_not_late(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", Done())
+    world.settle("stamp", NotYet())
+    world.clock.advance(14 * 86_400 - 1)
+    assert not any("late: it was expected" in text for text in _told(world).why)
+
+
+def test_a_failed_item_says_what_a_person_can_decide(world: World) -> None:
+    world.add("A", "B")
+    world.settle("weigh", Reject("no such parcel"))
+    start, skip = "start it again (retry)", "move it past the stage (skip)"
+    assert _told(world).next == [f"Nothing by itself; a person decides: {start}, {skip}, or leave it as it is."]
+    world.settle("weigh", Done())
+    world.settle("stamp", Done())
+    confirm_outside(world.ctx, "parcels", "B", "delivered", Reject("refused at the door"), by="van 7")
+    done = "say that the stage is done after all (confirm)"
+    assert _told(world, "B").next == [f"Nothing by itself; a person decides: {start}, {done}, {skip}, or leave it as it is."]
+
+
+def test_what_is_kept_for_a_failed_item_is_told(world: World) -> None:
+    world.add("A")
+    world.settle("weigh", Reject("no such parcel"))
+    confirm_outside(world.ctx, "parcels", "A", "delivered", Done(True), by="van 7")
+    assert _told(world).why[-1] == "An answer for 'delivered' has come already and is kept until it gets there."
 
 
 def test_handed_over_names_the_end_of_patience(world: World) -> None:

@@ -13,6 +13,7 @@ from tests.http.places import door_over, new_aws_ledger
 from tests.http.visitor import Answered, Visitor
 
 import milepost as mp
+from milepost.core.errors import ActRefused
 from milepost.engine.prune import prune
 from milepost.runners.clock import SystemClock
 
@@ -64,6 +65,11 @@ class Office:
         said = {"key": work["key"], "lease": work["lease"], "outcome": outcome}
         answered = self.visitor.call("POST", "/api/v1/routes/loans/stages/file/claims/settle", {"outcomes": [said]})
         assert answered.body["outcomes"][0]["answer"] == "written"
+
+    def act(self, verb: str, **more: Any) -> None:
+        """A person does this to the item."""
+        said = {"verb": verb, "keys": [self.key], "reason": "a test", **more}
+        assert self.visitor.call("POST", "/api/v1/routes/loans/acts", said).body["done"] == 1
 
     def complete(self) -> None:
         for stage in ("collect", "deliver", "file"):
@@ -160,9 +166,45 @@ def test_what_is_said_of_an_ended_item_is_noted_once_and_told(office: Office, ca
         answered = office.confirm(outcome={"type": "retry", "error": "late"})
         assert (told(answered), answered.body["item_status"]) == ((409, "ended"), "REJECTED")
         assert told(office.confirm(outcome={"type": "retry", "error": "late"})) == (409, "ended")
-    assert f"loans/{office.key} has ended (REJECTED)" in caplog.text
+    assert f"loans/{office.key}: an outcome came for stage 'collect' all the same: the item has ended (REJECTED)" in caplog.text
     assert [line["note"]["too late"]["error"] for line in office.show()["history"][lines:]] == ["late"]
     assert told(office.confirm()) == (200, "applied"), "it was there after all"
+
+
+@pytest.mark.parametrize("stage", ["deliver", "file"])
+def test_no_partner_moves_what_a_person_has_cancelled(office: Office, caplog: pytest.LogCaptureFixture, stage: str) -> None:
+    office.confirm()
+    office.act("cancel")
+    lines = len(office.show()["history"])
+    with caplog.at_level(logging.WARNING, "milepost.engine.hearing"):
+        first, again = office.confirm(stage), office.confirm(stage)
+    assert (told(first), first.body["item_status"], first.body["stage"]) == ((409, "ended"), "CANCELLED", "deliver")
+    assert (told(again), again.body["detail"]) == ((409, "ended"), first.body["detail"])
+    assert f"loans/{office.key}: an outcome came for stage '{stage}'" in caplog.text
+    noted = [line["note"] for line in office.show()["history"][lines:]]
+    assert noted == [{"for": stage, "too late": {"type": "done", "output": {"shelf": 7}}}]
+    assert told(office.confirm()) == (200, "known"), "what it was through already is known as ever"
+    assert office.show()["status"] == "CANCELLED"
+    with pytest.raises(ActRefused, match="only a person can bring it back"):
+        office.visitor.milepost.confirm("loans", office.key, stage, by="partner")
+
+
+def test_a_person_confirms_what_was_cancelled(office: Office) -> None:
+    office.confirm()
+    office.act("cancel")
+    office.act("confirm", stage="deliver")
+    assert (office.show()["stage"], office.show()["history"][-1]["reason"]) == ("file", "confirmed")
+
+
+def test_what_is_kept_for_a_failed_item_says_that_it_waits_for_a_person(office: Office) -> None:
+    office.confirm(outcome={"type": "reject", "error": "lost"})
+    first, again = office.confirm("deliver"), office.confirm("deliver")
+    assert (told(first), first.body["status"], first.body["stage"]) == ((202, "kept"), "REJECTED", "collect")
+    assert first.body["note"].startswith("the item has failed at 'collect' and waits for a person")
+    assert (told(again), again.body["note"]) == ((200, "known"), first.body["note"])
+    office.act("retry")
+    assert "note" not in office.confirm().body
+    assert office.show()["stage"] == "file", "what was kept is applied once it gets there"
 
 
 def test_what_its_seal_remembers_is_known_though_the_row_has_gone(office: Office) -> None:

@@ -19,6 +19,7 @@ from tests.http.visitor import Visitor
 import milepost as mp
 from milepost.engine.lists import submit_list
 from milepost.http import finding
+from milepost.http.dashboard import items
 from milepost.testing import VirtualClock
 
 MARKUP = "<img src=x>"
@@ -125,6 +126,62 @@ def test_ages_and_next_looks_are_spans(at: Guarded) -> None:
     assert "offered; nobody has confirmed it" in text_of(late)
 
 
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("", "5 items, 2 shown"),
+        ("stage=deliver", "3 items match, 2 shown"),
+        ("stage=deliver&status=live", "3 items match, 2 shown"),
+        ("status=failed", "2 items match"),
+        ("prefix=P-3", "1 item matches"),
+        ("prefix=P-", "2 shown, more follow"),
+        ("nearest=true", "2 shown, more follow"),
+    ],
+)
+def test_how_many_match_is_said_where_it_is_known(at: Guarded, monkeypatch: pytest.MonkeyPatch, question: str, told: str) -> None:
+    monkeypatch.setattr(items, "SHOWN", 2)
+    assert f"{told} Export" in text_of(at.call("GET", f"/items/parcels?{question}"))
+
+
+def test_the_last_page_of_what_was_not_counted_says_so(at: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items, "SHOWN", 2)
+    [further] = re.findall(r'rel="next" href="([^"]*)"', at.call("GET", "/items/parcels?prefix=P-").raw.decode())
+    assert "1 shown, the last of them" in text_of(at.call("GET", f"/items/parcels{html.unescape(further)}"))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Two routes, with an item on the second."""
+    with guarded(f"sqlite:///{tmp_path_factory.mktemp('two')}/ledger.db") as opened:
+        opened.milepost.submit("letters", {"id": "L/1"})
+        yield opened
+
+
+def test_items_lead_to_the_first_route_and_from_there_to_any_other(two: Guarded) -> None:
+    reader = two.key("read", name="reader")
+    assert two.call("GET", "/items", key=reader).headers["location"] == "/items/parcels"
+    page = two.call("GET", "/items/parcels?status=live&stage=weigh", key=reader).raw.decode()
+    assert '<a href="/items" aria-current="page">Items</a>' in page
+    assert '<a href="/items/letters?status=live">letters</a>' in page, "with what means the same there"
+    part = two.key("read", name="part", routes=["letters"])
+    assert two.call("GET", "/items", key=part).headers["location"] == "/items/letters"
+    assert "parcels" not in two.call("GET", "/items/letters", key=part).raw.decode()
+
+
+def test_a_key_is_looked_for_on_every_route_that_one_sees(two: Guarded) -> None:
+    reader, part = two.key("read", name="seeker"), two.key("read", name="one of them", routes=["parcels"])
+    assert two.call("GET", "/find?q=L/1", key=reader).headers["location"] == "/items/letters/L%2F1"
+    assert two.call("GET", "/find?q=L", key=reader).headers["location"] == "/items/letters?prefix=L"
+    assert two.call("GET", "/find?q=+", key=reader).headers["location"] == "/items"
+    nowhere = two.call("GET", f"/find?q={quote(MARKUP)}", key=reader)
+    assert (nowhere.status, MARKUP in nowhere.raw.decode()) == (404, False)
+    assert f"{MARKUP} No route that you see has an item with this key, or with one that begins with it" in text_of(nowhere)
+    assert "All items of parcels , letters" in text_of(nowhere)
+    unseen = two.call("GET", "/find?q=L/1", key=part)
+    assert "No route that you see" in text_of(unseen)
+    assert "letters" not in unseen.raw.decode()
+
+
 def test_who_may_only_look_is_offered_no_verbs(tmp_path: Path) -> None:
     with guarded(f"sqlite:///{tmp_path}/ledger.db") as opened:
         opened.milepost.submit("parcels", {"id": "a"})
@@ -160,7 +217,9 @@ def test_on_aws_what_costs_much_is_asked_about_first(aws_door: Visitor, monkeypa
     assert refused.status == 400
     assert "No index serves this: all 4 rows of parcels are read" in text_of(refused)
     assert aws_door.call("GET", "/export/parcels.json?stage=deliver").status == 400
-    assert aws_door.call("GET", "/find?q=p").headers["location"] == "/items/parcels?prefix=p"
+    sought = aws_door.call("GET", "/find?q=p")
+    assert "has not been looked up to the end: Look on parcels No index serves this: all 4 rows" in text_of(sought)
+    assert 'href="/items/parcels?prefix=p"' in sought.raw.decode()
     [again] = re.findall(r'href="([^"]*scan=true)"', refused.raw.decode())
     shown = aws_door.call("GET", f"/items/parcels{html.unescape(again)}")
     assert "p3 deliver" in text_of(shown)

@@ -104,18 +104,44 @@ def test_pages_of_items_by_age_are_of_one_moment(door: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "field"),
-    [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=many", "limit"), ("overdue=perhaps", "overdue"), ("colour=red", "colour")],
+    ("question", "field", "expected"),
+    [
+        ("limit=0", "limit", "a whole number from 1 to 1000"),
+        ("limit=1001", "limit", "a whole number from 1 to 1000"),
+        ("limit=many", "limit", "a whole number from 1 to 1000"),
+        ("overdue=perhaps", "overdue", "true or false"),
+        ("colour=red", "colour", "status, stage, lane, group, list, prefix, older_than, overdue, nearest, scan, limit, after"),
+    ],
 )
-def test_a_wrong_parameter_is_named(shared_door: Visitor, question: str, field: str) -> None:
+def test_a_wrong_parameter_is_named_with_what_would_be_right(shared_door: Visitor, question: str, field: str, expected: str) -> None:
     answer = shared_door.call("GET", f"{ITEMS}?{question}")
     assert (answer.status, answer.body["code"], answer.body["field"]) == (400, "wrong-value", field)
+    assert answer.body["expected"] == expected
 
 
-@pytest.mark.parametrize("question", ["status=LOST", "stage=nowhere", "group=none", "list=none", "older_than=soon"])
-def test_what_nobody_knows_is_a_mistake_and_not_an_empty_answer(shared_door: Visitor, question: str) -> None:
+STATUSES = "PENDING, QUEUED, PROCESSING, WAITING, RETRY_SCHEDULED, COMPLETED, MAX_RETRIES_EXCEEDED, REJECTED, CANCELLED, failed, live"
+
+
+def test_what_nobody_knows_is_named_within_the_filter_of_an_act_too(shared_door: Visitor) -> None:
+    deed = {"verb": "retry", "filter": {"status": ["failed", "foo"]}, "dry_run": True}
+    told = shared_door.call("POST", "/api/v1/routes/parcels/acts", deed).body
+    assert (told["field"], told["expected"]) == ("filter.status", STATUSES)
+
+
+@pytest.mark.parametrize(
+    ("question", "field", "expected"),
+    [
+        ("status=live&status=foo&stage=weigh", "status", STATUSES),
+        ("status=live&stage=nowhere", "stage", "weigh, deliver"),
+        ("group=none", "group", "a group that GET /api/v1/routes/parcels/groups names"),
+        ("list=none", "list", "the name or id of a list that GET /api/v1/lists names"),
+        ("older_than=soon", "older_than", "a span, such as 2d"),
+    ],
+)
+def test_what_nobody_knows_is_a_mistake_and_not_an_empty_answer(shared_door: Visitor, question: str, field: str, expected: str) -> None:
     answer = shared_door.call("GET", f"{ITEMS}?{question}")
-    assert (answer.status, answer.body["code"]) == (400, "wrong-value")
+    assert (answer.status, answer.body["code"], answer.body["field"]) == (400, "wrong-value", field)
+    assert answer.body["expected"] == expected
 
 
 def test_what_comes_next_is_the_nearest_with_the_reason(door: Visitor) -> None:

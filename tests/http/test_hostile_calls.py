@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -60,13 +60,13 @@ def test_a_file_that_is_none_of_ours_is_not_there(shared_door: Visitor, caplog: 
 def test_a_key_that_cannot_be_is_not_there_and_nothing_breaks(shared_door: Visitor, key: str) -> None:
     for path in (f"{ITEMS}/", "/items/parcels/", "/api/v1/routes/parcels/story/", "/api/v1/routes/parcels/evidence/"):
         assert shared_door.call("GET", path + key).status == 404, path
-    assert shared_door.call("GET", f"/find?q={key}").status == 303
+    assert shared_door.call("GET", f"/find?q={key}").status == (404 if unquote(key).strip() else 303)
     assert shared_door.call("GET", f"/items/parcels?prefix={key}").status == 200
 
 
 def test_a_search_cannot_write_headers(shared_door: Visitor) -> None:
     answer = shared_door.call("GET", "/find?q=x%0d%0aSet-Cookie:%20a=b")
-    assert (answer.status, "set-cookie" in answer.headers) == (303, False)
+    assert (answer.status, "set-cookie" in answer.headers) == (404, False)
 
 
 # Bodies -----------------------------------------------------------------------------------------------------------------------
@@ -91,6 +91,48 @@ def test_a_search_cannot_write_headers(shared_door: Visitor) -> None:
 def test_a_body_that_cannot_be_is_the_callers_mistake(shared_door: Visitor, body: bytes, code: str) -> None:
     answer = send(shared_door, ITEMS, body)
     assert (answer.status in (400, 422), answer.body["code"]) == (True, code)
+
+
+@pytest.mark.parametrize("kind", [JSON, "application/x-ndjson"])
+def test_half_a_character_is_called_that(shared_door: Visitor, kind: str) -> None:
+    for text in (b"\\ud800", b"\\uDBFFx", b"\\\\\\ud800"):
+        answer = send(shared_door, ITEMS, b'{"id": "' + text + b'"}', kind)
+        assert b"is half of a pair, and stands for no character alone" in answer.raw
+    cut = send(shared_door, ITEMS, b'{"id": "\\\\ud800', kind)
+    assert b"half of a pair" not in cut.raw, "a backslash that stands for itself"
+    assert b"truncated" in cut.raw
+
+
+def test_what_is_nested_too_deeply_to_be_read_is_told_how_deep_it_may_be(shared_door: Visitor) -> None:
+    told = send(shared_door, ITEMS, b'{"id": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}").body
+    assert (told["code"], told["detail"]) == ("malformed", "the body is nested too deeply to be read")
+    assert told["expected"] == "JSON of at most 200 levels"
+
+
+VERBS = "cancel or confirm or resend or retry or skip"
+OUTCOMES = "done or not-yet or handed-over or retry or reject"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "expected"),
+    [
+        ("acts", {"verb": "blow", "keys": ["a"], "reason": "x"}, "verb", VERBS),
+        ("acts", {"verb": 3}, "verb", VERBS),
+        ("acts", {"verb": "retry", "keys": [], "reason": "x"}, "keys", "a list from 1 to 10000 long"),
+        ("acts", {"verb": "retry", "keys": ["a", 1], "reason": "x"}, "keys[1]", "text"),
+        ("acts", {"verb": "retry", "dry_run": "no"}, "dry_run", "true or false"),
+        ("acts", {"verb": "retry", "filter": {"colour": 1}}, "filter.colour", "status, stage, lane, group, list, prefix, older_than"),
+        ("confirmations", {"key": "a", "stage": "deliver", "outcome": {"type": "fine"}}, "outcome.type", OUTCOMES),
+        ("confirmations", {"key": "a", "stage": "deliver", "outcome": {}}, "outcome.type", OUTCOMES),
+        ("confirmations", {"key": "a", "stage": "deliver", "outcome": 7}, "outcome", "an object"),
+        ("acts", {"verb": "retry", "reason": "x" * 1001}, "reason", "text, at most 1000 characters long"),
+        ("confirmations", {"key": "", "stage": "deliver", "value": 1}, "key", "text that is not empty"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_would_be_right(shared_door: Visitor, path: str, body: Any, field: str, expected: str) -> None:
+    answer = shared_door.call("POST", f"/api/v1/routes/parcels/{path}", body)
+    assert (answer.status, answer.body["code"]) == (400, "wrong-value"), answer
+    assert (answer.body["field"], answer.body["expected"]) == (field, expected)
 
 
 def test_large_numbers_keep_all_their_digits(door: Visitor) -> None:

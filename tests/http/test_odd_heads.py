@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Visitor
+
+from milepost.http.patience import LARGEST_HEAD
 
 BODY = b'{"id": "z"}'
 CHUNKS = b"b\r\n" + BODY + b"\r\n0\r\n"
@@ -30,8 +33,9 @@ def statuses(door: Visitor, *parts: bytes) -> list[int]:
         for part in parts:
             connection.sendall(part)
         answer = b""
-        while piece := connection.recv(65536):
-            answer += piece
+        with suppress(ConnectionResetError):  # it has closed, and there was more to read
+            while piece := connection.recv(65536):
+                answer += piece
     return [int(found) for found in re.findall(rb"HTTP/1\.1 (\d+) ", answer)]
 
 
@@ -75,6 +79,31 @@ def test_a_key_behind_a_body_opens_nothing(tmp_path: Path) -> None:
         key = at.key("submit").encode()
         call = post(b"Transfer-Encoding: chunked") + CHUNKS
         assert statuses(at, call + b"Authorization: Bearer " + key + b"\r\n\r\n" + LAST) == [401, 200]
+
+
+def head_of(size: int, *, in_the_address: bool = False) -> bytes:
+    """A whole head of exactly so many bytes."""
+    start, rest = b"GET /healthz?", b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: "
+    blank = size - len(start) - len(rest) - 4
+    return start + b"a" * blank + rest + b"\r\n\r\n" if in_the_address else start + rest + b"a" * blank + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize("in_the_address", [False, True])
+@pytest.mark.parametrize("over", [1, 4_000])
+def test_a_head_is_measured_to_the_byte_though_it_comes_at_once(at: Guarded, over: int, in_the_address: bool) -> None:
+    refused = statuses(at, head_of(LARGEST_HEAD + over, in_the_address=in_the_address))
+    assert refused == [431]
+    assert statuses(at, head_of(LARGEST_HEAD, in_the_address=in_the_address)) == [400 if in_the_address else 200]
+
+
+def test_what_comes_behind_a_head_that_is_too_large_is_not_read(at: Guarded) -> None:
+    large = post(b"Content-Length: %d" % len(BODY), b"X: " + b"a" * LARGEST_HEAD)
+    assert statuses(at, large + BODY + LAST) in ([431], []), "the answer may be lost on the way, for more was sent than was read"
+
+
+def test_the_next_head_is_measured_anew(at: Guarded) -> None:
+    half = head_of(LARGEST_HEAD * 3 // 4).replace(b"Connection: close\r\n", b"")
+    assert statuses(at, half + half + LAST) == [200, 200, 200]
 
 
 @pytest.mark.parametrize("hosts", [(b"elsewhere", b"localhost"), (b"localhost", b"elsewhere"), (b"localhost", b"localhost")])

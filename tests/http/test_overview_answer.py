@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
 import pytest
 from tests.aws import standins
+from tests.http.gallery import images
 from tests.http.guarded import Guarded, guarded
 from tests.http.page_text import text_of
 from tests.http.visitor import Visitor, sample_route
@@ -18,9 +21,13 @@ from tests.http.visitor import Visitor, sample_route
 import milepost as mp
 from milepost.core.errors import Refused
 from milepost.engine import snapshot
-from milepost.engine.operate import pause
+from milepost.engine.doctor import doctor
+from milepost.engine.operate import pause, resume
+from milepost.http.dashboard import failures
+from milepost.http.dashboard.failures import failed_by_group
 from milepost.ledgers.aws.names import Names
 from milepost.ports.documents import CURSOR, Cursor
+from milepost.ports.ledger import Group
 from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock
 from milepost.wiring import Station
@@ -30,7 +37,18 @@ SIGNED = {"by": "ops", "reason": "<b>the scale</b> is being mended"}
 
 def late_route() -> mp.Route:
     route = mp.Route("tapes", key="id")
-    route.external("taped", overdue="2h")
+    route.external("taped", overdue="2h", lane=lambda content: content.get("depot", ""))
+    return route
+
+
+def stones() -> mp.Route:
+    """What is tried twice, a day apart, lane by lane."""
+    route = mp.Route("stones", key="id")
+
+    @route.stage("weigh", retry=mp.Backoff(attempts=2, base="1d"), lane=lambda content: content.get("lane", ""))
+    def weigh(item: mp.Item) -> mp.Outcome:
+        return mp.Reject("too heavy") if item.input.get("reject") else mp.Retry("the scale is away")
+
     return route
 
 
@@ -41,7 +59,8 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def at(tmp_path: Path, clock: VirtualClock) -> Iterator[Guarded]:
-    with guarded(f"sqlite:///{tmp_path}/ledger.db", [sample_route(), sample_route("letters"), late_route()], clock) as opened:
+    routes = [sample_route(), sample_route("letters"), late_route(), stones(), images()]
+    with guarded(f"sqlite:///{tmp_path}/ledger.db", routes, clock) as opened:
         yield opened
 
 
@@ -82,6 +101,37 @@ def test_work_that_is_paused_waits_for_nobody(at: Guarded) -> None:
     assert not [told for told in notices(at) if told.startswith("Nobody")]
 
 
+def test_work_that_nobody_takes_up_is_told_as_the_doctor_tells_it(at: Guarded, clock: VirtualClock) -> None:
+    """Workers of our own are there, and yet nobody comes for what is remote."""
+    at.milepost.submit("images", {"id": "a"}, {"id": "b"})
+    assert "remote" in home(at)
+    clock.advance("6m")
+    at.work()
+    assert notices(at) == {}, "it was asked for a moment ago"
+    at.ticks.now += 60
+    told = "Work at images/resize has been due for 6 min and nobody has taken it up; it waits for a worker (remote)."
+    where = "/items/images?stage=resize&nearest=true"
+    assert notices(at) == {told: where}
+    assert [one.what for one in doctor(at.ctx).findings if one.about == "late"] == [f"{told[0].lower()}{told[1:-1]}"]
+    assert " a resize " in text_of(at.call("GET", where))
+    pause(at.ctx, "images", "resize", **SIGNED)
+    assert told not in notices(at)
+    resume(at.ctx, "images", "resize", **SIGNED)
+    assert told in notices(at)
+    assert notices(at, at.key("read", routes=["parcels"])) == {}
+
+
+def test_late_work_of_our_own_is_told_and_what_a_paused_lane_holds_is_not(at: Guarded, clock: VirtualClock) -> None:
+    at.milepost.submit("stones", {"id": "n", "lane": "north"}, {"id": "s", "lane": "south"})
+    pause(at.ctx, "stones", "weigh", "south", **SIGNED)
+    clock.advance("9m")
+    told = "Work at stones/weigh has been due for 9 min and nobody has taken it up."
+    assert told in notices(at)
+    pause(at.ctx, "stones", "weigh", "north", **SIGNED)
+    at.ticks.now += 60
+    assert told not in notices(at)
+
+
 def test_a_resender_that_went_silent_is_missed_while_something_is_on_the_way(at: Guarded, clock: VirtualClock) -> None:
     at.milepost.submit("parcels", {"id": "a"})
     at.work()
@@ -108,7 +158,7 @@ def test_what_may_be_late_is_said_so(at: Guarded, clock: VirtualClock, monkeypat
     monkeypatch.setattr(snapshot, "LOOK", 1)
     at.milepost.submit("tapes", {"id": "t"}, {"id": "u"})
     clock.advance("1h")
-    assert "overdue" not in home(at)
+    assert "0 overdue" in home(at)
     clock.advance("70m")
     assert "some may be overdue" in home(at)
     clock.advance("1h")
@@ -173,6 +223,102 @@ def test_how_fast_it_goes_is_watched_by_whoever_looks(at: Guarded, clock: Virtua
     assert "Ended in the last hour, by minute: 20 through in all" in at.call("GET", "/").raw.decode()
 
 
+def test_a_forecast_leaves_out_what_a_paused_lane_holds_back(at: Guarded, clock: VirtualClock) -> None:
+    at.milepost.submit(
+        "tapes", *({"id": f"n{n}", "depot": "north"} for n in range(5)), *({"id": f"s{n}", "depot": "south"} for n in range(3))
+    )
+    pause(at.ctx, "tapes", "taped", "north", **SIGNED)
+    home(at)
+    at.milepost.confirm("tapes", "s0", "taped", {"ok": True}, by="tape library")
+    clock.advance("30m")
+    assert (
+        "5 wait in lane north of taped, which is paused. The other 2 are on the way. At the pace of the last 30 min (2.0 an hour)"
+        in home(at)
+    )
+    assert "Nothing new is begun until that is resumed." not in home(at)
+
+
+def causes_of(door: Visitor, route: str) -> dict[str, tuple[list[str], dict[str, Any] | None]]:
+    """By cause: how many have failed, have it now and ever had it; and what Retry all is for, where it is offered."""
+    page = door.call("GET", "/").raw.decode()
+    part = page[page.index(f'data-live="route-{route}"') :]
+    rows = re.findall(r"<tr data-name=.*?</tr>", part[: part.index("</section>")], re.S)
+    found = {}
+    for row in rows:
+        cells = [text_of_markup(cell) for cell in re.findall(r"<td.*?</td>", row, re.S)]
+        offered = re.search(r'data-retry="([^"]*)"', row)
+        found[cells[5]] = (cells[2:5], None if offered is None else json.loads(html.unescape(offered[1])))
+    return found
+
+
+def text_of_markup(markup: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
+
+
+def act(door: Visitor, verb: str, **which: Any) -> None:
+    """Done to exactly one stone."""
+    said = {"verb": verb, "reason": "the scale is back", **which}
+    assert door.call("POST", "/api/v1/routes/stones/acts", said).body["done"] == 1
+
+
+def test_a_cause_counts_what_has_failed_and_only_that_is_retried(at: Guarded, clock: VirtualClock) -> None:
+    at.milepost.submit("stones", {"id": "failed"}, {"id": "gone"})
+    at.work()
+    assert causes_of(at, "stones") == {"the scale is away": (["0", "2", "2"], None)}
+    act(at, "cancel", keys=["gone"])
+    clock.advance("2d")
+    at.milepost.submit("stones", {"id": "again"}, {"id": "heavy", "reject": True})
+    at.work()
+    found = causes_of(at, "stones")
+    assert {cause: told for cause, (told, _) in found.items()} == {"the scale is away": ["1", "3", "4"], "too heavy": ["1", "1", "1"]}
+    for cause, key in (("the scale is away", "failed"), ("too heavy", "heavy")):
+        act(at, "retry", filter=found[cause][1])
+        assert at.milepost.show("stones", key)["status"] in ("PENDING", "QUEUED")  # type: ignore[index]
+    assert [at.milepost.show("stones", key)["status"] for key in ("again", "gone")] == ["RETRY_SCHEDULED", "CANCELLED"]  # type: ignore[index]
+    assert causes_of(at, "stones")["the scale is away"] == (["0", "2", "4"], None)
+
+
+def test_where_counting_the_failed_of_a_cause_would_cost_it_says_at_most(at: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    def group(name: str, now: int, stage: str = "weigh") -> Group:
+        return Group("stones", stage, name, "ERROR", name, now, now, 0, 0)
+
+    groups = [group("a", 5), group("b", 3), group("c", 2, "wrap"), group("d", 4, "clear")]
+    assert failed_by_group({"weigh": 4, "wrap": 1}, groups) == {
+        ("weigh", "a"): (1, 4),
+        ("weigh", "b"): (0, 3),
+        ("wrap", "c"): (1, 1),
+        ("clear", "d"): (0, 0),
+    }
+    assert set(failed_by_group({"weigh": 8}, groups[:2]).values()) == {(5, 5), (3, 3)}
+    at.milepost.submit("stones", {"id": "a", "reject": True}, {"id": "b", "reject": True}, {"id": "c"})
+    at.work()
+    act(at, "cancel", keys=["c"])
+    assert {told[0] for told, _ in causes_of(at, "stones").values()} == {"2", "0"}
+    monkeypatch.setattr(failures, "LOOK", 1)
+    assert {told[0] for told, _ in causes_of(at, "stones").values()} == {"up to 2", "up to 1"}
+
+
+def test_a_stage_keeps_its_slots_whatever_moves(at: Guarded) -> None:
+    def slots() -> list[str]:
+        page = at.call("GET", "/").raw.decode()
+        return re.findall(
+            r'<(?:li|section|dl|dd|p|table)\b(?: class="[^"]*")?(?: data-name="[^"]*")?', page[page.index('data-live="route-parcels') :]
+        )
+
+    at.milepost.submit("parcels", {"id": "a", "weigh": "reject"})
+    at.work()
+    before = slots()
+    at.milepost.submit("parcels", {"id": "b"}, {"id": "c"})
+    assert slots() == before
+    at.work()
+    assert slots() == before
+
+
+def test_the_number_of_items_leads_to_them(at: Guarded) -> None:
+    at.milepost.submit("parcels", {"id": "a"})
+    assert re.search(r'<a class="" href="/items/parcels"><b>1</b> item</a>', at.call("GET", "/").raw.decode())
+
+
 def test_the_route_of_the_heads_is_silent_while_it_is_well(tmp_path: Path) -> None:
     kept = mp.Route("archive", key="id", evidence=True)
     kept.external("taped")
@@ -188,5 +334,5 @@ def test_on_aws_what_was_set_aside_is_told_to_those_who_see_everything(aws_door:
     url = sqs.get_queue_url(QueueName=Names(place.path.strip("/")).quarantine)["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="something")
     assert "nothing is set aside" in home(aws_door)  # asked a moment ago
-    aws_door.door.desk.quarantine._asked_at = None
+    aws_door.door.desk.quarantine._kept.clear()
     assert notices(aws_door) == {"Something was set aside because it cannot be used.": "/system"}

@@ -8,7 +8,8 @@ from milepost.core.consequences import HOUR
 from milepost.core.durations import iso
 from milepost.core.status import Status
 from milepost.http.dashboard.charts import Bar, bars, brief, nice_top
-from milepost.http.dashboard.pace import EVERY, HOURS, MINUTE, Pace, Sample, Samples, by_hour, by_minute, forecast, pace
+from milepost.http.dashboard.ended import hours_chart, minutes_chart
+from milepost.http.dashboard.pace import EVERY, HOURS, MINUTE, Gap, Held, Pace, Sample, Samples, by_hour, by_minute, forecast, pace
 from milepost.ports.ledger import Count
 
 NOW = 473_000 * HOUR + 20 * MINUTE
@@ -41,15 +42,32 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
     assert samples.seen("parcels", Sample(NOW - HOUR, 3, 0)) == [Sample(NOW - HOUR, 3, 0)]
 
 
-def test_what_ended_between_two_looks_is_spread_evenly_and_what_nobody_saw_is_unknown() -> None:
-    seen = [Sample(NOW - 3 * MINUTE, 100, 5), Sample(NOW - MINUTE, 120, 5), Sample(NOW, 120, 6)]
-    found = by_minute(seen, NOW)
-    assert found[-4:] == [(10.0, 0.0), (10.0, 0.0), (0.0, 1.0), (0.0, 0.0)]
-    assert found[:-4] == [None] * 56
+def test_what_ended_counts_for_the_minute_in_which_that_was_seen() -> None:
+    seen = [Sample(NOW - 90_000, 100, 5), Sample(NOW - 30_000, 107, 5), Sample(NOW, 107, 6)]
+    found, gaps = by_minute(seen, NOW)
+    assert found[-3:] == [(0, 0), (7, 0), (0, 1)]
+    assert (found[:-3], gaps) == ([None] * 57, [])
+
+
+def test_what_ended_while_nobody_watched_is_one_number_for_that_while() -> None:
+    seen = [Sample(NOW - 40 * MINUTE, 0, 0), Sample(NOW - 39 * MINUTE, 4, 0), Sample(NOW - 9 * MINUTE, 7, 1), Sample(NOW, 7, 1)]
+    found, gaps = by_minute(seen, NOW)
+    assert gaps == [Gap(NOW - 39 * MINUTE, NOW - 9 * MINUTE, 3, 1)]
+    assert [place for place, ended in enumerate(found) if ended is not None] == [19, 20, 50, 59]
+    assert found[20] == (4, 0)
+    chart = minutes_chart(found, gaps, seen[0].at, NOW)
+    assert [(row.at, row.done, row.failed, row.until) for row in chart.rows] == [
+        (iso(NOW - 39 * MINUTE), 3, 1, iso(NOW - 9 * MINUTE)),
+        (iso(NOW - 39 * MINUTE), 4, 0, None),
+    ]
+    assert "07:50 UTC: nobody watched; 3 through, 1 failed from 07:41 to 08:11" in chart.picture
+    assert "08:15 UTC: nobody watched<" in chart.picture
+    assert "by minute: 4 through in all; and 3 through, 1 failed while nobody watched" in chart.picture
 
 
 def test_what_was_retried_or_pruned_is_no_step_back() -> None:
-    assert by_minute([Sample(NOW - MINUTE, 9, 9), Sample(NOW, 4, 0)], NOW)[-2] == (0.0, 0.0)
+    found, gaps = by_minute([Sample(NOW - MINUTE, 9, 9), Sample(NOW, 4, 0)], NOW)
+    assert (found[-1], gaps) == ((0, 0), [])
 
 
 def test_the_pace_is_what_was_seen_lately_before_it_is_what_the_hours_say() -> None:
@@ -58,6 +76,17 @@ def test_the_pace_is_what_was_seen_lately_before_it_is_what_the_hours_say() -> N
     watched = [Sample(NOW - 40 * MINUTE, 0, 0), Sample(NOW - 10 * MINUTE, 40, 0), Sample(NOW, 49, 1)]
     assert pace(hours, watched, NOW) == Pace(60.0, "the last 10 min")
     assert pace(QUIET, [Sample(NOW, 50, 0)], NOW) is None
+
+
+def test_the_hours_are_not_counted_from_before_there_was_anything() -> None:
+    hours = [*QUIET[:-1], (28, 2)]
+    # The hour has gone on for 20 minutes; the route is 6 minutes old.
+    assert pace(hours, [Sample(NOW, 28, 2)], NOW, NOW - 6 * MINUTE) == Pace(300.0, "the last 6 min")
+    # At the first look all of them were still to come; at the second some had ended.
+    watched = [Sample(NOW - 100_000, 5, 0), Sample(NOW - 90_000, 9, 0), Sample(NOW, 33, 2)]
+    assert pace(hours, watched, NOW) == Pace(30 * HOUR / 100_000, "the last 100 s")
+    # Brought along from another ledger: they ended before there was a route here.
+    assert pace([*QUIET[:-2], (30, 0), (0, 0)], [Sample(NOW, 30, 0)], NOW, NOW - MINUTE) == Pace(30 * 60 / 80, "the last 80 min")
 
 
 def test_a_forecast_says_a_span_a_time_and_what_it_is_based_on() -> None:
@@ -85,21 +114,58 @@ def test_where_all_that_ended_has_failed_nothing_is_foretold() -> None:
 @pytest.mark.parametrize(
     ("live", "stuck", "told"),
     [
-        (0, [("weigh", 0)], "Nothing is on the way."),
-        (5, [("weigh", 5)], "5 wait at weigh, which is paused. Nothing new is begun until that is resumed."),
-        (5, [("weigh", 1)], "1 waits at weigh, which is paused. Nothing has ended in the last 6 hours"),
+        (0, [Held("at weigh", 0)], "Nothing is on the way."),
+        (5, [Held("at weigh", 5)], "5 wait at weigh, which is paused. Nothing new is begun until that is resumed."),
+        (5, [Held("at weigh", 1)], "1 waits at weigh, which is paused. Nothing has ended in the last 6 hours"),
         (5, [], "Nothing has ended in the last 6 hours, so nobody can say when they will be through."),
     ],
 )
-def test_where_nothing_moves_it_says_why(live: int, stuck: list[tuple[str, int]], told: str) -> None:
+def test_where_nothing_moves_it_says_why(live: int, stuck: list[Held], told: str) -> None:
     found = forecast(live, None, stuck, NOW)
     assert found.told.startswith(told)
     assert found.at is None
 
 
+def test_what_is_held_up_is_not_in_the_forecast() -> None:
+    steady = Pace(30.0, "the last 10 min")
+    told = forecast(100, steady, [Held("at weigh", 10)], NOW, behind=30)
+    assert told.told == (
+        "10 wait at weigh, which is paused. 30 more come to it. The other 60 are on the way."
+        " At the pace of the last 10 min (30 an hour) they are through in about 2 h"
+    )
+    assert told.at == iso(NOW + 2 * HOUR)
+    none = forecast(30, steady, [Held("at weigh", 0)], NOW, behind=30)
+    assert none.told == "None waits at weigh, which is paused. 30 more come to it. Nothing is through until that is resumed."
+    lane = forecast(91, steady, [Held("in lane north of weigh", 1, more=True)], NOW)
+    assert lane.told == (
+        "1 waits in lane north of weigh, which is paused. The other 90 are on the way. At the pace of the last 10 min (30 an hour),"
+        " not counting what still comes to lane north of weigh, they are through in about 3 h"
+    )
+    unknown = forecast(90, steady, [Held("in lane north of weigh", None, more=True)], NOW)
+    assert unknown.told == (
+        "90 are on the way. At the pace of the last 10 min (30 an hour), not counting what is held back by the pause of lane north of"
+        " weigh, they are through at the latest in about 3 h"
+    )
+
+
 def test_an_axis_ends_with_a_round_number() -> None:
     assert [nice_top(n) for n in (0, 0.2, 1, 3, 12, 51, 1_234_567)] == [1, 1, 1, 5, 20, 100, 2_000_000]
     assert [brief(n) for n in (0, 950, 12_000, 3_400_000)] == ["0", "950", "12k", "3.4M"]
+
+
+def test_no_word_below_the_bars_is_cut_off_at_an_edge() -> None:
+    made = bars([Bar("", (), f"at {n}") for n in range(60)], "told", "UTC")
+    assert ">UTC</text>" in made
+    assert 'x="0.00%" text-anchor="start" y="145">at 0<' in made
+    assert 'x="50.83%" text-anchor="middle" y="145">at 30<' in made
+    assert 'x="100.00%" text-anchor="end" y="145">at 59<' in made
+
+
+def test_hours_and_days_are_said_to_be_those_of_utc() -> None:
+    chart = hours_chart([*QUIET[:-1], (3, 0)], NOW)
+    assert ">UTC</text>" in chart.picture
+    assert "08:00 to 09:00 UTC: 3 through" in chart.picture
+    assert ("today" in chart.picture, "yesterday" in chart.picture) == (False, False)
 
 
 def test_what_is_said_of_a_bar_stays_text() -> None:

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Visitor
 
+import milepost as mp
+from milepost.core.durations import iso
 from milepost.core.errors import Refused
 from milepost.core.status import FAILED
 from milepost.engine.acts import all_acts, record
@@ -21,6 +23,7 @@ from milepost.engine.collecting import Figures, Histogram
 from milepost.engine.feeding import page_back
 from milepost.engine.operate import act, limit, pause
 from milepost.engine.prune import prune
+from milepost.http.dashboard import events
 from milepost.http.dashboard.acts import Names, in_words
 from milepost.http.dashboard.durations import durations
 from milepost.ports.documents import ACT, PROCESS, Act, Process
@@ -62,7 +65,7 @@ def all_pages(door: Visitor, path: str) -> list[list[str]]:
     while path:
         page = door.call("GET", path).raw.decode()
         pages.append(events_on(page))
-        earlier = link(page, "Earlier")
+        earlier = link(page, "(?:Earlier|Look further back)")
         path = urljoin(path, earlier) if earlier else ""
     return pages
 
@@ -88,13 +91,31 @@ def test_all_that_happened_is_found_by_going_back_page_by_page(at: Guarded) -> N
     assert [len(page) for page in pages] == [60, 60, 30]
 
 
-def test_a_filter_holds_all_the_way_back_though_a_page_may_be_empty(at: Guarded) -> None:
+def test_what_is_rare_is_found_at_once_however_far_back_it_is(at: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "STEP", 50)
     at.milepost.submit("parcels", {"id": "P-1"}, {"id": "P-2"})
-    at.milepost.submit("letters", *({"id": f"L-{n}"} for n in range(600)))
-    pages = all_pages(at, "/events?route=parcels&kind=accepted")
-    assert [place for page in pages for place in page] == ["2", "1"]
-    assert pages[0] == []
-    assert "it may be further back" in text_of(at, "/events?route=parcels")
+    at.milepost.submit("letters", *({"id": f"L-{n}"} for n in range(200)))
+    assert all_pages(at, "/events?route=parcels&kind=accepted") == [["2", "1"]]
+    assert "since" not in text_of(at, "/events?route=parcels")
+
+
+def test_how_far_back_was_looked_is_said_with_the_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "STEP", 50)
+    monkeypatch.setattr(events, "FAR", 100)
+    clock, times = VirtualClock(), []
+    with guarded(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as at:
+        for name, n in (("parcels", 2), ("letters", 123), ("letters", 97), ("parcels", 1)):
+            at.milepost.submit(name, *({"id": f"{clock.now()}-{number}"} for number in range(n)))
+            times.append(iso(clock.now()))
+            clock.advance("1h")
+        assert all_pages(at, "/events?route=parcels&kind=accepted") == [["223"], [], ["2", "1"]]
+        first = at.call("GET", "/events?route=parcels").raw.decode()
+        assert f'These are all since <time datetime="{times[1]}">' in first
+        second = text_of(at, urljoin("/events", link(first, "Earlier") or ""))
+        assert f"Nothing of this kind since {times[1]} ; that is as far back as was looked. Look further back" in second
+        assert "Nothing of this kind before that, back to the oldest line that is kept." in text_of(at, "/events?kind=overdue&before=2")
+        part = at.key("read", name="part", routes=["parcels"])
+        assert "Nothing lately; it may be further back." in text_of(at, "/events?before=223", part), "no time of another route's line"
 
 
 def test_going_back_ends_where_older_lines_have_been_pruned(tmp_path: Path) -> None:
@@ -264,6 +285,15 @@ def test_what_is_paused_and_limited_is_there_beside_what_the_route_file_says(at:
     assert "parcels/weigh/north/1 no limit 2 at a time by ops" in told
     assert "letters/weigh 16 at a time nothing" in told
     assert "deliver 16" not in told  # nobody of ours works there
+
+
+def test_a_stage_that_others_do_is_marked_beside_its_route(tmp_path: Path) -> None:
+    route = mp.Route("parcels", key="id")
+    route.stage("weigh")(lambda item: mp.Done())
+    route.stage("wrap", remote=True)
+    route.external("deliver")
+    with guarded(f"sqlite:///{tmp_path}/ledger.db", [route]) as at:
+        assert "weigh → wrap remote → deliver external" in text_of(at, "/system")
 
 
 def test_the_doctor_is_asked_only_when_somebody_asks_for_it(at: Guarded) -> None:

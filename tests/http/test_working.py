@@ -172,7 +172,7 @@ def test_a_lease_of_another_server_is_honoured(gallery: Gallery, tmp_path: Path)
         (CLAIMS, {"worker": "w", "lease": "13h"}, 400, "wrong-value", "lease"),
         (CLAIMS, {"worker": ""}, 400, "wrong-value", "worker"),
         (CLAIMS.replace("resize", "nope"), {"worker": "w"}, 404, "unknown-stage", "stage"),
-        (CLAIMS.replace("resize", "publish"), {"worker": "w"}, 409, "refused", None),
+        (CLAIMS.replace("resize", "publish"), {"worker": "w"}, 409, "refused", "stage"),
         (f"{CLAIMS}/settle", {"outcomes": [{"key": "a", "lease": "x", "outcome": {"type": "fine"}}]}, 400, "wrong-value", None),
     ],
 )
@@ -180,6 +180,11 @@ def test_a_wrong_call_is_told_what_is_wrong(shared: Visitor, path: str, body: An
     answered = shared.call("POST", path, body)
     assert (answered.status, answered.body["code"]) == (status, code), answered
     assert field is None or answered.body["field"] == field
+
+
+def test_a_stage_of_our_own_workers_is_claimed_by_no_other(shared: Visitor) -> None:
+    told = shared.call("POST", CLAIMS.replace("resize", "publish"), {"worker": "w"}).body
+    assert (told["title"], told["expected"]) == ("It cannot be done as things stand", "a stage declared with remote=True")
 
 
 def test_a_remote_stage_takes_no_handler_and_nothing_that_only_a_handler_has() -> None:

@@ -11,7 +11,7 @@ from milepost.core.history import Line
 from milepost.core.item import Item, canonical_json
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
 from milepost.core.plan import Plan
-from milepost.core.status import FAILED, Reason, Status
+from milepost.core.status import Reason, Status
 
 
 class SaidBefore(str):
@@ -22,6 +22,12 @@ class SaidBefore(str):
 
 class NotedBefore(SaidBefore):
     """It does not agree with what stands, as it did not when the same was said before: it was noted then."""
+
+    __slots__ = ()
+
+
+class Ended(str):
+    """Why nothing is moved: the item has ended, and what was said cannot change that. Worth a note (`too_late`)."""
 
     __slots__ = ()
 
@@ -37,11 +43,15 @@ def confirm(
     by: str,
     why: str | None = None,
     act: str | None = None,
+    operator: bool = False,
 ) -> Change | str:
-    """The write that an outside outcome for a stage leads to, or why there is none.
+    """The write that an outside outcome for a stage leads to, or why there is none. `operator`: a person of ours says so, who answers
+    for it.
 
     At the item's stage it is applied, unless a worker holds the item: then it is kept, and beats the worker's outcome.
     For a later stage it is kept until the item gets there. The first valid one wins; a different later one is noted.
+    An item that has failed is still moved by a confirmation of its stage: the thing is there after all. One that a person has
+    cancelled is moved by no partner, at this stage or later: what a person has decided, only a person changes.
     """
     row = item.row
     stage = plan.by_name.get(stage_name)
@@ -53,26 +63,33 @@ def confirm(
     teller: dict[str, Any] = {"by": by, "why": why, "act": act}
     told = outcome_to_builtins(outcome)
     here = plan.position.get(row.stage)
-    ended_here = row.status in FAILED or row.status is Status.CANCELLED
     if here is None:
         return f"the item is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
     if row.status is Status.COMPLETED or plan.position[stage_name] < here:
         return _second(item, stage_name, outcome, now, teller)
+    if row.status is Status.CANCELLED and not operator:
+        return Ended(f"the item has ended ({row.status}): a person took it off the route, and only a person can bring it back")
     if plan.position[stage_name] > here:
         if stage_name in row.kept:
             return _again(row.kept[stage_name], told, item, now, teller)
         return change(
             row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Teller(**teller), note={"for": stage_name}
         )
-    if ended_here:
+    if row.terminal:
         if isinstance(outcome, Done):
             return decide(item, outcome, plan, now, jitter, outside=True, **teller)
-        return f"the item has ended ({row.status}); only a confirmation can still move it"
+        return Ended(f"the item has ended ({row.status}); only a confirmation can still move it")
     if row.status is Status.PROCESSING:
         if row.stage in row.kept:
             return _again(row.kept[row.stage], told, item, now, teller)
         return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Teller(**teller))
     return decide(item, outcome, plan, now, jitter, outside=True, **teller)
+
+
+def too_late(item: Item, stage_name: str, outcome: Outcome, now: int, *, by: str, why: str | None = None) -> Change:
+    """A note of what was said of an item that had ended."""
+    note = {"for": stage_name, "too late": outcome_to_builtins(outcome)}
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(by, why=why), note=note)
 
 
 def noted_once(decided: Change | str, lines: Callable[[], Iterable[Line]]) -> Change | str:

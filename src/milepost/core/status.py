@@ -130,8 +130,12 @@ EDGES: tuple[Edge, ...] = (
     _edge(LIVE, S.REJECTED, [R.REJECTED], "outside"),
     _edge(LIVE, S.CANCELLED, [R.CANCELLED], "operator"),
     _edge(LIVE, S.PENDING, [R.MOVED, R.OPERATOR_RETRY], "operator"),
-    _edge(FAILED | {S.CANCELLED}, S.PENDING, [R.OPERATOR_RETRY, R.SKIPPED, R.CONFIRMED], "operator"),
-    _edge(FAILED | {S.CANCELLED}, S.COMPLETED, [R.SKIPPED, R.CONFIRMED], "operator"),
+    _edge(FAILED, S.PENDING, [R.CONFIRMED], "outside or operator"),
+    _edge(FAILED, S.COMPLETED, [R.CONFIRMED], "outside or operator"),
+    _edge([S.CANCELLED], S.PENDING, [R.CONFIRMED], "operator"),
+    _edge([S.CANCELLED], S.COMPLETED, [R.CONFIRMED], "operator"),
+    _edge(FAILED | {S.CANCELLED}, S.PENDING, [R.OPERATOR_RETRY, R.SKIPPED], "operator"),
+    _edge(FAILED | {S.CANCELLED}, S.COMPLETED, [R.SKIPPED], "operator"),
     _edge([S.COMPLETED], S.PENDING, [R.BACK_FILL], "operator"),
 )
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.durations import iso, short_span
-from milepost.core.status import FAILED, LIVE, Status
+from milepost.core.durations import iso
+from milepost.core.status import FAILED, Status
 from milepost.engine.back_fill_view import hindrance, left
 from milepost.engine.context import Context
 from milepost.engine.cursors import silent
 from milepost.engine.heartbeat import HEARD_MS, last_runs
+from milepost.engine.late import LATE_MS, SAMPLE, late_at, worked_stages
 from milepost.engine.moments import Watch
 from milepost.engine.observe import (
     ALIVE_MS,
@@ -33,11 +34,8 @@ from milepost.ports.ledger import Query
 OK, WARN, BAD = "ok", "warn", "bad"
 ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
-LATE_MS = 5 * 60_000
-"""Work that has been due for this long and was not taken up is worth a word."""
 GONE_MS = 10 * 60_000
 """For so long a silent process is asked after that had items in hand; by then their leases have been taken over."""
-SAMPLE = 1000
 CHAINS = 50
 
 
@@ -210,28 +208,12 @@ def _leases(ctx: Context, watch: Watch) -> Iterator[Finding]:
 
 
 def _late(ctx: Context, watch: Watch) -> Iterator[Finding]:
-    """Work of our own that should have been taken up long ago, stage by stage."""
+    """Work that workers should have taken up long ago, stage by stage."""
     held = set(ctx.ledger.read(HOLD))
-    for name, document in ctx.ledger.read(ROUTE).items():
-        for stage, kind in read_as(RouteVersion, document.value).shape:
-            if kind != "external" and not held & {name, f"{name}/{stage}"}:
-                yield from _late_stage(ctx, name, stage, held, watch)
-
-
-def _late_stage(ctx: Context, route: str, stage: str, held: set[str], watch: Watch) -> Iterator[Finding]:
-    query = Query(route=route, statuses=LIVE - {Status.PROCESSING}, stages=frozenset({stage}), due_before=watch.now, limit=SAMPLE)
-    due = [
-        item.row.look_at
-        for item in ctx.ledger.find(query).items
-        if item.row.look_at is not None and f"{route}/{stage}/{item.row.lane}" not in held
-    ]
-    if due and watch.now - min(due) > LATE_MS:
-        what = f"work at {route}/{stage} has been due for {short_span(watch.now - min(due))} and nobody has taken it up"
-        cure = "start more workers (milepost work), or raise the stage's concurrency or rate"
-        plan = ctx.plans.get(route)
-        if plan is not None and stage in plan.by_name and plan.by_name[stage].remote:
-            what, cure = f"{what}; it waits for a worker (remote)", "start more of the stage's own workers, which claim over HTTP"
-        yield Finding(WARN, "late", what, cure)
+    for route, stage in worked_stages(ctx, held):
+        late = late_at(ctx, route, stage, held, watch.now)
+        if late is not None:
+            yield Finding(WARN, "late", late.told(watch.now), late.cure)
 
 
 def _failed(ctx: Context, watch: Watch) -> Iterator[Finding]:

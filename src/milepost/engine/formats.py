@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MalformedInput, UsageError
+from milepost.core.json_faults import json_fault
 from milepost.core.route import Route
 
 LONGEST_LINE = 1 << 20
@@ -46,6 +47,8 @@ class Batch(Struct, frozen=True):
     inputs: list[Any]
     raw: list[bytes]
     bad: list[BadLine]
+    note: str = ""
+    """What whoever gave the list ought to know of how it is read."""
 
     def add(self, number: int, content: Any, line: bytes) -> None:
         self.numbers.append(number)
@@ -150,7 +153,7 @@ def _object(text: str) -> Any:
     except ValueError as error:
         if isinstance(error, msgspec.ValidationError) and not text.lstrip().startswith("{"):
             raise MalformedInput('it is JSON, but not an object; write one object a line, such as {"id": "…"}') from None
-        raise MalformedInput(f"it is not JSON: {error}") from None
+        raise MalformedInput(f"it is not JSON: {json_fault(text, error)}") from None
 
 
 # csv -----------------------------------------------------------------------------------------------------------------------
@@ -162,6 +165,7 @@ class _Table(Struct, frozen=True):
     names: list[str]
     delimiter: str
     header: int = 0
+    note: str = ""
 
     def content(self, row: list[str]) -> dict[str, str]:
         if len(row) != len(self.names):
@@ -179,10 +183,13 @@ def _read_csv(slices: Slices, name: str, route: Route) -> Iterator[Batch]:
     opened: list[bytes] = []
     end = 1
     for first, lines in slices:
-        table = table or _table(first, lines, name, route)
         if table is None:
-            yield _singly(first, lines, lambda text: None)
-            continue
+            table = _table(first, lines, name, route)
+            if table is None:
+                yield _singly(first, lines, lambda text: None)
+                continue
+            if table.note:
+                yield Batch([], [], [], [], table.note)
         first, lines, end = first - len(opened), opened + lines, first + len(lines)
         batch, opened = _rows_at_once(table, first, lines) or _rows_singly(table, first, lines, at_end=False)
         yield batch
@@ -255,7 +262,15 @@ def _table(first: int, lines: list[bytes], name: str, route: Route) -> _Table | 
     width = Counter(len(_cells(text, ",")) for _, text in filled).most_common(1)[0][0]
     if width < len(fields):
         raise UsageError(f"{name} has {width} columns and no header, but a key of route {route.name!r} is {' + '.join(fields)}; add them")
-    return _Table([*fields, *(f"column{place}" for place in range(len(fields) + 1, width + 1))], ",")
+    return _Table([*fields, *(f"column{place}" for place in range(len(fields) + 1, width + 1))], ",", note=_headless(fields, text))
+
+
+def _headless(fields: list[str], text: str) -> str:
+    """A header with other names passes for an item: whoever sees what the first line was taken for will notice."""
+    named = " and ".join(repr(field) for field in fields)
+    taken = "the first column of every line was" if len(fields) == 1 else f"the first {len(fields)} columns of every line were"
+    begins = ", ".join(repr(cell[:SHOWN]) for cell in _cells(text, ",")[: len(fields)])
+    return f"no header with {named} was found: {taken} taken for the key, in the first line {begins}"
 
 
 def _header(text: str, route: Route) -> tuple[list[str], str] | None:

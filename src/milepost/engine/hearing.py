@@ -7,13 +7,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-from milepost.core.change import Change, Teller, change
 from milepost.core.decide import valid_confirmation
-from milepost.core.item import Item, Row
-from milepost.core.outcome import Done, Outcome, outcome_to_builtins
-from milepost.core.outside import NotedBefore, SaidBefore
+from milepost.core.item import Row
+from milepost.core.outcome import Done, Outcome
+from milepost.core.outside import Ended, NotedBefore, SaidBefore
 from milepost.core.status import Reason, Status
-from milepost.engine.apply import apply_all
 from milepost.engine.context import Context
 from milepost.engine.operate import confirm_outside
 from milepost.ports.ledger import Known
@@ -38,7 +36,8 @@ class Heard(Struct, frozen=True):
 
 
 def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Heard:
-    """Take a partner's word about one item's stage, as `confirm_outside` does. What comes for an item that has ended is noted."""
+    """Take a partner's word about one item's stage, as `confirm_outside` does. People who read the log are told of what comes for an
+    item that has ended."""
     [item] = ctx.ledger.get([(route, key)])
     answer = confirm_outside(ctx, route, key, stage, outcome, by, why)
     if item is None:
@@ -55,8 +54,9 @@ def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: s
     if isinstance(outcome, Done) and not valid_confirmation(outcome.output, ctx.plan(route).by_name.get(stage), item.payload_of(stage)):
         return Heard("nothing", answer, item.row)
     [now_there] = ctx.ledger.get([(route, key)])
-    if now_there is not None and now_there.row.terminal and now_there.stage == stage and not isinstance(outcome, Done):
-        return Heard("ended", answer, _noted(ctx, now_there, outcome, by, why))
+    if isinstance(answer, Ended):
+        log.warning("%s/%s: an outcome came for stage %r all the same: %s", route, key, stage, answer)
+        return Heard("ended", str(answer), item.row if now_there is None else now_there.row)
     return Heard("refused", answer, None if now_there is None else now_there.row)
 
 
@@ -75,18 +75,3 @@ def _gone(ctx: Context, route: str, key: str, outcome: Outcome, why: str) -> Hea
         return Heard("known", why, seal=known)
     log.warning("%s/%s has ended (%s) and its row has gone; an outcome came for it all the same", route, key, known.status)
     return Heard("ended", why, seal=known)
-
-
-def _noted(ctx: Context, item: Item, outcome: Outcome, by: str, why: str | None) -> Row:
-    """The item has ended: what is said of it is noted, once, and people who read the log are told."""
-    note = {"for": item.stage, "too late": outcome_to_builtins(outcome)}
-
-    def decision(now_there: Item) -> Change | str:
-        last = ctx.ledger.history(item.route, item.key)[-1:]
-        if any(written.line.note == note for written in last):
-            return "it is noted already"
-        return change(now_there.row, Reason.NOTED, ctx.clock.now(), now_there.row.status, {}, Teller(by, None, why), note=note)
-
-    log.warning("%s/%s has ended (%s); an outcome came for stage %r all the same", item.route, item.key, item.row.status, item.stage)
-    [answer] = apply_all(ctx, [(item, decision)])
-    return answer if isinstance(answer, Row) else item.row

@@ -20,7 +20,12 @@ _FOREIGN = {
     b"\xff\xfe": "UTF-16 text; save it as UTF-8",
     b"\xfe\xff": "UTF-16 text; save it as UTF-8",
     b"\x1f\x8b": "compressed; unpack it first, as in: gunzip -c FILE | milepost submit ROUTE -",
+    b"\xfd7zXZ\0": "compressed; unpack it first, as in: xz -dc FILE | milepost submit ROUTE -",
+    b"\x28\xb5\x2f\xfd": "compressed; unpack it first, as in: zstd -dc FILE | milepost submit ROUTE -",
     b"PK\x03\x04": "a zip archive or a spreadsheet; save it as CSV UTF-8",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet or document of an old kind; save it as CSV UTF-8",
+    b"\x89PNG": "a picture; give txt, csv or jsonl",
+    b"%PDF-": "a PDF document; give its lines as txt, csv or jsonl",
 }
 
 
@@ -94,6 +99,9 @@ class Source:
         for magic, what in _FOREIGN.items():
             if chunk.startswith(magic):
                 raise UsageError(f"{self.name} is {what}")
+        if (nul := chunk.partition(b"\n")[0].find(b"\0")) >= 0:
+            # In a later line it may belong to a value, or that line is set aside alone.
+            raise UsageError(f"{self.name} is not text: byte {nul + 1} is 0; give txt, csv or jsonl, in UTF-8")
         return chunk.removeprefix(_BOM)
 
 

@@ -76,6 +76,7 @@ class ListReport(Struct, frozen=True, kw_only=True):
     compared_with: str = ""
     """The full list before, from which `vanished` is reckoned."""
     notes: list[str] = []
+    """What whoever gave the list ought to know: that it had no header, that what has vanished is not known."""
 
 
 def submit_list(
@@ -119,6 +120,7 @@ def take_in_list(
     record = ListRecord(ctx.chance.token(), route, title, "", at, full, {}, "", by or "")
     malformed: list[BadLine] = []
     changed: list[ChangedLine] = []
+    notes: list[str] = []
     refused = 0
     told_at = 0
     begun = dry_run
@@ -128,6 +130,8 @@ def take_in_list(
                 # Recorded before its first item, so that an item's list can be found even if the list stops half-way.
                 _write(ctx, record)
                 begun = True
+            if batch.note:
+                notes.append(batch.note)
             bad = batch.bad
             if batch.inputs:
                 receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run)
@@ -142,7 +146,8 @@ def take_in_list(
                 on_progress(source.lines_done, source.bytes_done, source.size)
         if on_progress is not None:
             on_progress(source.lines_done, source.bytes_done, source.size)
-        return _finish(ctx, replace(record, digest=source.digest), keys, malformed, changed, refused, _last_full(earlier), dry_run)
+        record = replace(record, digest=source.digest)
+        return _finish(ctx, record, keys, malformed, changed, refused, notes, _last_full(earlier), dry_run)
 
 
 def records(ctx: Context, route: str) -> list[ListRecord]:
@@ -185,6 +190,7 @@ def _finish(
     malformed: list[BadLine],
     changed: list[ChangedLine],
     refused: int,
+    notes: list[str],
     before: ListRecord | None,
     dry_run: bool,
 ) -> ListReport:
@@ -206,7 +212,6 @@ def _finish(
     counts |= {"repeated": keys.total - sum(tally.values()), "malformed": refused}
     lines = sum(counts.values())
     vanished: list[str] = []
-    notes = []
     if record.full:
         try:
             gone = iter(()) if before is None else missing(_keys_of(ctx, before), (key for key, _ in keys.distinct()))

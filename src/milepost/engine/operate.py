@@ -153,7 +153,7 @@ def _decision(ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bo
             return operators.cancel(item, plan, now, **teller)
         if verb == "resend":
             return operators.resend(item, plan, now, **teller)
-        return outside.confirm(item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), **teller)
+        return outside.confirm(item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, **teller)
 
     return decision
 
@@ -198,7 +198,8 @@ def _absent(ctx: Context, route: str, key: str) -> str:
 
 
 def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | str:
-    """A partner's word about one item's stage: the row as it then is, or why nothing was written."""
+    """A partner's word about one item's stage: the row as it then is, or why it was not taken. What comes too late for an item that
+    has ended is noted, once."""
     plan = ctx.plan(route)
     if not by.strip():
         raise UsageError("say who confirms: by='…'")
@@ -206,11 +207,19 @@ def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Out
     if item is None:
         return _absent(ctx, route, key)
 
+    ended: outside.Ended | None = None
+
     def decision(now_there: Item) -> Change | str:
-        word = outside.confirm(now_there, stage, outcome, plan, ctx.clock.now(), ctx.chance.jitter(), by=by, why=why)
+        nonlocal ended
+        now = ctx.clock.now()
+        word = outside.confirm(now_there, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why)
+        ended = word if isinstance(word, outside.Ended) else None
+        if ended is not None:
+            word = outside.too_late(now_there, stage, outcome, now, by=by, why=why)
         return outside.noted_once(word, lambda: (written.line for written in ctx.ledger.history(route, key)))
 
-    return apply_all(ctx, [(item, decision)])[0]
+    [answer] = apply_all(ctx, [(item, decision)])
+    return answer if ended is None or not isinstance(answer, Row | outside.NotedBefore) else ended
 
 
 def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> Hold:

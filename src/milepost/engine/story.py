@@ -6,26 +6,17 @@ from collections.abc import Callable
 from shlex import quote
 
 from msgspec import Struct
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from milepost.core.durations import short_span
 from milepost.core.history import Line
 from milepost.core.item import Item, Row
 from milepost.core.route import Stage
-from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
+from milepost.core.status import FAILED, STATUS_MEANING, Status
 from milepost.engine.context import Context
 from milepost.engine.moments import Watch
-from milepost.engine.observe import (
-    SIGNED,
-    chain_broken_at,
-    chain_fault,
-    clock_time,
-    list_name,
-    live_processes,
-    stage_names,
-    unreadable,
-)
+from milepost.engine.observe import SIGNED, chain_broken_at, chain_fault, clock_time, live_processes, stage_names, unreadable
+from milepost.engine.sentences import sentence
 from milepost.ports.documents import HOLD, Hold, read_as, scope
 from milepost.ports.ledger import Known
 
@@ -86,13 +77,17 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     """Why it waits, and what happens next."""
     row = item.row
     if row.terminal:
-        return _ended(row)
+        return _ended(row, _can(row, ctx, stages))
     if stages and row.stage not in stages:
         apply = f"milepost routes apply {row.route} --map {row.stage}=STAGE {SIGNED}"
         return [f"The route has no stage '{row.stage}' any more."], [f"Nothing, until it is moved: {apply}"]
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
     why, following = _by_status(row, stage, watch)
+    if stage is not None and stage.overdue_ms is not None and row.entered_at + stage.overdue_ms <= watch.now:
+        # By the stage's own mark: the row forgets its moment once people have been told.
+        expected = row.entered_at + stage.overdue_ms
+        why.insert(0, f"It is late: it was expected by {watch.at(expected)}, {short_span(watch.now - expected)} ago.")
     lost = row.status is Status.PROCESSING and row.holder in ctx.ledger.departed()
     if lost:
         why.append("That worker has died.")
@@ -106,9 +101,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
         why.append(f"{times} lost while holding it; that is not counted as an attempt.")
     if row.unknown:
         why.append("What the last try achieved is not known" + _verify(stage))
-    for name in row.kept:
-        if name != row.stage:
-            why.append(f"An answer for '{name}' has come already and is kept until it gets there.")
+    why += _kept(row)
     if row.overdue_at is not None and row.overdue_at > watch.now:
         following.append(f"If it is still at '{row.stage}' {watch.when(row.overdue_at)}, people are told that it is late.")
     if not holds and (lost or _wants_worker(row, stage, watch.now)) and not _worker_alive(ctx):
@@ -124,10 +117,22 @@ def _verify(stage: Stage | None) -> str:
     return "; 'verify' is asked before the next try."
 
 
-def _ended(row: Row) -> tuple[list[str], list[str]]:
+def _kept(row: Row) -> list[str]:
+    return [f"An answer for '{name}' has come already and is kept until it gets there." for name in row.kept if name != row.stage]
+
+
+_DECIDED = {
+    "retry": "start it again (retry)",
+    "confirm": "say that the stage is done after all (confirm)",
+    "skip": "move it past the stage (skip)",
+}
+
+
+def _ended(row: Row, can: list[str]) -> tuple[list[str], list[str]]:
     why = [] if row.error is None else [f"The last error was {row.error.category}: {row.error.message}"]
     if row.status in FAILED:
-        return why, ["Nothing by itself; a person decides."]
+        choices = [_DECIDED[verb] for verb in (command.split()[1] for command in can) if verb in _DECIDED]
+        return why + _kept(row), [f"Nothing by itself; a person decides: {', '.join([*choices, 'or leave it as it is'])}."]
     return why, ["Nothing: it has ended. It stays known, so that it is not done a second time."]
 
 
@@ -192,84 +197,6 @@ def _told(line: Line, ctx: Context, item: Item) -> Told:
         return Told(line.at, text, text, line)
     bare = replace(line, act=None, note=line.note if isinstance(line.note, str) else None)
     return Told(line.at, text, sentence(bare, ctx, item), line)
-
-
-def sentence(line: Line, ctx: Context, item: Item) -> str:
-    """One history line as a sentence."""
-    if unreadable(line):
-        return f"this line cannot be read: {line.note['unreadable']}"
-    text = _SENTENCES[line.reason](line)
-    if line.reason is Reason.ACCEPTED and item.row.list_id is not None:
-        text += f", from the list {list_name(ctx, item.row.list_id) or item.row.list_id}"
-    if line.reason in _BY_PEOPLE and line.by:
-        text += f", by {line.by}"
-    if line.why:
-        text += f": {line.why}"
-    if line.act:
-        text += f" (act {line.act})"
-    return text
-
-
-_BY_PEOPLE = frozenset(
-    {
-        Reason.ACCEPTED, Reason.SKIPPED, Reason.CANCELLED, Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL,
-        Reason.CONFIRMED, Reason.RESENT, Reason.KEPT, Reason.NOTED,
-    }
-)  # fmt: skip
-
-
-def _attempt(line: Line) -> str:
-    attempt = line.attempt
-    if attempt is None:
-        return "failed"
-    took = "" if not attempt.response_ms else f" after {short_span(attempt.response_ms)}"
-    http = "" if attempt.http_status is None else f" (HTTP {attempt.http_status})"
-    return f"try {attempt.number} at '{line.stage}' failed{took}: {attempt.category}: {attempt.message}{http}"
-
-
-def _retry(line: Line) -> str:
-    delay = None if line.attempt is None else line.attempt.delay_ms
-    return _attempt(line) + ("" if delay is None else f"; again in {short_span(delay)}")
-
-
-def _took(line: Line) -> str:
-    return "" if line.since is None else f" in {short_span(line.at - line.since)}"
-
-
-def _onward(line: Line) -> str:
-    return f", on to '{line.to}'" if line.to else ", the last stage" if line.status is Status.COMPLETED else ""
-
-
-def _noted(line: Line) -> str:
-    return "" if line.note is None else f": {line.note if isinstance(line.note, str) else encode(line.note).decode()}"
-
-
-_SENTENCES: dict[Reason, Callable[[Line], str]] = {
-    Reason.ACCEPTED: lambda line: f"accepted at '{line.stage}'",
-    Reason.OFFERED: lambda line: f"offered to '{line.stage}'",
-    Reason.CLAIMED: lambda line: f"taken up by {line.by}",
-    Reason.ADVANCED: lambda line: f"'{line.stage}' done{_took(line)}{_onward(line)}",
-    Reason.COMPLETED: lambda line: f"'{line.stage}' done{_took(line)}: through the last stage",
-    Reason.NOT_YET: lambda line: f"looked at '{line.stage}': not there yet{_noted(line)}",
-    Reason.HANDED_OVER: lambda line: f"'{line.stage}' handed over; an answer is awaited{_noted(line)}",
-    Reason.RETRY: _retry,
-    Reason.EXHAUSTED: lambda line: f"{_attempt(line)}; no tries are left",
-    Reason.REJECTED: lambda line: f"{_attempt(line)}; for good",
-    Reason.LOST: lambda line: f"the worker {line.by} was lost while holding it",
-    Reason.GIVEN_BACK: lambda line: f"given back unfinished by {line.by}",
-    Reason.RESENT: lambda line: f"'{line.stage}' offered again",
-    Reason.CONFIRMED: lambda line: f"'{line.stage}' confirmed from outside{_onward(line)}",
-    Reason.SKIPPED: lambda line: f"'{line.stage}' skipped{_onward(line)}",
-    Reason.CANCELLED: lambda line: f"taken off the route at '{line.stage}'",
-    Reason.OPERATOR_RETRY: lambda line: f"started again at '{line.after_stage}'",
-    Reason.MOVED: lambda line: f"moved from '{line.stage}' to '{line.to}', because the route changed",
-    Reason.BACK_FILL: lambda line: f"sent on to the added stage '{line.to}'",
-    Reason.OVERDUE: lambda line: f"late at '{line.stage}': people were told",
-    Reason.KEPT: lambda line: f"an answer came early and is kept{_noted(line)}",
-    Reason.NOTED: lambda line: f"noted{_noted(line)}",
-    Reason.LATE: lambda line: f"an outcome of {line.by} came too late and was refused{_noted(line)}",
-    Reason.UNDECIDED: lambda line: f"an outcome of {line.by} waits for a process with the present route",
-}
 
 
 def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from milepost.engine.acts import ActReport, act_view, all_acts
 from milepost.engine.operate import act, go_on
 from milepost.http.calls import END, Answer, Call, Endpoints
 from milepost.http.desk import Desk
-from milepost.http.finding import Chosen, afford
+from milepost.http.finding import Chosen, afford, choice_of
 from milepost.http.problems import Trouble, trouble
 from milepost.http.signing import check_outcome, check_reason, named
 from milepost.ports.documents import ACT, Act, read_as
@@ -176,7 +176,7 @@ def _query(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Query |
         return None
     if chosen == Chosen():
         raise trouble("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
-    query = chosen.choice(desk.ctx, route)
+    query = choice_of(desk.ctx, route, chosen, "filter.")
     afford(desk.ctx, query, scan, way="scan: true")
     return query
 

@@ -12,6 +12,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.depth import DEEPEST
+from milepost.core.json_faults import json_fault
+from milepost.http.expecting import expected_at, fields_at
 from milepost.http.problems import trouble
 
 if TYPE_CHECKING:
@@ -140,7 +143,7 @@ def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> A
     try:
         return msgspec.convert(plain, wanted, strict=False)
     except msgspec.ValidationError as error:
-        raise _wrong(error, "a parameter") from None
+        raise _wrong(error, "a parameter", wanted) from None
 
 
 @cache
@@ -155,19 +158,22 @@ def read_body(data: bytes, wanted: Any) -> Any:
         return msgspec.json.decode(data, type=wanted)
     except msgspec.ValidationError as error:
         raise _wrong(error, "the body", wanted) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise trouble("malformed", f"the body is not JSON: {error}", expected="JSON") from None
+    except RecursionError:
+        raise trouble("malformed", "the body is nested too deeply to be read", expected=f"JSON of at most {DEEPEST} levels") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise trouble("malformed", f"the body is not JSON: {json_fault(data, error)}", expected="JSON") from None
 
 
-_FIELD = re.compile(r"(unknown|required) field `(.+?)`")
+_FIELD = re.compile(r"(?:unknown|required) field `(.+?)`")
 
 
-def _wrong(error: msgspec.ValidationError, what: str, wanted: Any = None) -> Exception:
+def _wrong(error: msgspec.ValidationError, what: str, wanted: Any) -> Exception:
     text, _, where = str(error).partition(" - at `")
-    field = where.rstrip("`").removeprefix("$").removeprefix(".").removesuffix("[...]")
-    named, expected = _FIELD.search(text), None
+    place = where.rstrip("`") or "$"
+    named = _FIELD.search(text)
+    expected = None if named is None else fields_at(wanted, place)
     if named is not None:
-        if not field and isinstance(wanted, type) and issubclass(wanted, Struct):
-            expected = ", ".join(_parameters(wanted))
-        field = f"{field}.{named[2]}" if field else named[2]
+        place += f".{named[1]}"
+    expected = expected or expected_at(wanted, place)
+    field = place.removeprefix("$").removeprefix(".").removesuffix("[...]")
     return trouble("wrong-value", f"{what} is wrong: {text}", field=field or None, expected=expected)

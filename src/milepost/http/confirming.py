@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from milepost.core.item import Row
 from milepost.core.outcome import Done, Outcome
+from milepost.core.status import FAILED
 from milepost.engine.apply import GONE, OUTDATED, RESTLESS
 from milepost.engine.hearing import Heard, hear
 from milepost.http.calls import Answer, Call, Endpoints
@@ -30,13 +32,15 @@ class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Confirmed(Struct, frozen=True):
     """`answer` is `applied`, `kept` (until the item is ready for it) or `known` (it was said before). `status` and `stage` are where
-    the item is now; `sealed`: its row has gone, and only its seal remembers it."""
+    the item is now; `sealed`: its row has gone, and only its seal remembers it. `note` is there if the item has failed before that
+    stage: what is kept is then applied only after a person has retried it."""
 
     key: str
     answer: str
     status: str
     stage: str
     sealed: bool = False
+    note: str | UnsetType = UNSET
 
 
 @ENDPOINTS.add(
@@ -50,9 +54,11 @@ class Confirmed(Struct, frozen=True):
 )
 def confirm(desk: Desk, call: Call) -> Answer:
     """For a stage that somebody else carries out, or that was handed over to a partner. 200: it is applied, or the same was said before
-    (said again it changes nothing). 202: it is kept, since the item is not at that stage yet or a worker has it in hand just now.
-    409 `conflict`: something else was said before; that stands, and this is noted. 409 `ended`: the item has ended, and this cannot
-    move it; it is noted where there still is a row. Nothing is lost by saying it twice, so a call without an answer can be made again."""
+    (said again it changes nothing). 202: it is kept, since the item is not at that stage yet or a worker has it in hand just now. If
+    the item has failed at an earlier stage, `note` says so: what is kept then waits until a person retries it. At the stage at which it
+    failed, a confirmation is applied: it was there after all. 409 `conflict`: something else was said before; that stands, and this
+    is noted. 409 `ended`: the item was cancelled, or has failed and this is no confirmation; it cannot be moved so, and what was said
+    is noted where there still is a row. An operator can still confirm it (`acts`). Nothing is lost by saying it twice, so a call without an answer can be made again."""
     plan, body = desk.plan(call), call.body
     if body.stage not in plan.by_name:
         raise trouble("unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name))
@@ -60,7 +66,7 @@ def confirm(desk: Desk, call: Call) -> Answer:
     check_outcome(outcome, "value" if body.outcome is UNSET else "outcome")
     heard = hear(desk.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)
     if heard.answer in ("applied", "known", "kept"):
-        return Answer(_confirmed(body.key, heard), 202 if heard.answer == "kept" else 200)
+        return Answer(_confirmed(body.key, body.stage, heard), 202 if heard.answer == "kept" else 200)
     raise _problem(body, heard)
 
 
@@ -70,9 +76,15 @@ def _outcome(body: Confirmation) -> Outcome:
     return Done(body.value) if body.outcome is UNSET else body.outcome
 
 
-def _confirmed(key: str, heard: Heard) -> Confirmed:
+def _note(row: Row, stage: str) -> str | UnsetType:
+    if row.status not in FAILED or stage not in row.kept:
+        return UNSET
+    return f"the item has failed at {row.stage!r} and waits for a person; this is kept, and applied if it is retried and gets to {stage!r}"
+
+
+def _confirmed(key: str, stage: str, heard: Heard) -> Confirmed:
     if heard.row is not None:
-        return Confirmed(key, heard.answer, heard.row.status.value, heard.row.stage)
+        return Confirmed(key, heard.answer, heard.row.status.value, heard.row.stage, note=_note(heard.row, stage))
     assert heard.seal is not None, "there is a row or a seal of whatever is known"
     return Confirmed(key, heard.answer, heard.seal.status.value, heard.seal.stage, sealed=True)
 

@@ -11,11 +11,12 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from milepost.core.durations import iso
+from milepost.core.errors import UsageError
 from milepost.core.item import Item
-from milepost.core.status import LIVE
-from milepost.engine.choosing import WORTH_A_WORD, WORTH_ASKING, choose, told_cost
+from milepost.core.status import LIVE, Status
+from milepost.engine.choosing import WORDS, WORTH_A_WORD, WORTH_ASKING, choose, told_cost
 from milepost.engine.context import Context
-from milepost.engine.observe import row_view, status
+from milepost.engine.observe import row_view, stage_names, status
 from milepost.engine.questions import asked_view, nearest, overdue
 from milepost.engine.snapshot import Snapshot, snapshots
 from milepost.http.calls import Answer, Call, Endpoints
@@ -41,17 +42,12 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def choice(self, ctx: Context, route: str) -> Query:
         """The same as a question to the ledger."""
-        return choose(
-            ctx,
-            route,
-            statuses=self.status,
-            stages=self.stage,
-            lane=self.lane,
-            group=self.group,
-            list_=self.list_,
-            older_than=self.older_than,
-            prefix=self.prefix,
-        )
+        return choose(ctx, route, **self.words())
+
+    def words(self) -> dict[str, Any]:
+        """The conditions by the names that `choose` has for them."""
+        told = {"statuses": self.status, "stages": self.stage, "lane": self.lane, "group": self.group, "list_": self.list_}
+        return {**told, "older_than": self.older_than, "prefix": self.prefix}
 
 
 class Wanted(Chosen, frozen=True, kw_only=True):
@@ -62,6 +58,42 @@ class Wanted(Chosen, frozen=True, kw_only=True):
     scan: bool = False
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     after: str | None = None
+
+
+def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Query:
+    """`chosen` as a question to the ledger; a condition that means nothing there is a problem that names it. `within`: where the
+    conditions are in the call."""
+    try:
+        return chosen.choice(ctx, route)
+    except UsageError as error:
+        for name, value in chosen.words().items():
+            if _means_nothing(ctx, route, name, value):
+                field = _FIELDS.get(name, name)
+                raise trouble("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
+        raise
+
+
+_FIELDS = {"statuses": "status", "stages": "stage", "list_": "list"}
+
+
+def _means_nothing(ctx: Context, route: str, name: str, value: Any) -> bool:
+    try:
+        choose(ctx, route, **{name: value})
+    except UsageError:
+        return True
+    return False
+
+
+def _expected(ctx: Context, route: str, field: str) -> str | None:
+    if field == "status":
+        return ", ".join([*Status, *WORDS])
+    if field == "stage":
+        return ", ".join(stage_names(ctx, route))
+    told = {
+        "group": f"a group that GET /api/v1/routes/{route}/groups names",
+        "list": "the name or id of a list that GET /api/v1/lists names",
+    }
+    return told.get(field, "a span, such as 2d")
 
 
 class Found(Struct, frozen=True):
@@ -95,7 +127,7 @@ def find(desk: Desk, call: Call) -> Answer:
     a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
     through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
     plan, wanted = desk.plan(call), call.query
-    query = wanted.choice(desk.ctx, plan.name)
+    query = choice_of(desk.ctx, plan.name, wanted)
     # Where nothing narrows them down, every row that is read is shown: reading ends with the page, and not with the table.
     whole = query == Query(route=plan.name) and not (wanted.overdue or wanted.nearest)
     headers = {} if whole else afford(desk.ctx, query, wanted.scan)

@@ -15,7 +15,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from milepost.http.problems import TYPE, problem
 
 LARGEST_HEAD = 64 << 10
-"""Beside what came with its first byte, which is one read of the socket."""
+"""Bytes, with the request line and the line ends. One that is not whole yet is let grow beyond it by what came with its first byte, which
+is one read of the socket."""
+HEAD_TOO_LARGE = f"the head of the request has more than {LARGEST_HEAD:,} bytes"
 MOST = 2_000
 """Connections at the same time."""
 
@@ -30,7 +32,7 @@ class Patience(HttpToolsProtocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._in_head = self._in_body = False
-        self._head_size = self._messages = 0
+        self._unfinished = self._head_size = self._messages = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -54,9 +56,9 @@ class Patience(HttpToolsProtocol):
             return
         if self._in_head:
             # Of what came with other requests before it, nobody knows how much is its own.
-            self._head_size += len(data) if self._messages == before else 0
-            if self._head_size > LARGEST_HEAD:
-                self._refuse("head-too-large", f"the head of the request has more than {LARGEST_HEAD:,} bytes")
+            self._unfinished += len(data) if self._messages == before else 0
+            if self._unfinished > LARGEST_HEAD:
+                self._refuse("head-too-large", HEAD_TOO_LARGE)
             else:
                 self._wait("head", self.head_s, self._no_head)
         elif self.cycle is not None and self.cycle.response_complete and not self._in_body:
@@ -64,18 +66,26 @@ class Patience(HttpToolsProtocol):
             self._wait_for_the_next()
 
     def on_message_begin(self) -> None:
-        self._in_head, self._head_size = True, 0
+        self._in_head, self._unfinished, self._head_size = True, 0, 0
         self._messages += 1
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._head_size += len(url)
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Behind a body there may be more of the kind. Whoever stands before us has not looked at that: it says nothing of the call.
         if self._in_head:
+            self._head_size += len(name) + len(value) + len(b": \r\n")
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
         self._no_wait("head")
+        if self._head_size + len(self.parser.get_method()) + len(b"  HTTP/1.1\r\n\r\n") > LARGEST_HEAD:
+            self._refuse("head-too-large", HEAD_TOO_LARGE)
+            raise ValueError(HEAD_TOO_LARGE)  # so that the parser stops here
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -99,7 +109,8 @@ class Patience(HttpToolsProtocol):
         self._no_wait("reader")
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse("malformed", "this is not HTTP as it should be")
+        if not self.transport.is_closing():
+            self._refuse("malformed", "this is not HTTP as it should be")
 
     def _cut(self) -> None:
         """At once, with all that waits to be sent: else the system would go on holding that for whoever does not take it."""

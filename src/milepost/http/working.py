@@ -195,11 +195,14 @@ def give_back(desk: Desk, call: Call) -> Answer:
     return Answer(GivenBack(desk.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown)))
 
 
+_REMOTE = "a stage declared with remote=True"
+
+
 def _remote(desk: Desk, call: Call) -> tuple[Plan, Stage]:
     plan, stage = desk.stage(call)
     if not stage.remote:
         kind = "is done by others, who confirm it" if stage.external else "is run by workers of Milepost's own"
-        raise trouble("refused", f"stage {stage.name!r} of route {plan.name!r} {kind}", expected="a stage declared with remote=True")
+        raise trouble("refused", f"stage {stage.name!r} of route {plan.name!r} {kind}", field="stage", expected=_REMOTE)
     return plan, stage
 
 

@@ -15,6 +15,8 @@ from msgspec import Struct
 TALL, TOP, BOTTOM = 150, 18, 20
 SCALE = 40
 """How wide the numbers at the left are."""
+EDGE = 8.0
+"""So much of the width is too near to an edge for a word in the middle of its bar."""
 
 
 class Bar(Struct, frozen=True):
@@ -37,12 +39,13 @@ def nice_top(highest: float) -> float:
     return next(step * power for step in (1, 2, 5, 10) if step * power >= highest)
 
 
-def bars(data: Sequence[Bar], told: str) -> Markup:
-    """Bars beside each other, with numbers at the left and words below; `told` is for those who do not see it."""
+def bars(data: Sequence[Bar], told: str, axis: str = "") -> Markup:
+    """Bars beside each other, with numbers at the left and words below; `told` is for those who do not see it. `axis` says what the
+    words below are."""
     top = nice_top(max((sum(value for _, value in bar.parts) for bar in data), default=0))
     high = TALL - TOP - BOTTOM
     step = 100 / max(1, len(data))
-    scale, plot = [], []
+    scale, plot = [f'<text class="axis" x="{SCALE - 6}" y="{TALL - 5}" text-anchor="end">{escape(axis)}</text>'], []
     for share in (0.0, 0.5, 1.0):
         y = TOP + high * (1 - share)
         plot.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -61,8 +64,9 @@ def _column(bar: Bar, x: float, step: float, top: float, high: float) -> list[st
     if bar.mark:
         out.append(f'<line class="mark" x1="{x:.2f}%" x2="{x:.2f}%" y1="{TOP}" y2="{TALL - BOTTOM}"/>')
     if bar.label:
-        middle = x + step / 2
-        where = f'x="{middle:.2f}%" text-anchor="middle"' if middle < 94 else 'x="100%" text-anchor="end"'
+        # At an edge it stands beside the middle of its bar, so that it is not cut off.
+        anchor, at = ("start", x) if x < EDGE else ("end", x + step) if x + step > 100 - EDGE else ("middle", x + step / 2)
+        where = f'x="{at:.2f}%" text-anchor="{anchor}"'
         kind = "axis minor" if bar.minor else "axis"
         out.append(f'<text class="{kind}" {where} y="{TALL - 5}">{escape(bar.label)}</text>')
     out.append(f'<g class="column"><rect class="hit" x="{x:.2f}%" y="{TOP}" width="{step:.3f}%" height="{high}"/>')

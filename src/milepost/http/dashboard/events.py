@@ -9,9 +9,10 @@ from msgspec import Meta, Struct
 
 from milepost.core.durations import iso
 from milepost.core.events import Event
+from milepost.engine.context import Context
 from milepost.engine.cursors import subscribers
-from milepost.engine.feeding import KINDS, Told, page_back
-from milepost.http.calls import END, Answer, Call, Endpoints
+from milepost.engine.feeding import KINDS, Before, Told, page_back
+from milepost.http.calls import END, Answer, Call, Caller, Endpoints
 from milepost.http.dashboard.ages import age
 from milepost.http.dashboard.rendering import page, seen_routes
 from milepost.http.desk import Desk
@@ -19,8 +20,10 @@ from milepost.http.problems import trouble
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 60
-LOOK = 500
-"""Lines that are looked through for one page, where not all events are wanted."""
+STEP = 1_000
+"""Lines that are looked through at a time, where not all events are wanted."""
+FAR, FAR_REMOTE = 10_000, 1_000
+"""So many lines are looked through for one page at most; fewer where every hundred of them is a request."""
 DONE = frozenset({"advanced", "completed", "confirmed", "back-fill"})
 FAILED = frozenset({"retry", "exhausted", "rejected", "lost", "overdue"})
 
@@ -33,6 +36,20 @@ class Asked(Struct, frozen=True):
     before: Annotated[str, Meta(pattern=rf"^[0-9]{{0,18}}{END}")] = ""
 
 
+class Choice:
+    """Which events are wanted of those that the caller may hear of, and how far back these have been looked through."""
+
+    def __init__(self, caller: Caller, asked: Asked) -> None:
+        self._caller, self._asked = caller, asked
+        self.since: int | None = None
+
+    def wants(self, event: Event) -> bool:
+        if not self._caller.sees(event.route):
+            return False
+        self.since = event.at  # the newest come first
+        return self._asked.route in ("", event.route) and self._asked.kind in ("", event.kind)
+
+
 @ENDPOINTS.add("GET", "/events", scope="read", query=Asked, summary="Who is told, and what happened")
 def events(desk: Desk, call: Call) -> Answer:
     asked: Asked = call.query
@@ -43,11 +60,8 @@ def events(desk: Desk, call: Call) -> Answer:
         raise trouble("wrong-value", f"there is no event of the kind {asked.kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
     chosen = {name: value for name in ("route", "kind") if (value := getattr(asked, name))}
     part = bool(chosen) or call.caller.routes is not None
-
-    def wanted(event: Event) -> bool:
-        return call.caller.sees(event.route) and asked.route in ("", event.route) and asked.kind in ("", event.kind)
-
-    found = page_back(desk.ctx, int(asked.before) if asked.before else None, SHOWN, wanted, LOOK if part else SHOWN)
+    choice = Choice(call.caller, asked)
+    found = _back(desk.ctx, int(asked.before) if asked.before else None, choice, STEP if part else SHOWN)
     now = desk.ctx.clock.now()
     told = subscribers(desk.ctx, call.caller.narrowed)
     oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
@@ -65,11 +79,25 @@ def events(desk: Desk, call: Call) -> Answer:
             ages={one.name: age(one.waiting_since, now) for one in told},
             sees_all=call.caller.routes is None,
             events=[_event(one) for one in found.events],
+            since=iso(choice.since) if found.next and len(found.events) < SHOWN else None,
             earlier=f"?{urlencode({**chosen, 'before': found.next})}" if found.next else None,
             latest=f"?{urlencode(chosen)}" if asked.before else None,
             raw=f"/api/v1/events?{urlencode({**chosen, 'after': oldest})}",
         )
     )
+
+
+def _back(ctx: Context, before: int | None, choice: Choice, look: int) -> Before:
+    """A page of what is wanted, however far back it is, within bounds: so many lines are looked through at first, and then more."""
+    found: list[Told] = []
+    left = FAR_REMOTE if "pulse" in ctx.ledger.lacks else FAR
+    while True:
+        part = page_back(ctx, before, SHOWN - len(found), choice.wants, look)
+        found += part.events
+        left -= look
+        if not part.next or len(found) >= SHOWN or left <= 0:
+            return Before(found, part.next)
+        before, look = part.next, STEP
 
 
 def _event(told: Told) -> dict[str, Any]:

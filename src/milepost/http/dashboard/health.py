@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable
+from functools import partial
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -15,13 +17,18 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.cursors import live_cursors
 from milepost.engine.heartbeat import HEARD_MS, last_runs
+from milepost.engine.late import WAITING, late_at, worked_stages
 from milepost.engine.observe import counted, live_processes, processes
 from milepost.engine.snapshot import Snapshot
 from milepost.ports.documents import HOLD, PARKED, Parked, Process, read_as
+from milepost.ports.outside import Outside
 
 KEEP_S = 60.0
-"""So long an answer holds: to look at what was set aside is to ask a queue."""
+"""So long an answer holds: to look at what was set aside is to ask a queue, and to look for late work an index, for each stage."""
 WORK = (Status.PENDING, Status.QUEUED)
+
+
+T = TypeVar("T")
 
 
 class Notice(Struct, frozen=True):
@@ -39,30 +46,38 @@ class Health(Struct, frozen=True):
     calm: str
 
 
-class Quarantine:
-    """Is anything set aside? Asked of the ledger once in a while, however often somebody looks; one at a time."""
+class Seldom:
+    """What is dear to ask of the ledger is asked once in a while, however often somebody looks; one at a time."""
 
     def __init__(self, ctx: Context, ticks: Callable[[], float] = time.monotonic) -> None:
         self._ctx, self._ticks = ctx, ticks
         self._lock = threading.Lock()
-        self._asked_at: float | None = None
-        self._found: bool | None = None
+        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
+
+    def once(self, about: tuple[str, ...], ask: Callable[[], T]) -> T:
+        """What was answered a little while ago, or is now."""
+        with self._lock:
+            now, kept = self._ticks(), self._kept.get(about)
+            if kept is None or now - kept[0] >= KEEP_S:
+                kept = self._kept[about] = now, ask()
+            return cast(T, kept[1])
+
+
+class Quarantine(Seldom):
+    """Is anything set aside?"""
 
     def filled(self) -> bool | None:
         """None: on this ledger nothing ever is, or it cannot be told now."""
         outside = self._ctx.ledger.outside
-        if outside is None:
-            return None
-        with self._lock:
-            now = self._ticks()
-            if self._asked_at is None or now - self._asked_at >= KEEP_S:
-                self._asked_at = now
-                try:
-                    some, more = outside.set_aside(1)
-                    self._found = bool(some) or more
-                except MilepostError:
-                    self._found = None
-            return self._found
+        return None if outside is None else self.once(("set aside",), lambda: _any_in(outside))
+
+
+def _any_in(outside: Outside) -> bool | None:
+    try:
+        some, more = outside.set_aside(1)
+    except MilepostError:
+        return None
+    return bool(some) or more
 
 
 def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, aside: Quarantine) -> Health:
@@ -73,7 +88,7 @@ def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, aside: Q
     resending, calm_resender = _resender(ctx, seen, now)
     told, calm_told = _told(ctx, {one.route for one in seen})
     waiting = sum(_waiting(ctx, one, held) for one in seen)
-    notices = [*_nobody(ctx, alive, waiting, now), *resending, *told, *_paused(held, seen)]
+    notices = [*_nobody(ctx, alive, waiting, now), *resending, *told, *_late(ctx, seen, held, aside, now), *_paused(held, seen)]
     if filled:
         notices.append(Notice("warn", "Something was set aside because it cannot be used.", "/system"))
     for one in seen:
@@ -102,6 +117,21 @@ def _nobody(ctx: Context, alive: list[Process], waiting: int, now: int) -> list[
         return []
     waits = "waits" if waiting == 1 else "wait"
     return [Notice("bad", f"Nobody is at work, and {counted(waiting, 'item')} {waits} for a worker.", "/system")]
+
+
+def _late(ctx: Context, seen: list[Snapshot], held: Container[str], seldom: Seldom, now: int) -> list[Notice]:
+    """What the doctor says of work that nobody takes up. Only where something waits, as the counters say, is it looked for."""
+    waits = {(one.route, stage.name) for one in seen for stage in one.stages if stage.among(*WAITING)}
+    notices = []
+    for route, stage in worked_stages(ctx, held):
+        if (route, stage) not in waits:
+            continue
+        late = seldom.once(("late", route, stage), partial(late_at, ctx, route, stage, held, now))
+        if late is not None:
+            told = late.told(now)
+            where = f"/items/{quote(route, safe='')}?stage={quote(stage, safe='')}&nearest=true"
+            notices.append(Notice("warn", f"{told[0].upper()}{told[1:]}.", where))
+    return notices
 
 
 def _resender(ctx: Context, seen: list[Snapshot], now: int) -> tuple[list[Notice], list[str]]:

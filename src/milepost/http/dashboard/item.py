@@ -38,6 +38,7 @@ def item(desk: Desk, call: Call) -> Answer:
             desk,
             call,
             "item.html",
+            here="/items",
             route=plan.name,
             key=key,
             view=view,
@@ -112,7 +113,19 @@ def _unknown(desk: Desk, call: Call, plan: Plan, key: str) -> Answer:
     begins, rows = _alike(desk.ctx, plan.name, key)
     found = [{**row, "kind": KINDS[row["status"]]} for row in rows]
     return Answer(
-        page(desk, call, "no_item.html", status=404, route=plan.name, key=key, q=key, elsewhere=elsewhere, begins=begins, alike=found)
+        page(
+            desk,
+            call,
+            "no_item.html",
+            status=404,
+            here="/items",
+            route=plan.name,
+            key=key,
+            q=key,
+            elsewhere=elsewhere,
+            begins=begins,
+            alike=found,
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""The items of a route, by filter, and the search for one by its key."""
+"""The items of a route, by filter, and the search for one by its key on all routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milepost.core.errors import UsageError
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.observe import lists, stage_names
+from milepost.engine.observe import counted, lists, own_route, stage_names
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.dashboard.ages import age, ms_since
 from milepost.http.dashboard.rendering import KINDS, page, seen_routes
@@ -23,6 +23,7 @@ from milepost.http.desk import Desk
 from milepost.http.finding import Found, Wanted, find
 from milepost.http.problems import Trouble
 from milepost.ports.documents import HOLD, scope
+from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
@@ -54,18 +55,29 @@ class Looked(Struct, frozen=True):
 
 @ENDPOINTS.add("GET", "/find", scope="read", query=Sought, summary="An item by its key, or by how its key begins")
 def seek(desk: Desk, call: Call) -> Answer:
-    """To the item with that key, if there is one on any route; else to the items of the first route whose keys begin so."""
+    """To the item with that key, if there is one on any route; else to the items of the first route whose keys begin so; else a page
+    that says where it was looked for."""
     text = call.query.q.strip()
-    routes = seen_routes(desk, call)
-    for route in routes:
-        if text and desk.ctx.ledger.peek(route, [text])[0] is not None:
-            return Answer(RedirectResponse(f"{desk.base}/items/{quote(route, safe='')}/{quote(text, safe='')}", 303))
-    known = [route for route in routes if route in desk.ctx.plans]
+    if not text:
+        return _to(desk, "/items")
+    for route in seen_routes(desk, call):
+        if desk.ctx.ledger.peek(route, [text])[0] is not None:
+            return _to(desk, f"/items/{quote(route, safe='')}/{quote(text, safe='')}")
+    known, unread = _routes(desk, call), {}
     for route in known:
-        if _look(desk, call, route, Wanted(prefix=text, limit=1)).found.items:
-            return Answer(RedirectResponse(f"{desk.base}/items/{quote(route, safe='')}?{urlencode({'prefix': text})}", 303))
-    where = f"/items/{quote(known[0], safe='')}?{urlencode({'prefix': text})}" if known else "/"
-    return Answer(RedirectResponse(desk.base + where, 303))
+        looked = _look(desk, call, route, Wanted(prefix=text, limit=1))
+        if looked.found.items:
+            return _to(desk, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
+        if looked.wrong is not None or looked.found.more:
+            unread[route] = "" if looked.wrong is None else looked.wrong.told
+    return Answer(page(desk, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread))
+
+
+@ENDPOINTS.add("GET", "/items", scope="read", summary="To the items of the first route")
+def first_route(desk: Desk, call: Call) -> Answer:
+    """From there it is one step to those of any other."""
+    routes = _routes(desk, call)
+    return _to(desk, f"/items/{quote(routes[0], safe='')}" if routes else "/")
 
 
 @ENDPOINTS.add("GET", "/items/{route}", scope="read", query=Wanted, summary="The items of a route")
@@ -78,13 +90,16 @@ def items(desk: Desk, call: Call) -> Answer:
     question = {name: chosen[name] for name in ("overdue", "nearest") if name in chosen}
     narrowed = {name: value for name, value in chosen.items() if name not in question}
     now = desk.ctx.clock.now()
+    total = None if looked.wrong is not None else _total(desk.ctx, plan, asked, found)
     return Answer(
         page(
             desk,
             call,
             "items.html",
             status=200 if looked.wrong is None else 400,
+            here="/items",
             route=plan.name,
+            routes=[(name, f"/items/{quote(name, safe='')}{_address(_anywhere(chosen))}") for name in _routes(desk, call)],
             asked=asked,
             wrong=looked.wrong,
             cost=looked.cost,
@@ -92,6 +107,8 @@ def items(desk: Desk, call: Call) -> Answer:
             choices=_choices(desk.ctx, plan, asked),
             tabs=_tabs(plan, asked, narrowed),
             narrowed=bool(narrowed),
+            total=total,
+            told="" if looked.wrong is not None else _told(total, found, bool(narrowed)),
             filter_json=json.dumps(narrowed),
             can_all=not question,
             skips=plan.route.skips,
@@ -120,6 +137,45 @@ def filled(wanted: Wanted) -> Wanted:
         limit=SHOWN,
         after=wanted.after or None,
     )
+
+
+def _to(desk: Desk, address: str) -> Answer:
+    return Answer(RedirectResponse(desk.base + address, 303))
+
+
+def _routes(desk: Desk, call: Call) -> list[str]:
+    """The routes whose items the caller can look at; Milepost's own come last."""
+    return sorted((name for name in desk.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(desk.ctx, name))
+
+
+def _anywhere(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What of a choice means the same on another route."""
+    return {name: chosen[name] for name in ("status", "prefix", "older_than") if name in chosen}
+
+
+def _total(ctx: Context, plan: Plan, asked: Wanted, found: Found) -> int | None:
+    """How many match, where that is known without reading them: all are on this page, or the ledger has counted them."""
+    if not found.more and asked.after is None:
+        return len(found.items)
+    query = asked.choice(ctx, plan.name)
+    if asked.overdue or asked.nearest or query != Query(route=plan.name, statuses=query.statuses, stages=query.stages):
+        return None
+    total = sum(
+        count.n
+        for count in ctx.ledger.counts(plan.name)
+        if (query.statuses is None or count.status in query.statuses) and (query.stages is None or count.stage in query.stages)
+    )
+    # Some ledgers count a moment later.
+    return total if total >= len(found.items) else None
+
+
+def _told(total: int | None, found: Found, narrowed: bool) -> str:
+    """How many there are, and how many of them are shown."""
+    shown = f"{len(found.items):,} shown"
+    if total is None:
+        return f"{shown}, more follow" if found.more else f"{shown}, the last of them"
+    whole = counted(total, "item") + ((" matches" if total == 1 else " match") if narrowed else "")
+    return whole if total == len(found.items) else f"{whole}, {shown}"
 
 
 def _several(values: list[str]) -> list[str]:

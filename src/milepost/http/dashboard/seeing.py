@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from markupsafe import Markup
 from msgspec import Struct
 
-from milepost.core.consequences import HOUR
 from milepost.core.durations import iso, short_span
 from milepost.core.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
+from milepost.engine.late import WAITING
 from milepost.engine.observe import own_route
 from milepost.engine.snapshot import Snapshot, StageView
-from milepost.http.dashboard.charts import Bar, bars, stack
-from milepost.http.dashboard.pace import HOURS, MINUTE, MINUTES, Ended, Forecast, Sample, Samples, by_hour, by_minute, forecast, pace
-from milepost.ports.documents import HOLD, Hold, read_as, scope
+from milepost.http.dashboard.charts import stack
+from milepost.http.dashboard.ended import Chart, hours_chart, minutes_chart
+from milepost.http.dashboard.failures import Cause, causes
+from milepost.http.dashboard.pace import Forecast, Held, Sample, Samples, by_hour, by_minute, forecast, pace
+from milepost.ports.documents import HOLD, ROUTE, Hold, RouteVersion, read_as, scope
 from milepost.ports.ledger import Count, Group, Query
 
-CAUSES = 8
+LANES, LOOK = 10, 1000
+"""So many paused lanes are looked into, and so many of the items that wait in each are counted."""
 PARTS = (
     ("to do", "todo", (Status.PENDING, Status.QUEUED)),
     ("in work", "work", (Status.PROCESSING,)),
@@ -50,27 +52,22 @@ class Pause(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """A stage in the funnel. `overdue` says how many are, "1,204+ overdue" where there may be more; empty: none."""
+    """A stage in the funnel, with all of its parts and ages, also where there is nothing, so that it keeps its shape. `overdue` says
+    how many are, "1,204+ overdue" where there may be more; None: the stage has no mark. `late`: some are, or may be."""
 
     name: str
     parts: list[Part]
     here: int
     past: int
     bar: Markup
-    ages: list[tuple[str, str]]
-    overdue: str
+    ages: list[tuple[str, str, str]]
+    """Label, meaning, and how long."""
+    overdue: str | None
+    late: bool
     paused: Pause | None
     lanes: list[Pause]
-    external: bool
-
-
-class Chart(Struct, frozen=True):
-    """A picture, and the same as a table: a moment, through, failed."""
-
-    picture: Markup
-    rows: list[tuple[str | None, int, int]]
-    since: str | None = None
-    """When somebody began to watch, if that was later than the chart begins."""
+    tag: tuple[str, str] | None
+    """What kind of stage it is, if it is not for our own workers, and what that means."""
 
 
 class RouteView(Struct, frozen=True):
@@ -82,7 +79,7 @@ class RouteView(Struct, frozen=True):
     """Some stage has an overdue mark."""
     seen: Snapshot
     steps: list[Step]
-    causes: list[dict[str, Any]]
+    causes: list[Cause]
     hours: Chart
     minutes: Chart
     forecast: Forecast
@@ -113,19 +110,57 @@ def _route(ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group
     watched = samples.seen(seen.route, Sample(now, seen.done, seen.failed))
     steps = [_step(stage, seen, plan, holds) for stage in seen.stages]
     paused = _pause(holds.get(seen.route))
-    stuck = [(step.name, step.here) for step in steps if step.paused] if paused is None else [("this route", seen.live)]
+
+    @cache
+    def free() -> bool:
+        """Do rows cost nothing to look at? Asking may itself cost a little."""
+        return ctx.ledger.cost_of(Query(route=seen.route, statuses=LIVE)) is None
+
+    held, behind = ([Held("at this route", seen.live)], 0) if paused else _held(ctx, seen, steps, free)
     return RouteView(
         seen.route,
         plan is not None,
         any(stage.overdue is not None for stage in seen.stages),
         seen,
         steps,
-        _causes(ctx, seen.route, groups),
-        _hours(hours, now),
-        _minutes(by_minute(watched, now), watched[0].at, now),
-        forecast(seen.live, pace(hours, watched, now), stuck, now),
+        causes(ctx, seen, groups, free),
+        hours_chart(hours, now),
+        minutes_chart(*by_minute(watched, now), watched[0].at, now),
+        forecast(seen.live, pace(hours, watched, now, _born(ctx, seen.route)), held, now, behind=behind),
         paused,
     )
+
+
+def _born(ctx: Context, route: str) -> int | None:
+    """When there was such a route for the first time, if the ledger still knows."""
+    document = ctx.ledger.read(ROUTE).get(route)
+    version = None if document is None else read_as(RouteVersion, document.value)
+    return version.at if version is not None and version.version == 1 else None
+
+
+def _held(ctx: Context, seen: Snapshot, steps: Sequence[Step], free: Callable[[], bool]) -> tuple[list[Held], int]:
+    """What is paused, and how many wait there; and how many others have a paused stage before them."""
+    held: list[Held] = []
+    behind = before = 0
+    looks = sum(len(step.lanes) for step in steps) <= LANES
+    for stage, step in zip(seen.stages, steps, strict=True):
+        waits = stage.among(*WAITING)
+        if step.paused:
+            # Whatever is before it comes here; what waits at a pause before it has been told already.
+            behind = max(0, before - sum(one.n or 0 for one in held))
+            held.append(Held(f"at {step.name}", waits))
+        elif waits or before:
+            for lane in step.lanes:
+                n = 0 if not waits else _in_lane(ctx, seen.route, step.name, lane.lane) if looks and free() else None
+                held.append(Held(f"in lane {lane.lane} of {step.name}", n, more=before > 0))
+        before += step.here
+    return held, behind
+
+
+def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
+    """How many wait in a lane; None: too many to count."""
+    page = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), lane=lane, statuses=WAITING, limit=LOOK))
+    return len(page.items) if page.next is None else None
 
 
 def _pause(hold: Hold | None, lane: str = "") -> Pause | None:
@@ -133,17 +168,10 @@ def _pause(hold: Hold | None, lane: str = "") -> Pause | None:
 
 
 def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, Hold]) -> Step:
-    parts = []
-    for label, kind, statuses in PARTS:
-        n = stage.among(*statuses)
-        if n:
-            parts.append(Part(label, kind, n, [status.value for status in statuses]))
-    ages = []
-    for label, ms in (("half within", stage.p50_ms), ("95% within", stage.p95_ms), ("oldest", stage.oldest_ms)):
-        if ms is not None:
-            ages.append((label, short_span(ms)))
+    parts = [Part(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
+    ages = [(label, meaning, "–" if ms is None else short_span(ms)) for label, meaning, ms in _ages(stage)]
     whole = max(1, seen.total)
-    told = ", ".join([*(f"{part.n:,} {part.label}" for part in parts), f"{stage.past:,} through"])
+    told = ", ".join([*(f"{part.n:,} {part.label}" for part in parts if part.n), f"{stage.past:,} through"])
     bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], told)
     above = scope(seen.route, stage.name)
     lanes = [pause for name in sorted(holds) if (lane := _lane(name, above)) and (pause := _pause(holds[name], lane)) is not None]
@@ -155,73 +183,35 @@ def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, 
         bar,
         ages,
         _overdue(stage),
+        bool(stage.overdue or stage.overdue_more),
         _pause(holds.get(above)),
         lanes,
-        plan is not None and stage.name in plan.by_name and plan.by_name[stage.name].external,
+        _tag(stage.name, plan),
     )
 
 
-def _overdue(stage: StageView) -> str:
-    if stage.overdue:
+def _ages(stage: StageView) -> tuple[tuple[str, str, int | None], ...]:
+    return (
+        ("half", "half of those on the way have been here no longer", stage.p50_ms),
+        ("95%", "all but one in twenty have been here no longer", stage.p95_ms),
+        ("oldest", "the one that has been here for longest", stage.oldest_ms),
+    )
+
+
+def _tag(stage: str, plan: Plan | None) -> tuple[str, str] | None:
+    known = None if plan is None else plan.by_name.get(stage)
+    if known is None or known.ours:
+        return None
+    return ("external", "somebody else does it") if known.external else ("remote", "workers elsewhere come for it, over HTTP")
+
+
+def _overdue(stage: StageView) -> str | None:
+    if stage.overdue is None:
+        return None
+    if stage.overdue or not stage.overdue_more:
         return f"{stage.overdue:,}{'+' if stage.overdue_more else ''} overdue"
-    return "some may be overdue" if stage.overdue_more else ""
+    return "some may be overdue"
 
 
 def _lane(name: str, above: str) -> str:
     return name.removeprefix(f"{above}/") if name.startswith(f"{above}/") else ""
-
-
-def _causes(ctx: Context, route: str, groups: list[Group]) -> list[dict[str, Any]]:
-    """The most frequent now first, each with the filter that finds all of it; where finding costs, those that have ended."""
-    present = sorted((group for group in groups if group.now > 0), key=lambda group: (-group.now, group.group))[:CAUSES]
-    found = []
-    # Whether an index serves that is the same for every group.
-    free = bool(present) and ctx.ledger.cost_of(Query(route=route, group=present[0].group)) is None
-    for group in present:
-        chosen: dict[str, Any] = {"group": group.group, "stage": [group.stage]}
-        found.append({"of": group, "filter": chosen if free else {**chosen, "status": ["failed"]}})
-    return found
-
-
-def _hours(ended: Sequence[tuple[int, int]], now: int) -> Chart:
-    data, rows = [], []
-    today = datetime.fromtimestamp(now / 1000, UTC).date()
-    for place, (done, failed) in enumerate(ended):
-        ms = (now // HOUR - HOURS + 1 + place) * HOUR
-        hour = datetime.fromtimestamp(ms / 1000, UTC)
-        label = f"{hour:%H}" if hour.hour % 6 == 0 else ""
-        if hour.hour == 0:
-            label = "today" if hour.date() == today else "yesterday"
-        told = f"{hour:%a %d %b, %H}:00 to {(hour.hour + 1) % 24:02}:00: {_said(done, failed)}"
-        data.append(Bar(told, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
-        if done or failed:
-            rows.append((iso(ms), done, failed))
-    return Chart(bars(data, _summed("Ended in the last two days, by hour", ended)), rows[::-1])
-
-
-def _minutes(ended: Sequence[Ended | None], since: int, now: int) -> Chart:
-    data, rows = [], []
-    for place, seen in enumerate(ended):
-        ms = (now // MINUTE - MINUTES + 1 + place) * MINUTE
-        minute = datetime.fromtimestamp(ms / 1000, UTC)
-        done, failed = (0.0, 0.0) if seen is None else seen
-        said = "nobody watched" if seen is None else _said(round(done), round(failed))
-        label = f"{minute:%H:%M}" if minute.minute % 15 == 0 else ""
-        data.append(Bar(f"{minute:%H:%M}: {said}", _parts(done, failed), label))
-        if round(done) or round(failed):
-            rows.append((iso(ms), round(done), round(failed)))
-    begin = (now // MINUTE - MINUTES + 1) * MINUTE
-    picture = bars(data, _summed("Ended in the last hour, by minute", [one for one in ended if one is not None]))
-    return Chart(picture, rows[::-1], iso(since) if since > begin else None)
-
-
-def _parts(done: float, failed: float) -> tuple[tuple[str, float], ...]:
-    return (("done", done), ("fail", failed))
-
-
-def _said(done: int, failed: int) -> str:
-    return f"{done:,} through" + (f", {failed:,} failed" if failed else "")
-
-
-def _summed(what: str, ended: Sequence[tuple[float, float]]) -> str:
-    return f"{what}: {_said(round(sum(done for done, _ in ended)), round(sum(failed for _, failed in ended)))} in all"

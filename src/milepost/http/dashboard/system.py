@@ -11,6 +11,7 @@ from milepost.core.durations import iso
 from milepost.core.plan import Plan
 from milepost.core.route import Limits, Stage
 from milepost.engine.adopting import Quarantine, quarantine_view
+from milepost.engine.context import Context
 from milepost.engine.doctor import Report, doctor
 from milepost.engine.heartbeat import HEARD_MS, ProcessView, RoleView, processes_view
 from milepost.engine.keys import all_keys, key_view
@@ -74,7 +75,7 @@ def system(desk: Desk, call: Call) -> Answer:
 
 def _still(desk: Desk, call: Call, routes: list[str], now: int) -> Still:
     ctx = desk.ctx
-    views = [route_view(ctx, name) for name in routes]
+    views = [{**route_view(ctx, name), "remote": _remote(ctx, name)} for name in routes]
     if call.caller.routes is not None:
         return Still(views)
     report = doctor(ctx, instant) if call.query.doctor else None
@@ -87,6 +88,11 @@ def _still(desk: Desk, call: Call, routes: list[str], now: int) -> Still:
         ctx.ledger.last_seq(),
         [LACKS[name] for name in sorted(ctx.ledger.lacks)],
     )
+
+
+def _remote(ctx: Context, route: str) -> list[str]:
+    """The stages whose workers are elsewhere. That is not part of a route's version: only its file says so."""
+    return [stage.name for stage in ctx.plans[route].stages if stage.remote] if route in ctx.plans else []
 
 
 def _process(one: ProcessView, now: int) -> dict[str, Any]:

@@ -33,8 +33,12 @@ async function deed(route, body, progress) {
   return { ...(await watched(id, progress, () => call("POST", path, { body: { ...body, id } }))), id };
 }
 
-// The dialog for one verb on these items: `which` is {keys} or {filter}. An act on a `whole` route is asked about twice.
-export function askDeed(route, verb, which, { fields = [], made = (values) => values, title = verb, whole = false } = {}) {
+// What a verb does, in the words that come with every page.
+const does = (verb) => document.querySelector(`template[data-does="${verb}"]`).content.textContent;
+
+// The dialog for one verb on these items: `which` is {keys} or {filter}. An act on a `whole` route is asked about twice. `words`: the verb
+// that says what it does, if that is another one.
+export function askDeed(route, verb, which, { fields = [], made = (values) => values, title = verb, words = verb, whole = false } = {}) {
   const sure = { name: "sure", label: `Nothing narrows this down: it is for the whole route. Write ${route} to go on.` };
   const body = ({ reason, sure: _, ...values }) => ({ verb, ...which, ...made(values), ...(reason ? { reason } : {}) });
   let previewed = "";
@@ -42,6 +46,7 @@ export function askDeed(route, verb, which, { fields = [], made = (values) => va
   let told;
   ask({
     title: `${title[0].toUpperCase()}${title.slice(1)}`,
+    about: does(words),
     fields: whole ? [...fields, sure] : fields,
     preview: async (values) => {
       const asked = { ...body(values), dry_run: true };

@@ -17,6 +17,12 @@ function field({ name, label, type = "text", options = [], value = "", help = ""
   return box;
 }
 
+// A field with a `when(values)` is there only while that holds.
+function fit(fields) {
+  const now = values();
+  for (const { name, when } of fields) if (when) part("fields").querySelector(`[name="${name}"]`).closest("label").hidden = !when(now);
+}
+
 function values() {
   const found = {};
   for (const input of part("fields").querySelectorAll("[name]"))
@@ -30,20 +36,22 @@ function anew() {
   location.reload();
 }
 
-// Opens the dialog. `title` and `told` say what it is about. `fields` are asked for beside the reason; each has a name, a label, and may
-// have a type (text, long, checkbox, select with options [[value, shown]]), a value, and a help text. `preview(values)` gives a sentence,
-// or {told, none: true} if there is nothing to do; it is asked for again whenever a field changes. `act({reason, ...values}, progress)`
+// Opens the dialog. `title` and `told` say what it is about, and `about` what the act does. `fields` are asked for beside the reason; each
+// has a name, a label, and may have a type (text, long, checkbox, select with options [[value, shown]]), a value, a help text, and `when`.
+// `preview(values)` gives a sentence, or {told, none: true} if there is nothing to do; it is asked for again whenever a field changes. `act({reason, ...values}, progress)`
 // does it, and gives the last sentence, or {told, link: {href, text}}: with a link the dialog stays open for it, else it closes by itself.
 // `progress(done, of)` moves the bar. `then` is called when the dialog is closed after that; if it is not given, the page is loaded anew.
 // Who closes the dialog while it is being done does not stop it; what comes of it is then told nowhere, least of all in the next dialog.
-export function ask({ title, told = "", fields = [], preview, act, then }) {
+export function ask({ title, about = "", told = "", fields = [], preview, act, then }) {
   let done = false;
   let left = false;
   let asked = 0;
   part("title").textContent = title;
+  part("about").textContent = about;
   part("told").textContent = told;
   part("told").classList.remove("bad");
   part("fields").replaceChildren(...fields.map(field));
+  fit(fields);
   part("reason").value = "";
   part("reason-label").hidden = !act;
   part("progress").hidden = true;
@@ -95,6 +103,11 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
       // A text has a `link` of its own.
       const last = typeof answer === "string" ? { told: answer } : answer;
       say(last.told);
+      // What was asked for is not asked for any more.
+      part("about").textContent = "";
+      part("fields").replaceChildren();
+      part("reason-label").hidden = true;
+      part("do").hidden = true;
       if (!last.link) {
         setTimeout(() => left || dialog.close(), READ_MS);
         return;
@@ -102,7 +115,6 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
       const link = document.createElement("a");
       [link.href, link.textContent] = [last.link.href, last.link.text];
       part("told").append(" ", link);
-      part("do").hidden = true;
       part("cancel").textContent = "Close";
       part("cancel").focus();
     } catch (error) {
@@ -113,7 +125,10 @@ export function ask({ title, told = "", fields = [], preview, act, then }) {
     }
     bar.hidden = true;
   };
-  part("fields").onchange = look;
+  part("fields").onchange = () => {
+    fit(fields);
+    look();
+  };
   part("cancel").onclick = () => dialog.close();
   part("do").onclick = run;
   part("form").onsubmit = (event) => {

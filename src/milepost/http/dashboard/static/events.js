@@ -6,7 +6,7 @@ const SPANS = [
   ["1h", "an hour ago"],
   ["1d", "a day ago"],
   ["7d", "a week ago"],
-  ["", "the time below"],
+  ["", "a time of my own"],
 ];
 
 const path = (name, act) => `/subscribers/${segment(name)}/${act}`;
@@ -25,13 +25,15 @@ function release(name, { route, key }) {
   });
 }
 
-// From when on: a span back from now, or a time of the reader's own.
+const OWN = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?$/;
+
+// From when on: a span back from now, or a time of the reader's own, by their clock. What is neither goes as it stands: the server says
+// what is wrong with it, or knows what is meant.
 function since({ span, moment }) {
   if (span) return span;
-  if (!moment) throw new Error("Say a time, such as 2026-03-01 12:00.");
-  const time = new Date(moment);
-  if (Number.isNaN(time.getTime())) throw new Error(`${moment} is no time; write it as 2026-03-01 12:00.`);
-  return time.toISOString();
+  const [, day, hour = "00:00"] = OWN.exec(moment) ?? [];
+  const time = new Date(`${day}T${hour}`);
+  return Number.isNaN(time.getTime()) ? moment : time.toISOString();
 }
 
 function replay(name) {
@@ -40,9 +42,10 @@ function replay(name) {
     title: `Replay for ${name}`,
     fields: [
       { name: "span", label: "Tell it again everything since", type: "select", options: SPANS },
-      { name: "moment", label: "A time of your own", help: "2026-03-01 12:00" },
+      { name: "moment", label: "Since when?", help: "2026-03-01 12:00", when: ({ span }) => !span },
     ],
     preview: async (values) => {
+      if (!values.span && !values.moment) return { told: "Say since when.", none: true };
       const found = await again(values, { dry_run: true });
       if (!found.lines) return { told: "Nothing that it has been told is as young as that.", none: true };
       const from = new Date(found.since).toLocaleString();

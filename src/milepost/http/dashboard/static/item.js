@@ -30,34 +30,22 @@ const asked = {
           ["reject", "rejected, for good"],
         ],
       },
-      { name: "value", label: "What it gave (JSON; empty: yes)", type: "long" },
-      { name: "error", label: "What went wrong?" },
+      { name: "value", label: "What it gave (JSON; empty: yes)", type: "long", when: ({ outcome }) => outcome === "done" },
+      { name: "error", label: "What went wrong?", when: ({ outcome }) => outcome !== "done" },
     ],
     made: ({ outcome, value, error }) => {
-      onlyFor(outcome);
       if (outcome !== "done") return { stage, outcome: { type: outcome, ...(error ? { error } : {}) } };
       return { stage, ...(value ? { outcome: { type: "done", output: new Written(value, "What it gave") } } : {}) };
     },
   }),
 };
 
-// Of the fields in the dialog, those that belong to this outcome.
-function onlyFor(outcome) {
-  for (const [name, shown] of [
-    ["value", outcome === "done"],
-    ["error", outcome !== "done"],
-  ]) {
-    const field = document.querySelector(`[data-dialog] [name="${name}"]`);
-    if (field) field.closest("label").hidden = !shown;
-  }
-}
-
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-verb]");
   if (!button) return;
   const bar = button.closest("[data-acts]").dataset;
   const { verb } = button.dataset;
-  askDeed(bar.route, verb === "back" ? "retry" : verb, { keys: [bar.one] }, asked[verb]?.(bar));
+  askDeed(bar.route, verb === "back" ? "retry" : verb, { keys: [bar.one] }, { words: verb, ...asked[verb]?.(bar) });
 });
 
 document.addEventListener("submit", async (event) => {

@@ -4,6 +4,8 @@ import { askDeed } from "./bulk.js";
 
 const bar = document.querySelector("[data-acts]");
 const table = document.querySelector("[data-items]");
+const found = document.querySelector("[data-told]");
+const button = bar.querySelector("[data-all]");
 const { route, filter, scan, stages } = bar.dataset;
 const narrowed = JSON.parse(filter);
 
@@ -15,9 +17,16 @@ let all = false;
 const shown = () => [...table.querySelectorAll("[data-key]")];
 const ticked = () => shown().filter((box) => box.checked);
 
+function everything() {
+  const { total } = found.dataset;
+  return total ? `all ${Number(total).toLocaleString()} that match` : "all that match";
+}
+
 function count() {
+  if (all) for (const box of shown()) box.checked = true;
   const chosen = bar.querySelector("[data-chosen]");
-  if (chosen) chosen.textContent = all ? "all that match" : ticked().length.toLocaleString();
+  if (chosen) chosen.textContent = all ? everything() : ticked().length.toLocaleString();
+  if (button) button.textContent = all ? "choose none" : "choose all that match";
   const whole = table.querySelector("[data-tick-all]");
   if (whole) whole.checked = ticked().length > 0 && ticked().length === shown().length;
 }
@@ -29,10 +38,13 @@ document.addEventListener("change", ({ target }) => {
   count();
 });
 // Rows come and go while one looks.
-new MutationObserver(count).observe(table, { childList: true, subtree: true });
+const watching = new MutationObserver(count);
+watching.observe(table, { childList: true, subtree: true });
+watching.observe(found, { attributes: true });
 
-bar.querySelector("[data-all]")?.addEventListener("click", () => {
-  all = true;
+button?.addEventListener("click", () => {
+  all = !all;
+  for (const box of shown()) box.checked = all;
   count();
 });
 
@@ -53,6 +65,7 @@ bar.addEventListener("click", (event) => {
   const options = { whole: all && !Object.keys(narrowed).length };
   if (word === "back") {
     options.title = "Send back";
+    options.words = "back";
     options.fields = [
       { name: "stage", label: "To the stage", type: "select", options: stages.split(",").map((name) => [name, name]) },
       { name: "as_new", label: "As new work: partners are not to take it for a repeat", type: "checkbox" },

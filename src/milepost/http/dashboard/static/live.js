@@ -10,6 +10,7 @@ const AGAIN_MS = 5000;
 export function live() {
   if (!document.querySelector("[data-live]")) return;
   const state = document.querySelector("[data-live-state]");
+  const gone = document.querySelector("[data-gone]");
   let waiting = null;
   let last = 0;
 
@@ -23,10 +24,15 @@ export function live() {
       const answer = await fetch(location.href, { headers: { Accept: "text/html", "X-Live": "1" } });
       // Who is not logged in any more is led to the log-in, and from there back.
       if (answer.redirected) return location.assign(location.href);
+      // Also somebody in its place may say so: a proxy whose server has gone.
+      if (answer.status >= 500) throw new Error(answer.status);
+      gone.replaceChildren();
       if (!answer.ok) return;
       fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     } catch {
-      state.textContent = "The server does not answer; trying again.";
+      // What is on the page stays. It is said once how old that is.
+      const seen = state.querySelector("time").cloneNode(true);
+      if (!gone.hasChildNodes()) gone.append("The server does not answer; trying again. This is as of ", seen, ".");
       return;
     }
     times(fresh);

@@ -1,0 +1,85 @@
+"""What would be right in a field, in words: read off the type that the call is taken apart by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from msgspec import inspect
+
+_STEP = re.compile(r"\.([^.\[\]]+)|\[[^\]]*\]")
+
+
+_kind = cache(inspect.type_info)
+
+
+def expected_at(wanted: Any, path: str) -> str | None:
+    """In words, what belongs at this place (such as `$.outcomes[0].outcome.type`) of a value of this type; None: that is not known."""
+    return _any_of(_words(one) for one in _there(wanted, path))
+
+
+def fields_at(wanted: Any, path: str) -> str | None:
+    """Which fields an object has at this place; None: that is not known."""
+    found = [one for one in _there(wanted, path) if isinstance(one, inspect.StructType)]
+    return ", ".join(field.encode_name for field in found[0].fields) if len(found) == 1 else None
+
+
+def _there(wanted: Any, path: str) -> list[inspect.Type]:
+    there = _flat(_kind(wanted))
+    for step in _STEP.finditer(path):
+        there = [flat for one in there for inner in _inside(one, step[1]) for flat in _flat(inner)]
+    return there
+
+
+def _flat(kind: inspect.Type) -> list[inspect.Type]:
+    """Each of the types that it may be."""
+    if isinstance(kind, inspect.Metadata):
+        return _flat(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return [flat for one in kind.types for flat in _flat(one)]
+    return [kind]
+
+
+def _inside(kind: inspect.Type, name: str | None) -> list[inspect.Type]:
+    """What a field of this name holds, or, without a name, what a list or an object holds."""
+    if isinstance(kind, inspect.StructType):
+        if name is not None and name == kind.tag_field:
+            return [inspect.LiteralType((kind.tag,))]
+        return [field.type for field in kind.fields if field.encode_name == name]
+    if isinstance(kind, inspect.DictType):
+        return [kind.value_type]
+    if isinstance(kind, (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)):
+        return [kind.item_type]
+    return []
+
+
+def _words(kind: inspect.Type) -> str | None:
+    if isinstance(kind, inspect.LiteralType):
+        return _any_of(str(value) for value in kind.values)
+    if isinstance(kind, inspect.EnumType):
+        return _any_of(str(one.value) for one in kind.cls)
+    if isinstance(kind, (inspect.IntType, inspect.FloatType)):
+        return ("a whole number" if isinstance(kind, inspect.IntType) else "a number") + _range(kind.ge, kind.le)
+    if isinstance(kind, inspect.StrType):
+        like = "" if kind.pattern is None else f" that matches {kind.pattern}"
+        return "text" + _range(kind.min_length, kind.max_length, " characters long") + like
+    if isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
+        return "a list" + _range(kind.min_length, kind.max_length, " long")
+    plain = {inspect.BoolType: "true or false", inspect.StructType: "an object", inspect.DictType: "an object"}
+    return plain.get(type(kind))
+
+
+def _range(least: float | None, most: float | None, unit: str = "") -> str:
+    if least is None and most is None:
+        return ""
+    if unit and least == 1 and most is None:
+        return " that is not empty"
+    return (
+        f" from {least} to {most}" if None not in (least, most) else f", at most {most}" if least is None else f", at least {least}"
+    ) + unit
+
+
+def _any_of(words: Iterable[str | None]) -> str | None:
+    return " or ".join(dict.fromkeys(word for word in words if word is not None)) or None
