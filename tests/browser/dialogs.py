@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, Route
+
+READ = "READ_MS = 900"
+
+
+def at_leisure(page: Page) -> None:
+    """In pages that are opened from now on, the last words of a dialog stay until it is closed: a test may be a slow reader."""
+
+    def patient(route: Route) -> None:
+        answer = route.fetch()
+        assert READ in answer.text()
+        route.fulfill(response=answer, body=answer.text().replace(READ, "READ_MS = 600000"))
+
+    page.route("**/static/*/dialog.js", patient)
 
 
 def say_why(page: Page, why: str) -> Locator:

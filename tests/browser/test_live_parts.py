@@ -13,6 +13,11 @@ from milepost.engine.operate import act
 Open = Callable[..., Page]
 
 
+def until(page: Page, holds: Callable[[], bool]) -> None:
+    while not holds():
+        page.wait_for_timeout(20)
+
+
 def test_what_is_unchanged_is_not_touched_and_the_focus_stays(door: Visitor, window: Open) -> None:
     door.milepost.submit("parcels", {"id": "P-1"})
     page = window()
@@ -74,9 +79,8 @@ def test_a_page_listens_again_after_somebody_else_has_answered_for_its_server(do
     with page.expect_response("**/live") as refused:
         page.goto(door.url)
     assert refused.value.status == 502
-    page.unroute("**/live")
-    heard = page.wait_for_event("response", lambda answer: answer.url.endswith("/live"))
-    assert heard.status == 200
+    with page.expect_response(lambda answer: answer.url.endswith("/live") and answer.status == 200):
+        page.unroute("**/live")
     door.milepost.submit("parcels", {"id": "P-1"})
     expect(page.get_by_role("region", name="parcels")).to_contain_text("1 item")
 
@@ -90,8 +94,8 @@ def test_what_is_pressed_before_the_modules_have_come_is_done_when_they_are_ther
     button.click()
     button.click()
     expect(page.get_by_role("dialog")).to_be_hidden()
-    [module] = held
-    module.continue_()
+    until(page, lambda: bool(held))
+    held[0].continue_()
     expect(page.get_by_role("dialog")).to_contain_text("weigh")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
@@ -105,6 +109,6 @@ def test_a_form_that_is_sent_before_its_module_has_come_is_sent_by_it(full: Visi
     page.get_by_text("Another like this").click()
     page.get_by_label("Content").fill('{"id": "P-9"}')
     page.get_by_role("button", name="Hand it over").click()
-    [module] = held
-    module.continue_()
+    until(page, lambda: bool(held))
+    held[0].continue_()
     expect(page.get_by_text("P-9 is taken in.")).to_be_visible()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
-from tests.browser.dialogs import say_why
+from tests.browser.dialogs import at_leisure, say_why
 from tests.http.visitor import Visitor
 
 from milepost.engine.operate import pause
@@ -15,7 +15,7 @@ Open = Callable[..., Page]
 
 
 def do(page: Page, why: str, told: str) -> None:
-    """Close the dialog as soon as it says that it is done."""
+    """Close the dialog when it says that it is done."""
     expect(say_why(page, why)).to_contain_text(told)
     page.keyboard.press("Escape")
 
@@ -51,6 +51,7 @@ def test_what_happens_is_seen_without_reloading(full: Visitor, window: Open) -> 
 def test_what_is_paused_is_seen_and_resumed(full: Visitor, window: Open) -> None:
     pause(full.ctx, "parcels", "deliver", "a/b", by="ops", reason="the lift is stuck")
     page = window()
+    at_leisure(page)
     page.goto(full.url)
     route = page.get_by_role("region", name="parcels")
     route.get_by_role("button", name="Pause weigh").click()
@@ -70,6 +71,7 @@ def test_what_is_paused_is_seen_and_resumed(full: Visitor, window: Open) -> None
 
 def test_all_with_one_cause_are_retried_together(full: Visitor, window: Open) -> None:
     page = window()
+    at_leisure(page)
     page.goto(full.url)
     page.get_by_role("button", name="Retry all that failed with REJECTED at weigh").click()
     expect(page.get_by_role("dialog")).to_contain_text("2 of 2 would be done.")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
-from tests.browser.dialogs import say_why
+from tests.browser.dialogs import at_leisure, say_why
 from tests.http.visitor import Visitor, visiting
 
 from milepost.core.errors import Refused
@@ -146,12 +146,14 @@ def test_what_happens_is_seen_as_it_happens_and_the_filter_is_in_the_address(ful
 
 def test_an_act_that_was_cut_off_is_gone_on_with(full: Visitor, window: Open) -> None:
     page = window()
+    at_leisure(page)
     page.goto(f"{full.url}/acts")
     page.get_by_role("link", name="retry").click()
     expect(page.get_by_text("It was for items with keys that begin with F-")).to_be_visible()
     page.get_by_role("button", name="Go on…").click()
     expect(page.get_by_role("dialog")).to_contain_text("About 2 are left.")
     expect(say_why(page, "once more")).to_contain_text("2 of 2 done.")
+    page.keyboard.press("Escape")
     expect(page.get_by_text("2 done")).to_be_visible()
     expect(page.get_by_text("not finished")).to_be_hidden()
     history = full.call("GET", "/api/v1/routes/parcels/items/F-1").body["history"]

@@ -49,8 +49,8 @@ export function live() {
 
   function listen() {
     const source = new EventSource(`${base}/live`);
+    // The first comes when it is listened for: what happens from then on is told.
     source.addEventListener("changed", soon);
-    source.addEventListener("open", soon);
     source.addEventListener("error", () => {
       soon();
       // A browser comes back by itself when the line was cut, but not when somebody answered something else (a proxy, say).
@@ -59,6 +59,8 @@ export function live() {
   }
 
   listen();
+  // While a dialog was open, nothing moved behind it.
+  document.addEventListener("close", soon, true);
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) soon();
   });
