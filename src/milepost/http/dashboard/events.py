@@ -22,7 +22,7 @@ ENDPOINTS = Endpoints(pages=True)
 SHOWN = 60
 STEP = 1_000
 """Lines that are looked through at a time, where not all events are wanted."""
-FAR, FAR_REMOTE = 10_000, 1_000
+FAR, FAR_REMOTE = 5_000, 1_000
 """So many lines are looked through for one page at most; fewer where every hundred of them is a request."""
 DONE = frozenset({"advanced", "completed", "confirmed", "back-fill"})
 FAILED = frozenset({"retry", "exhausted", "rejected", "lost", "overdue"})
