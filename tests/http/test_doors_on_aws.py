@@ -147,7 +147,7 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(scene:
     counted = Counted(scene, monkeypatch)
     # Which keys there are, and what was set aside, is asked for once in a while: not meanwhile.
     monkeypatch.setattr("milepost.http.recognising.FRESH_S", 600.0)
-    monkeypatch.setattr("milepost.http.dashboard.health.KEEP_S", 600.0)
+    monkeypatch.setattr("milepost.http.seldom.KEEP_S", 600.0)
     counted.of("/")
     overview, live = counted.of("/"), counted.of("/system", **{"x-live": "1"})
     assert (overview.total(), live.total()) == (11, 4)

@@ -58,7 +58,8 @@ def confirm(desk: Desk, call: Call) -> Answer:
     the item has failed at an earlier stage, `note` says so: what is kept then waits until a person retries it. At the stage at which it
     failed, a confirmation is applied: it was there after all. 409 `conflict`: something else was said before; that stands, and this
     is noted. 409 `ended`: the item was cancelled, or has failed and this is no confirmation; it cannot be moved so, and what was said
-    is noted where there still is a row. An operator can still confirm it (`acts`). Nothing is lost by saying it twice, so a call without an answer can be made again."""
+    is noted where there still is a row. An operator can still confirm it (`acts`). Nothing is lost by saying it twice, so a call without
+    an answer can be made again."""
     plan, body = desk.plan(call), call.body
     if body.stage not in plan.by_name:
         raise trouble("unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name))

@@ -16,11 +16,11 @@ from milepost.engine.glance import glance
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.remote import Remote
 from milepost.http.calls import Call, Caller
-from milepost.http.dashboard.health import Quarantine
 from milepost.http.dashboard.pace import Samples
 from milepost.http.eyes import Eyes
 from milepost.http.problems import Trouble, trouble
 from milepost.http.recognising import Doorman, visible
+from milepost.http.seldom import Seldom
 from milepost.http.submitting import Submitting
 from milepost.http.waiting import Waiting
 
@@ -44,7 +44,7 @@ class Desk:
         self.submitting = Submitting(self._take, self.pool)
         self.eyes = Eyes(ctx, self.pool)
         self.samples = Samples()
-        self.quarantine = Quarantine(ctx, ticks)
+        self.seldom = Seldom(ticks)
         self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
         self.list_places = threading.BoundedSemaphore(LISTS)
         self.act_pool = ThreadPoolExecutor(ACTS, thread_name_prefix="http-act")

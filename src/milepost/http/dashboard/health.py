@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from functools import partial
-from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -20,15 +17,11 @@ from milepost.engine.heartbeat import HEARD_MS, last_runs
 from milepost.engine.late import WAITING, late_at, worked_stages
 from milepost.engine.observe import counted, live_processes, processes
 from milepost.engine.snapshot import Snapshot
+from milepost.http.seldom import Seldom
 from milepost.ports.documents import HOLD, PARKED, Parked, Process, read_as
 from milepost.ports.outside import Outside
 
-KEEP_S = 60.0
-"""So long an answer holds: to look at what was set aside is to ask a queue, and to look for late work an index, for each stage."""
 WORK = (Status.PENDING, Status.QUEUED)
-
-
-T = TypeVar("T")
 
 
 class Notice(Struct, frozen=True):
@@ -46,30 +39,10 @@ class Health(Struct, frozen=True):
     calm: str
 
 
-class Seldom:
-    """What is dear to ask of the ledger is asked once in a while, however often somebody looks; one at a time."""
-
-    def __init__(self, ctx: Context, ticks: Callable[[], float] = time.monotonic) -> None:
-        self._ctx, self._ticks = ctx, ticks
-        self._lock = threading.Lock()
-        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
-
-    def once(self, about: tuple[str, ...], ask: Callable[[], T]) -> T:
-        """What was answered a little while ago, or is now."""
-        with self._lock:
-            now, kept = self._ticks(), self._kept.get(about)
-            if kept is None or now - kept[0] >= KEEP_S:
-                kept = self._kept[about] = now, ask()
-            return cast(T, kept[1])
-
-
-class Quarantine(Seldom):
-    """Is anything set aside?"""
-
-    def filled(self) -> bool | None:
-        """None: on this ledger nothing ever is, or it cannot be told now."""
-        outside = self._ctx.ledger.outside
-        return None if outside is None else self.once(("set aside",), lambda: _any_in(outside))
+def _any_aside(ctx: Context, seldom: Seldom) -> bool | None:
+    """Is anything set aside? To look is to ask a queue. None: on this ledger nothing ever is, or it cannot be told now."""
+    outside = ctx.ledger.outside
+    return None if outside is None else seldom.once(("set aside",), lambda: _any_in(outside))
 
 
 def _any_in(outside: Outside) -> bool | None:
@@ -80,15 +53,15 @@ def _any_in(outside: Outside) -> bool | None:
     return bool(some) or more
 
 
-def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, aside: Quarantine) -> Health:
+def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, seldom: Seldom) -> Health:
     """How these routes stand, and what they need. What belongs to no route is for those alone who see all of them."""
     now, seen = ctx.clock.now(), list(routes)
-    filled = aside.filled() if all_seen else None
+    filled = _any_aside(ctx, seldom) if all_seen else None
     alive, held = live_processes(ctx), ctx.ledger.read(HOLD)
     resending, calm_resender = _resender(ctx, seen, now)
     told, calm_told = _told(ctx, {one.route for one in seen})
     waiting = sum(_waiting(ctx, one, held) for one in seen)
-    notices = [*_nobody(ctx, alive, waiting, now), *resending, *told, *_late(ctx, seen, held, aside, now), *_paused(held, seen)]
+    notices = [*_nobody(ctx, alive, waiting, now), *resending, *told, *_late(ctx, seen, held, seldom, now), *_paused(held, seen)]
     if filled:
         notices.append(Notice("warn", "Something was set aside because it cannot be used.", "/system"))
     for one in seen:

@@ -16,5 +16,5 @@ ENDPOINTS = Endpoints(pages=True)
 def overview(desk: Desk, call: Call) -> Answer:
     found = snapshots(desk.ctx)
     seen = [found[name] for name in seen_routes(desk, call) if name in found and worth_seeing(desk.ctx, found[name])]
-    well = health(desk.ctx, seen, all_seen=call.caller.routes is None, aside=desk.quarantine)
+    well = health(desk.ctx, seen, all_seen=call.caller.routes is None, seldom=desk.seldom)
     return Answer(page(desk, call, "home.html", here="/", routes=home(desk.ctx, seen, desk.samples), health=well))
