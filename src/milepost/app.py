@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from milepost.core.errors import ActRefused
-from milepost.core.item import Row
+from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.outside import SaidBefore
 from milepost.core.route import Route
@@ -63,7 +63,7 @@ class Milepost:
         answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
         if isinstance(answer, SaidBefore):
             item = self.context.ledger.get([(route, key)])[0]
-            answer = str(answer) if item is None else item.row
+            answer = item.row if isinstance(item, Item) else str(answer)
         if isinstance(answer, str):
             raise ActRefused(f"{route}/{key}: {answer}")
         return answer

@@ -16,7 +16,7 @@ from topic_scene import Scene, accepted, fails, parcels
 
 import milepost as mp
 from milepost.cli.config import Settings
-from milepost.core.errors import ConfigMistake, MilepostError, Refused
+from milepost.core.errors import ConfigMistake, EventRefused, MilepostError
 from milepost.core.events import Envelope
 from milepost.engine.parking import release
 from milepost.engine.relay import Relay
@@ -125,19 +125,19 @@ def test_the_largest_is_taken_and_a_larger_one_refused_alone(scene: Scene) -> No
 
     taken, refused, also = scene.topic.tell(accepted("a", "b", "c", form=sized))
     assert (taken, also) == (None, None)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, EventRefused)
     assert "this event is 262,145 bytes, and the topic prod-events takes 262,144 at most; let the route's form" in str(refused)
     assert scene.ids() == ["a", "c"]
     roomy = Topic(scene.arn, client=scene.sns, largest=LARGEST + 1)
     answer = roomy.tell(accepted("b", form=sized))[0]
-    assert isinstance(answer, Refused), "the topic itself says that it is too large"
+    assert isinstance(answer, EventRefused), "the topic itself says that it is too large"
     assert "Message too long" in str(answer)
 
 
 def test_what_is_no_json_is_refused_alone(scene: Scene) -> None:
     envelopes = accepted("a", "b", form=lambda envelope: {**envelope, "data": object()} if envelope["subject"] == "a" else None)
     refused, taken = scene.topic.tell(envelopes)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, EventRefused)
     assert "mend the form of route 'parcels'" in str(refused)
     assert taken is None
     assert scene.ids() == ["parcels/b/1/accepted"]
@@ -159,7 +159,7 @@ def test_each_entry_is_answered_for_by_itself(scene: Scene) -> None:
         }
     )
     answers = scene.topic.tell(accepted(*"abcdef"))
-    assert [type(answer) for answer in answers] == [type(None), MilepostError, Refused, MilepostError, MilepostError, type(None)]
+    assert [type(answer) for answer in answers] == [type(None), MilepostError, EventRefused, MilepostError, MilepostError, type(None)]
     assert "(InternalError: try again)" in str(answers[1])
     assert "will not take this event (InvalidParameter: it is wrong)" in str(answers[2])
     assert "KMS.ThrottlingException" in str(answers[3])
@@ -191,7 +191,7 @@ def test_a_topic_that_counts_otherwise_refuses_the_one_that_is_too_large(scene: 
     with pytest.raises(ClientError, match="BatchRequestTooLong"):
         scene.topic.tell(accepted("a", "b"))
     (answer,) = scene.topic.tell(accepted("a"))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, EventRefused)
     assert "let the route's form leave out what is large" in str(answer)
 
 

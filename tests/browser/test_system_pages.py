@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.dialogs import at_leisure, say_why
 from tests.http.visitor import Visitor, visiting
 
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.engine.keys import make_key
 from milepost.engine.operate import limit, pause
 from milepost.ports.documents import ACT, CURSOR, LIMIT, PARKED, PROCESS, Act, Process
@@ -35,7 +35,7 @@ class Hook:
 
     def __call__(self, event: dict[str, str]) -> None:
         if event["subject"] in self.refused:
-            raise Refused("HTTP 410: nobody is here any more at https://hooks.example/a/long/address/that/goes/on/and/on")
+            raise EventRefused("HTTP 410: nobody is here any more at https://hooks.example/a/long/address/that/goes/on/and/on")
         self.told.append(event["id"])
 
 

@@ -175,7 +175,7 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def test_no_answer_has_times_as_bare_numbers(listed) -> None:
-    listed.write("refuse.py", "from milepost import Refused\n\ndef office(event):\n    raise Refused('no')\n")
+    listed.write("refuse.py", "from milepost import EventRefused\n\ndef office(event):\n    raise EventRefused('no')\n")
     listed.write("milepost.toml", 'routes = ["parcels.py"]\nsubscribers = ["refuse.py:office"]\n')
     listed.ok("up", "--until-idle", "0.3")
     listed.signed("retry", "parcels", "--status", "failed", "--older-than", "0s")

@@ -6,7 +6,7 @@ from ears import Ear
 from engine_world import ROUTE, World
 from tests.http.exposition_reader import Exposition
 
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.engine.collecting import Histogram
 from milepost.engine.exposition import Family, exposition
 from milepost.engine.metrics import ledger_families
@@ -35,7 +35,7 @@ def test_a_subscriber_that_lags_is_seen_in_lines_and_seconds(world: World) -> No
 
 def test_what_a_subscriber_refused_is_counted(world: World) -> None:
     ear = Ear()
-    ear.takes = lambda envelope: Refused("not for me") if envelope["subject"] == "a" else None
+    ear.takes = lambda envelope: EventRefused("not for me") if envelope["subject"] == "a" else None
     world.add("a", "b")
     Relay(world.ctx, ear, "host:1").run_once()
     assert read(world).value("milepost_subscriber_parked", subscriber="ear") == 1

@@ -6,7 +6,7 @@ import pytest
 from ears import Ear, cursor, refuses
 from engine_world import Interrupted, World, dies
 
-from milepost.core.errors import Refused, UsageError
+from milepost.core.errors import EventRefused, UsageError
 from milepost.engine.parking import RETRY, parked_for, release
 from milepost.engine.relay import Relay
 from milepost.ports.documents import ACT, CURSOR, PARKED, Act, Parked, read_as
@@ -70,7 +70,7 @@ def test_later_events_wait_behind_in_order(world: World) -> None:
 
 def test_refused_waits_for_an_operator(world: World) -> None:
     world.add("a", "b")
-    ear, relay = failing(world, "b", error=Refused)
+    ear, relay = failing(world, "b", error=EventRefused)
     ear.takes = lambda envelope: None
     world.clock.advance("30d")
     assert relay.run_once().told == 0
@@ -84,7 +84,7 @@ def test_refused_waits_for_an_operator(world: World) -> None:
 
 def test_released_and_refused_again(world: World) -> None:
     world.add("b")
-    _, relay = failing(world, "b", error=Refused)
+    _, relay = failing(world, "b", error=EventRefused)
     release(world.ctx, "ear", by="ops", reason="try")
     relay.run_once()
     assert (parked(world).retry_at, parked(world).tries) == (0, 1)
@@ -92,9 +92,9 @@ def test_released_and_refused_again(world: World) -> None:
 
 def test_release_by_route_and_for_one_subscriber_only(world: World) -> None:
     world.add("a", "b")
-    failing(world, "a", "b", error=Refused)
+    failing(world, "a", "b", error=EventRefused)
     other = Ear("other")
-    other.takes = refuses("a", error=Refused)
+    other.takes = refuses("a", error=EventRefused)
     Relay(world.ctx, other, "p1").run_once()
     assert release(world.ctx, "ear", "letters", by="ops", reason="r") == 0
     assert release(world.ctx, "ear", "parcels", by="ops", reason="r") == 2

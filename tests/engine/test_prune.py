@@ -6,7 +6,7 @@ import pytest
 from ears import Ear, refuses
 from engine_world import ROUTE, Interrupted, World, dies, parcels
 
-from milepost.core.errors import Refused, UsageError
+from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Reject
 from milepost.core.status import Status
 from milepost.engine import prune as prune_module
@@ -108,7 +108,7 @@ def test_never_past_what_is_parked(world: World) -> None:
     ended(world, "first")
     ended(world, "parked")
     ear = Ear()
-    ear.takes = refuses("parked", error=Refused)
+    ear.takes = refuses("parked", error=EventRefused)
     relay = Relay(world.ctx, ear, "p1")
     relay.run_once()
     world.add("newest")

@@ -6,7 +6,7 @@ import pytest
 from ears import Ear, Envelope, Raises, cursor, refuses
 from engine_world import Interrupted, World, dies
 
-from milepost.core.errors import Refused, UsageError
+from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Done
 from milepost.engine import relay as relay_module
 from milepost.engine.acts import all_acts
@@ -190,7 +190,7 @@ def test_an_outage_with_a_bad_first_item_ends_all_the_same(world: World) -> None
 def test_refusals_are_no_outage(world: World) -> None:
     world.add(*(f"k{n}" for n in range(9)))
     ear = Ear()
-    ear.takes = lambda envelope: Refused("never") if envelope["subject"] != "k8" else None
+    ear.takes = lambda envelope: EventRefused("never") if envelope["subject"] != "k8" else None
     summary = Relay(world.ctx, ear, "p1").run_once()
     assert (summary.told, summary.parked, summary.waiting) == (1, 8, 0)
 
@@ -249,7 +249,7 @@ def test_floor_is_the_lowest_live_cursor_and_parked_line(world: World) -> None:
     assert floor(world.ctx) == 3, "nobody is to be told"
     slow, ear = Ear("slow"), Ear()
     Relay(world.ctx, slow, "p1").run_once()
-    ear.takes = refuses("b", error=Refused)
+    ear.takes = refuses("b", error=EventRefused)
     Relay(world.ctx, ear, "p1").run_once()
     world.add("d")
     Relay(world.ctx, ear, "p1").run_once()

@@ -10,7 +10,7 @@ import pytest
 from ears import Envelope
 from engine_world import ROUTE, Faulty, World
 
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.core.outcome import Done, Outcome, Retry
 from milepost.engine import relay as relaying
 from milepost.engine.cursors import live_cursors
@@ -53,7 +53,7 @@ class Office:
             return None
         if self.out:
             return ConnectionError("away")
-        return self._chance.choices((None, ConnectionError("not now"), Refused("never")), (12, 2, 1))[0]
+        return self._chance.choices((None, ConnectionError("not now"), EventRefused("never")), (12, 2, 1))[0]
 
 
 class Story:

@@ -7,7 +7,7 @@ from ears import Ear, Envelope, cursor, refuses
 from engine_world import ROUTE, World
 
 from milepost.core.durations import iso
-from milepost.core.errors import Refused, UsageError
+from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Reject
 from milepost.engine.acts import act_view, all_acts
 from milepost.engine.cursors import forget_subscriber, subscribers
@@ -178,7 +178,7 @@ def test_what_is_no_moment_is_refused_with_what_would_be_one(text: str) -> None:
 # Parked items -----------------------------------------------------------------------------------------------------------------
 def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_again(world: World) -> None:
     ear = Ear()
-    ear.takes = lambda envelope: Refused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
     relay = Relay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
@@ -200,7 +200,7 @@ def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch
     """It is released while the cursor is still far before it."""
     monkeypatch.setattr("milepost.engine.relay.PAGE", 1)
     ear = Ear()
-    ear.takes = lambda envelope: Refused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
     relay = Relay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
@@ -217,7 +217,7 @@ def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch
 
 def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world: World) -> None:
     ear = Ear()
-    ear.takes = lambda envelope: Refused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "3") else None
+    ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "3") else None
     relay = Relay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
@@ -264,12 +264,12 @@ def test_an_item_that_is_parked_while_the_cursor_is_set_back_is_told_again_as_we
     def meanwhile(envelope: Envelope) -> Exception | None:
         if envelope["subject"] == "a":
             replay(world.ctx, "ear", after=0, **SIGNED)
-        return Refused("no") if envelope["subject"] == "b" else None
+        return EventRefused("no") if envelope["subject"] == "b" else None
 
     ear.takes = meanwhile
     relay.run_once()
     assert parked_for(world.ctx, "ear")[ROUTE, "b"].parked.version == 2
-    ear.takes = lambda envelope: Refused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
+    ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
     ear.heard.clear()
     relay.run_once()
     assert ear.of("b") == ["accepted"]
@@ -282,13 +282,15 @@ def test_an_item_that_is_parked_while_the_cursor_is_set_back_is_told_again_as_we
 def test_one_view_says_how_far_everybody_is(world: World) -> None:
     began = world.clock.now()
     ear, relay = told(world, "a")
-    ear.takes = refuses("b", error=Refused)
+    ear.takes = refuses("b", error=EventRefused)
     world.add("b", "c")
     relay.run_once()
     world.add("d")
     replay(world.ctx, "ear", after=0, **SIGNED)
     [view] = subscribers(world.ctx)
     assert (view.name, view.behind, view.waiting_since, view.failures, view.silent) == ("ear", 4, iso(began), 0, False)
-    assert [(parked.route, parked.key, parked.error, parked.retry_at) for parked in view.parked] == [(ROUTE, "b", "Refused: not now", None)]
+    assert [(parked.route, parked.key, parked.error, parked.retry_at) for parked in view.parked] == [
+        (ROUTE, "b", "EventRefused: not now", None)
+    ]
     [limited] = subscribers(world.ctx, lambda route: False)
     assert (limited.parked, limited.behind, limited.waiting_since, limited.told_at, limited.error) == ([], None, None, None, None)

@@ -13,7 +13,7 @@ from ears import Ear, Envelope
 from engine_world import World
 
 from milepost.core.decide import accept
-from milepost.core.errors import Refused, RouteMistake, UsageError
+from milepost.core.errors import EventRefused, RouteMistake, UsageError
 from milepost.core.events import cloud_event, events_of
 from milepost.core.item import digest_of
 from milepost.core.plan import Plan
@@ -59,7 +59,7 @@ class Answers:
 
     def tell(self, envelopes: Sequence[dict[str, Any]]) -> list[Exception | None]:
         self.told += [envelope["said"] for envelope in envelopes]
-        return [None if place % 2 == 0 else Refused(f"not {envelope['said']}") for place, envelope in enumerate(envelopes)]
+        return [None if place % 2 == 0 else EventRefused(f"not {envelope['said']}") for place, envelope in enumerate(envelopes)]
 
 
 def test_who_wants_one_form_only_is_told_nothing_else() -> None:
@@ -69,7 +69,7 @@ def test_who_wants_one_form_only_is_told_nothing_else() -> None:
     lines = {key: accept(plan, key, {"id": key}, 1, correlation_id=key, digest=digest_of({"id": key})).line for key in ("a", "plain", "b")}
     envelopes = [cloud_event(events_of(line, "parcels", key, key)[0], plan) for key, line in lines.items() if line is not None]
     answers = Answers()
-    assert [repr(answer) for answer in Formed(answers).tell(envelopes) or ()] == ["None", "None", "Refused('not b')"]
+    assert [repr(answer) for answer in Formed(answers).tell(envelopes) or ()] == ["None", "None", "EventRefused('not b')"]
     assert answers.told == ["a", "b"]
     assert Formed(answers).tell([envelopes[1]]) is None
     assert answers.told == ["a", "b"]

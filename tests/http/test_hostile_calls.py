@@ -17,7 +17,7 @@ import pytest
 from tests.http.visitor import JSON, Answered, Visitor, sample_route, visiting
 
 import milepost as mp
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.engine.operate import act, pause
 from milepost.engine.relay import Relay
 from milepost.http.dashboard.exporting import cell
@@ -279,7 +279,7 @@ def test_markup_is_shown_as_text_wherever_it_comes_from(tmp_path: Path) -> None:
         door.work()
 
         def hook(event: object) -> None:
-            raise Refused(MARKUP)
+            raise EventRefused(MARKUP)
 
         Relay(door.ctx, CallSubscriber(hook), "p1").run_once()
         act(door.ctx, "retry", "parcels", keys=[MARKUP, "other"], by=f"ops for {MARKUP}", reason=MARKUP)

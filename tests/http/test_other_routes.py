@@ -15,7 +15,7 @@ from tests.http.guarded import SIGNED, Guarded, guarded
 from tests.http.visitor import Answered, sample_route
 
 import milepost as mp
-from milepost.core.errors import LedgerBusy, Refused
+from milepost.core.errors import EventRefused, LedgerBusy
 from milepost.core.events import Envelope
 from milepost.engine.operate import act, limit, pause
 from milepost.engine.relay import Relay
@@ -35,7 +35,7 @@ class Office:
     name, batch = "office", 10
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        return [Refused(f"no {envelope['subject']}") if SECRET in envelope["subject"] else None for envelope in envelopes]
+        return [EventRefused(f"no {envelope['subject']}") if SECRET in envelope["subject"] else None for envelope in envelopes]
 
 
 def failing(name: str) -> mp.Route:

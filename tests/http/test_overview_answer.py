@@ -19,7 +19,7 @@ from tests.http.page_text import text_of
 from tests.http.visitor import Visitor, sample_route
 
 import milepost as mp
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.engine import snapshot
 from milepost.engine.doctor import doctor
 from milepost.engine.operate import pause, resume
@@ -167,7 +167,7 @@ def test_what_may_be_late_is_said_so(at: Guarded, clock: VirtualClock, monkeypat
 
 def test_subscribers_that_are_not_told_are_named(at: Guarded) -> None:
     def hear(event: dict[str, str]) -> None:
-        raise Refused("no")
+        raise EventRefused("no")
 
     at.milepost.submit("parcels", {"id": "a"})
     Station(at.ctx, subscribers=[CallSubscriber(hear, name="catalogue")]).run(until_idle_s=0)

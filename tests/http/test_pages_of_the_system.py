@@ -16,7 +16,7 @@ from tests.http.visitor import Visitor
 
 import milepost as mp
 from milepost.core.durations import iso
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.core.status import FAILED
 from milepost.engine.acts import all_acts, record
 from milepost.engine.collecting import Figures, Histogram
@@ -74,7 +74,7 @@ def parked(at: Guarded, *routes: str) -> None:
     """For each route an item that the subscriber `hook` does not take."""
 
     def hook(event: object) -> None:
-        raise Refused(f"not here: {MARKUP}")
+        raise EventRefused(f"not here: {MARKUP}")
 
     for route in routes:
         at.milepost.submit(route, {"id": f"{route}-1"})

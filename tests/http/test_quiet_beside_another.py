@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.http.guarded import SIGNED, Guarded, guarded
 
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.engine.operate import act, limit, pause
 from milepost.engine.relay import Relay
@@ -39,7 +39,7 @@ class Office:
     name, batch = "office", 10
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        return [Refused("not that") if envelope["subject"].startswith("letters") else None for envelope in envelopes]
+        return [EventRefused("not that") if envelope["subject"].startswith("letters") else None for envelope in envelopes]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Visitor
 
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.engine.acts import all_acts
 from milepost.engine.parking import parked_for
@@ -34,7 +34,7 @@ class Office:
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
         if self.away:
             return [ConnectionError(f"no {envelope['subject']}") for envelope in envelopes]
-        answers = [Refused(f"no {envelope['subject']}") if envelope["subject"] in self.refuses else None for envelope in envelopes]
+        answers = [EventRefused(f"no {envelope['subject']}") if envelope["subject"] in self.refuses else None for envelope in envelopes]
         self.heard += [envelope["id"] for envelope, error in zip(envelopes, answers, strict=True) if error is None]
         return answers
 
@@ -69,8 +69,8 @@ def test_everybody_who_is_told_is_shown_with_what_they_do_not_take(told: Told) -
     assert (found["name"], found["behind"], found["failures"], found["error"], found["silent"]) == ("office", 1, 0, None, False)
     assert found["retry_at"] is None
     assert [(one["route"], one["key"], one["error"]) for one in found["parked"]] == [
-        ("letters", "odd", "Refused: no odd"),
-        ("parcels", "odd", "Refused: no odd"),
+        ("letters", "odd", "EventRefused: no odd"),
+        ("parcels", "odd", "EventRefused: no odd"),
     ]
 
 

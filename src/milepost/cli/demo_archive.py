@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from milepost.core.backoff import Backoff
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.core.route import Route
 
@@ -45,7 +45,7 @@ class Catalogue:
         lines = []
         for envelope in envelopes:
             unknown = envelope["subject"] == UNKNOWN
-            answers.append(Refused(f"the catalogue has no entry for {UNKNOWN}") if unknown else None)
+            answers.append(EventRefused(f"the catalogue has no entry for {UNKNOWN}") if unknown else None)
             if not unknown and envelope["data"]["status"] == "COMPLETED":
                 lines.append(msgspec.json.encode({"route": envelope["data"]["route"], "key": envelope["subject"], "at": envelope["time"]}))
         if lines:

@@ -203,7 +203,7 @@ class Past:
             return "not a word" if outcome is None else confirm(item, item.stage, outcome, self._plan, now, jitter(), by=by)
 
         items = self._ctx.ledger.get([(ROUTE, key_of(number)) for number in numbers])
-        return [row for row in apply_all(self._ctx, [(item, decision) for item in items if item is not None]) if isinstance(row, Row)]
+        return [row for row in apply_all(self._ctx, [(item, decision) for item in items if isinstance(item, Item)]) if isinstance(row, Row)]
 
 
 def _number(key: str) -> int:

@@ -110,9 +110,13 @@ def _plain_items(
 
 
 def _named(ctx: Context, route: str, keys: tuple[str, ...]) -> Iterator[Item]:
+    from milepost.ports.ledger import Refused
+
     for key, item in zip(keys, ctx.ledger.get([(route, key) for key in keys]), strict=True):
         if item is None:
             raise MilepostError(f"route {route!r} has no row with the key {key!r}; if it has left, --evidence has what is known of it")
+        if isinstance(item, Refused):
+            raise MilepostError(f"the row of {key!r} in route {route!r} cannot be read: {item.reason}")
         yield item
 
 

@@ -6,7 +6,7 @@ MilepostError
 │   └── ConfigMistake       milepost.toml, --ledger or --routes say something that cannot be
 ├── MalformedInput          one item's input cannot be taken in (the others can)
 ├── RouteChanged            this process's route differs from the one the ledger holds
-├── Refused                 a subscriber says that it will never take this event
+├── EventRefused            a subscriber says that it will never take this event
 └── LedgerError             the ledger cannot be used
     ├── LedgerBusy          other processes held the file longer than we are willing to wait
     ├── LedgerFull          no space left where the ledger lives
@@ -53,7 +53,7 @@ class ActRefused(MilepostError):
     """What was asked of an item cannot be done; nothing was changed."""
 
 
-class Refused(MilepostError):
+class EventRefused(MilepostError):
     """Raised by a subscriber that will never accept the event it was given: the item is parked for it at once."""
 
 

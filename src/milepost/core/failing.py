@@ -15,6 +15,10 @@ from milepost.core.route import Stage
 from milepost.core.status import Reason, Status
 
 MESSAGE_LIMIT = 2_000
+CANNOT_BE_STORED = "CANNOT_BE_STORED"
+"""Category of a try whose outcome the ledger's storage could not take."""
+CANNOT_BE_READ = "CANNOT_BE_READ"
+"""Category of an item whose row or content the ledger's storage cannot read any more."""
 
 
 def fail(
@@ -49,6 +53,14 @@ def fail(
     fields["look_at"] = next_at
     attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at)
     return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)
+
+
+def unstorable(
+    row: Row, stage: Stage, reason: str, now: int, jitter: float, teller: Teller = NOBODY, response_ms: int | None = None
+) -> Change:
+    """A counted try instead of a write that the storage cannot take, in as little room as can be: the row's note goes."""
+    outcome = Retry(f"this outcome cannot be stored: {reason[:300]}", category=CANNOT_BE_STORED, unknown=True)
+    return fail(row, stage, outcome, now, jitter, {"note": None}, teller, response_ms)
 
 
 def message_of(outcome: Retry | Reject) -> str:

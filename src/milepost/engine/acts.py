@@ -16,7 +16,7 @@ from milepost.core.item import Item, Row
 from milepost.engine.context import Context
 from milepost.engine.observe import SIGNED
 from milepost.ports.documents import ACT, Act, read_as
-from milepost.ports.ledger import Query
+from milepost.ports.ledger import Query, Refused
 
 BATCH = 1000
 SHOWN = 100
@@ -60,8 +60,9 @@ class Selection(Struct, frozen=True):
         query = {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value is not None}
         return {"query": query}
 
-    def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | None]]]:
-        """The items with their content, a batch at a time; None for a key that there is no item for."""
+    def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | Refused | None]]]:
+        """The items with their content, a batch at a time; None for a key that there is no item for,
+        Refused for one whose row cannot be read."""
         if self.keys is not None:
             for start in range(0, len(self.keys), BATCH):
                 batch = self.keys[start : start + BATCH]
@@ -73,7 +74,7 @@ class Selection(Struct, frozen=True):
         query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
         while True:
             page = ctx.ledger.find(query)
-            yield [(item.key, item) for item in page.items]
+            yield [*((item.key, item) for item in page.items), *((refused.key, refused) for refused in page.refused)]
             if page.next is None:
                 return
             query = replace(query, after=page.next)

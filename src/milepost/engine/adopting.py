@@ -10,8 +10,10 @@ from msgspec import Struct, field
 from milepost.core.durations import iso
 from milepost.core.errors import UsageError
 from milepost.engine.acts import enter, finish, record, signed
+from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.intake import check_open
+from milepost.ports.ledger import Refused
 from milepost.ports.outside import Adopted, Aside, Outside, Stray
 
 BATCH = 100
@@ -112,9 +114,12 @@ def _strays(
         for key, stray in zip(batch, found, strict=True):
             if stray is None:
                 there = ctx.ledger.get([(route, key)])[0]
-                why = (
-                    "there is no row with this key" if there is None else f"it is taken in already ({there.row.status} at {there.stage!r})"
-                )
+                if there is None:
+                    why = "there is no row with this key"
+                elif isinstance(there, Refused):
+                    why = unreadable(there)
+                else:
+                    why = f"it is taken in already ({there.row.status} at {there.stage!r})"
                 report.take(Adopted(key, False, why=why))
         yield len(batch), [stray for stray in found if stray is not None]
 

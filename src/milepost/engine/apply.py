@@ -10,6 +10,7 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done
 from milepost.core.status import Status
 from milepost.engine.context import Context
+from milepost.ports.ledger import Refused
 
 Decision = Callable[[Item], Change | str | None]
 """What to write for an item as it is now; a sentence says why not; None: there is nothing to write."""
@@ -18,6 +19,11 @@ TRIES = 5
 GONE = "it is gone: its row was pruned meanwhile"
 OUTDATED = "the ledger holds a newer version of this route; this process stands by"
 RESTLESS = f"others changed it {TRIES} times meanwhile; try again"
+
+
+def unreadable(refused: Refused) -> str:
+    """Why nothing can be done to an item whose row cannot be read."""
+    return f"its row cannot be read: {refused.reason}; put it right, or restore it from a backup"
 
 
 def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row | str]:
@@ -41,6 +47,8 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
         for (place, decision, change), conflict in zip(decided, conflicts, strict=True):
             if conflict is None:
                 answers[place] = change.after
+            elif isinstance(conflict, Refused):
+                answers[place] = f"it cannot be stored: {conflict.reason}"
             elif conflict.outdated:
                 answers[place] = OUTDATED
             elif conflict.current is None:
@@ -54,6 +62,8 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
         for (place, decision, _), now_there in zip(lost, current, strict=True):
             if now_there is None:
                 answers[place] = GONE
+            elif isinstance(now_there, Refused):
+                answers[place] = unreadable(now_there)
             else:
                 todo.append((place, now_there, decision))
     followed = follow_up(ctx, [answer for answer in answers if isinstance(answer, Row)])
@@ -71,7 +81,7 @@ def follow_up(ctx: Context, rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
     refs = [(row.route, row.key) for row in rows if _confirmed(ctx, row)]
     while refs:
         now = ctx.clock.now()
-        items = [item for item in ctx.ledger.get(refs) if item is not None and _confirmed(ctx, item.row)]
+        items = [item for item in ctx.ledger.get(refs) if isinstance(item, Item) and _confirmed(ctx, item.row)]
         changes = [decide(item, Done(), ctx.plan(item.route), now, ctx.chance.jitter()) for item in items]
         versions = {item.route: ctx.plan(item.route).version for item in items}
         conflicts = ctx.ledger.apply(changes, now, versions) if changes else []

@@ -211,7 +211,7 @@ def _items(ctx: Context, plan: Plan, taken: BackFill) -> list[Item]:
     for key, why in bring_back(ctx, plan, gone, taken.since).items():
         log.warning("%s/%s cannot be sent on: %s", plan.name, key, why)
     found += ctx.ledger.get([(plan.name, key) for key in gone])
-    return [item for item in found if item is not None]
+    return [item for item in found if isinstance(item, Item)]
 
 
 def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row | str]:

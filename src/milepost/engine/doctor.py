@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.durations import iso
+from milepost.core.item import Item
 from milepost.core.status import FAILED, Status
 from milepost.engine.back_fill_view import hindrance, left
 from milepost.engine.context import Context
@@ -259,7 +260,7 @@ def _chains(ctx: Context, watch: Watch) -> Iterator[Finding]:
     refs = list({(line.route, line.key): None for line in ctx.ledger.feed(max(0, newest - CHAINS), CHAINS)})
     checked = 0
     for item in ctx.ledger.get(refs):
-        if item is None:
+        if not isinstance(item, Item):
             continue
         checked += 1
         lines = ctx.ledger.history(item.route, item.key)
@@ -273,4 +274,4 @@ def _chains(ctx: Context, watch: Watch) -> Iterator[Finding]:
 def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
     """Row and history are read one after the other; a write between the two is no damage."""
     [item] = ctx.ledger.get([(route, key)])
-    return item is not None and item.row.version == version
+    return isinstance(item, Item) and item.row.version == version

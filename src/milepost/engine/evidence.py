@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from milepost.core.errors import LedgerError, MilepostError
+from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
 from milepost.core.evidence import blob_name, differences, evidence, kept, seal_record
 from milepost.core.item import Item
+from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.observe import each
 from milepost.ports.blobs import Blobs
-from milepost.ports.ledger import Keep, Known, Leaving, Query, Written
+from milepost.ports.ledger import Keep, Known, Leaving, Query, Refused, Written
 
 SEALS = 500
 
@@ -49,6 +50,8 @@ def keeper(blobs: Blobs) -> Keep:
 def evidence_of(ctx: Context, route: str, key: str) -> Found | None:
     """The evidence of one item, wherever it is; None if the key was never seen."""
     [item] = ctx.ledger.get([(route, key)])
+    if isinstance(item, Refused):
+        raise LedgerDamaged(f"{route}/{key}: {unreadable(item)}")
     if item is not None:
         return _of_row(ctx, item)
     [known] = ctx.ledger.peek(route, [key])

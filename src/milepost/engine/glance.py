@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from milepost.core.item import Item
 from milepost.engine.context import Context
-from milepost.ports.ledger import Count, Document, Group, Ledger, Written
+from milepost.ports.ledger import Count, Document, Group, Ledger, Refused, Written
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Glance:
     def last_seq(self) -> int:
         return self._once(("last_seq",), self._ledger.last_seq)
 
-    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         return self._once(("get", *refs), lambda: self._ledger.get(refs))
 
     def history(self, route: str, key: str) -> list[Written]:

@@ -8,13 +8,13 @@ from typing import Literal
 from msgspec import Struct
 
 from milepost.core.decide import valid_confirmation
-from milepost.core.item import Row
+from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.outside import Ended, NotedBefore, SaidBefore
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.operate import confirm_outside
-from milepost.ports.ledger import Known
+from milepost.ports.ledger import Known, Refused
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: s
     answer = confirm_outside(ctx, route, key, stage, outcome, by, why)
     if item is None:
         return _gone(ctx, route, key, outcome, str(answer))
+    if isinstance(item, Refused):
+        return Heard("refused", str(answer))
     if isinstance(answer, NotedBefore):
         return Heard("differs", DIFFERS, item.row)
     if isinstance(answer, SaidBefore):
@@ -56,8 +58,8 @@ def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: s
     [now_there] = ctx.ledger.get([(route, key)])
     if isinstance(answer, Ended):
         log.warning("%s/%s: an outcome came for stage %r all the same: %s", route, key, stage, answer)
-        return Heard("ended", str(answer), item.row if now_there is None else now_there.row)
-    return Heard("refused", answer, None if now_there is None else now_there.row)
+        return Heard("ended", str(answer), now_there.row if isinstance(now_there, Item) else item.row)
+    return Heard("refused", answer, now_there.row if isinstance(now_there, Item) else None)
 
 
 def _reason(ctx: Context, before: Row, by: str) -> Reason | None:

@@ -16,7 +16,7 @@ from milepost.core.item import canonical_json
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.ports.ledger import Known, Newcomer
+from milepost.ports.ledger import Known, Newcomer, Refused
 
 BATCH = 1_000
 
@@ -82,7 +82,7 @@ def take_in(
         return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run)
 
     distinct = list(dict.fromkeys(one.key for one in handed))
-    known: dict[str, Known | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
+    known: dict[str, Known | Refused | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
     misfits = ctx.ledger.misfits(plan, distinct)
     now = ctx.clock.now()
     prefix, carries = ctx.chance.token(), plan.route.carries is not None
@@ -104,6 +104,8 @@ def take_in(
         there = known[key]
         if key in misfits:
             receipts.append(Receipt("", "malformed", error=misfits[key]))
+        elif isinstance(there, Refused):
+            receipts.append(Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {there.reason}"))
         elif there is None:
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage))

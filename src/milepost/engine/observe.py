@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from milepost.core.durations import iso, short_span
 from milepost.core.errors import UsageError
 from milepost.core.history import Line, line_to_public, origin, verify_chain
-from milepost.core.item import Failure, Item, work_id
+from milepost.core.item import Content, Failure, Item, work_id
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
-from milepost.ports.ledger import Known, Query, Written
+from milepost.ports.ledger import Known, Query, Refused, Written
 
 SIGNED = "--by YOU --reason '…'"
 """What a command needs that somebody must sign, in a hint."""
@@ -85,10 +85,16 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
         [known] = ctx.ledger.peek(route, [key])
         return None if known is None else _sealed(route, known)
     lines = ctx.ledger.history(route, key)
+    damaged = item.reason if isinstance(item, Refused) else None
+    if isinstance(item, Refused):
+        if item.row is None:
+            return _damaged(route, key, item, lines)
+        item = Item(item.row, Content())
     row = item.row
     broken = chain_broken_at(ctx, item, lines)
     return {
         **row_view(item),
+        "damaged": damaged,
         "input": item.input,
         "payload": item.payload,
         "results": item.results,
@@ -163,6 +169,25 @@ def _sealed(route: str, known: Known) -> dict[str, Any]:
         "sealed": True,
         "chain": {"head": known.head.hex(), "verified": None, "broken_at": None},
         "history": [],
+    }
+
+
+def _damaged(route: str, key: str, refused: Refused, lines: Sequence[Written]) -> dict[str, Any]:
+    """An item whose row cannot be read at all: its history is what can be told."""
+    last = lines[-1].line if lines else None
+    absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified", "ended_at", "list")
+    return {
+        "route": route,
+        "key": key,
+        "stage": "" if last is None else last.after_stage,
+        "status": None if last is None else last.status.value,
+        "attempts": 0,
+        **dict.fromkeys(absent),
+        "updated_at": None if last is None else iso(last.at),
+        "damaged": refused.reason,
+        "sealed": False,
+        "chain": {"head": "", "verified": None, "broken_at": None},
+        "history": [line_to_public(written.line, written.correlation_id) for written in lines],
     }
 
 

@@ -11,15 +11,15 @@ from milepost.core import operators, outside
 from milepost.core.change import Change
 from milepost.core.durations import rate_per_second
 from milepost.core.errors import UsageError
-from milepost.core.item import Item, Row
+from milepost.core.item import Content, Item, Row
 from milepost.core.mistakes import check_count
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.plan import Plan
 from milepost.engine.acts import ActReport, begin, check_same, has_line, record, recorded, select, selection_of, signed
-from milepost.engine.apply import Decision, apply_all
+from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
-from milepost.ports.ledger import Query
+from milepost.ports.ledger import Query, Refused
 
 __all__ = ["ActReport", "act", "confirm_outside", "go_on", "limit", "pause", "resume"]
 
@@ -112,7 +112,7 @@ def go_on(
     )
 
 
-def _do(ctx: Context, page: Sequence[tuple[str, Item | None]], decision: Decision, report: ActReport) -> None:
+def _do(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]], decision: Decision, report: ActReport) -> None:
     decisions = 0
 
     def counted(item: Item) -> Change | str | None:
@@ -120,7 +120,8 @@ def _do(ctx: Context, page: Sequence[tuple[str, Item | None]], decision: Decisio
         decisions += 1
         return decision(item)
 
-    there = [item for _, item in page if item is not None]
+    chosen = [(key, _as_far_as_read(report.verb, item)) for key, item in page]
+    there = [item for _, item in chosen if isinstance(item, Item)]
     answers: Sequence[Row | str | Change | None]
     if report.dry_run:
         answers = [decision(item) for item in there]
@@ -128,9 +129,11 @@ def _do(ctx: Context, page: Sequence[tuple[str, Item | None]], decision: Decisio
         answers = apply_all(ctx, [(item, counted) for item in there])
         report.retried += decisions - len(there)
     report.matched += len(page)
-    for key, item in page:
+    for key, item in chosen:
         if item is None:
             report.refuse(key, _absent(ctx, report.route, key))
+        elif isinstance(item, Refused):
+            report.refuse(key, unreadable(item))
     for item, answer in zip(there, answers, strict=True):
         if answer is _ALREADY:
             report.skipped += 1
@@ -138,6 +141,13 @@ def _do(ctx: Context, page: Sequence[tuple[str, Item | None]], decision: Decisio
             report.refuse(item.key, answer)
         else:
             report.done += 1
+
+
+def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | None:
+    """An item whose content is damaged can still be cancelled: that needs no more than its row."""
+    if isinstance(item, Refused) and item.row is not None and verb == "cancel":
+        return Item(item.row, Content())
+    return item
 
 
 def _decision(ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, teller: dict[str, Any]) -> Decision:
@@ -206,6 +216,8 @@ def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Out
     item = ctx.ledger.get([(route, key)])[0]
     if item is None:
         return _absent(ctx, route, key)
+    if isinstance(item, Refused):
+        return unreadable(item)
 
     ended: outside.Ended | None = None
 

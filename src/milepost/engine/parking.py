@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.backoff import Backoff
-from milepost.core.errors import Refused, UsageError
+from milepost.core.errors import EventRefused, UsageError
 from milepost.core.events import Event, events_of
-from milepost.core.item import Content
+from milepost.core.item import Content, Item
 from milepost.core.redacting import redacted_text
 from milepost.engine.acts import record, signed
 from milepost.engine.context import Context
@@ -102,7 +102,7 @@ def pending(ctx: Context, parked: Parked, up_to: int) -> list[Entry] | None:
         return None
     waiting = [written for written in lines if written.seq <= up_to and written.line.version >= parked.version]
     # History may outlive its row, where somebody has removed that; then nobody knows any more what was offered.
-    content = Content() if item is None else item.content
+    content = item.content if isinstance(item, Item) else Content()
     return [entry for written in waiting for entry in entries_of(written, content.payloads.get(written.line.after_stage, content.input))]
 
 
@@ -148,7 +148,7 @@ def error_text(error: Exception) -> str:
 
 
 def _retry_at(ctx: Context, tries_before: int, error: Exception) -> int:
-    if isinstance(error, Refused):
+    if isinstance(error, EventRefused):
         return NEVER
     return ctx.clock.now() + RETRY.delay(tries_before, ctx.chance.jitter()).ms
 

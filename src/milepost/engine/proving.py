@@ -11,7 +11,7 @@ from milepost.core.item import Content, Item, canonical_json, digest_of
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.observe import chain_broken_at, counted
-from milepost.ports.ledger import Query, Written
+from milepost.ports.ledger import Query, Refused, Written
 
 PAGE = 200
 SHOWN = 100
@@ -94,6 +94,9 @@ def _items(ctx: Context, route: str) -> Iterator[list[Item]]:
 def _rows(source: Context, target: Context, items: Sequence[Item], counts: dict[Status, int]) -> Iterator[Difference]:
     """Rows, with their content and their chains: since every line is the same, a chain that holds here to this head holds there."""
     for item, other in zip(items, target.ledger.get([(item.route, item.key) for item in items]), strict=True):
+        if isinstance(other, Refused):
+            yield Difference(item.route, item.key, f"its row there cannot be read: {other.reason}")
+            continue
         if other is not None:
             counts[item.row.status] = counts.get(item.row.status, 0) + 1
         what = _gone(target, item) if other is None else _differs(item, other)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.errors import Refused
+from milepost.core.errors import EventRefused
 from milepost.core.events import cloud_event
 from milepost.core.mistakes import check_name
 from milepost.engine import parking
@@ -138,7 +138,7 @@ class Relay:
                 else:
                     waiting.add(entry.ref)
                     failing.append((entry, error))
-                if error is None or isinstance(error, Refused):
+                if error is None or isinstance(error, EventRefused):
                     self._park(failing)
             if len(failing) >= OUTAGE:
                 untold = [entry for entry, _ in failing] + queue

@@ -159,7 +159,7 @@ class Remote:
         if any((line.by, line.since) == (row.holder, row.claimed_at) and line.reason not in LET_GO for line in lines):
             return True
         [there] = self._ctx.ledger.get([(row.route, row.key)])
-        looked = there is not None and (there.row.version, there.row.looks, there.row.lease) == (row.version, row.looks + 1, None)
+        looked = isinstance(there, Item) and (there.row.version, there.row.looks, there.row.lease) == (row.version, row.looks + 1, None)
         return looked and isinstance(ran.outcome, NotYet)
 
     def _ask(self, wish: Wish, want: int, lanes: dict[str, int], now: int, *, fragile: bool = False) -> Claimed:
@@ -222,7 +222,7 @@ class Remote:
         items = self._ctx.ledger.get([ref[:2] for ref in missing]) if missing else []
         with self._lock:
             for ref, item in zip(missing, items, strict=True):
-                if item is not None and item.row.lease is not None and compare_digest(item.row.lease.encode(), ref[2].encode()):
+                if isinstance(item, Item) and item.row.lease is not None and compare_digest(item.row.lease.encode(), ref[2].encode()):
                     self._hold(ref, Held(item, item.row.look_at or now))
             held = {ref: self._hands[self._holders[ref]][ref] for ref in refs if ref in self._holders}
         return {ref: one for ref, one in held.items() if one.item.stage == stage.name}

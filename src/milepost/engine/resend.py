@@ -139,7 +139,7 @@ class Resender:
         if not ready:
             return list(items)
         full = self._ctx.ledger.get([(item.route, item.key) for item in items if item.key in ready])
-        return [item for item in items if item.key not in ready] + [item for item in full if item is not None]
+        return [item for item in items if item.key not in ready] + [item for item in full if isinstance(item, Item)]
 
 
 def _searches(plan: Plan, now: int, called: bool) -> list[Query]:

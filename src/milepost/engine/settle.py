@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.change import Teller
 from milepost.core.decide import decide, given_back, late, undecided
 from milepost.core.errors import LedgerError
+from milepost.core.failing import unstorable
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Retry
 from milepost.core.status import Reason
 from milepost.engine.apply import follow_up
 from milepost.engine.context import Context
-from milepost.ports.ledger import Conflict
+from milepost.ports.ledger import Conflict, Refused
 from milepost.ports.runner import Ran
 
 TRIES = 5
+log = logging.getLogger(__name__)
 LET_GO = (Reason.LOST, Reason.GIVEN_BACK)
 """Lines that name a claim and say that it ended without an outcome."""
 
@@ -35,10 +39,14 @@ class Settled(Struct):
 def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
     """Write what the handlers said. A kept outside confirmation beats it; a lost lease refuses it, and that is noted.
 
-    An outcome that cannot be written hits its own item alone: it becomes a counted try.
+    An outcome that cannot be written, or that the storage cannot take, hits its own item alone: it becomes a counted try.
     """
     summary, follow = Settled(), list[Row]()
     for ran, (after, conflict) in zip(rans, _write(ctx, rans), strict=True):
+        if isinstance(conflict, Refused):
+            conflict = _count_refused(ctx, ran, ran.item.row, conflict, summary)
+            if conflict is None:
+                continue
         if conflict is not None:
             _settle_again(ctx, ran, conflict, summary, follow)
             continue
@@ -51,7 +59,7 @@ def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
     return summary
 
 
-def _write(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | None]]:
+def _write(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | Refused | None]]:
     """Decide and write all at once, or, where one of them cannot be, each by itself."""
     if not rans:
         return []
@@ -67,7 +75,7 @@ def _write(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | None
         return _decide_and_apply(ctx, [Ran(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
 
 
-def _decide_and_apply(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | None]]:
+def _decide_and_apply(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | Refused | None]]:
     now, jitter, plans = ctx.clock.now(), ctx.chance.jitter, ctx.plans
     changes = [
         decide(
@@ -109,7 +117,7 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
                 summary.written += 1
                 return
             noted = ctx.ledger.apply([late(current, ran.outcome, now, by=held.holder or "")], now)[0]
-            if noted is None:
+            if not isinstance(noted, Conflict):
                 break
             answer = noted
             continue
@@ -127,8 +135,29 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
                 summary.written += 1
                 follow.append(change.after)
             return
+        if isinstance(again, Refused):
+            counted = _count_refused(ctx, ran, current, again, summary)
+            if counted is None:
+                return
+            again = counted
         answer = again
     summary.refused += 1
+
+
+def _count_refused(ctx: Context, ran: Ran, row: Row, refused: Refused, summary: Settled) -> Conflict | None:
+    """The storage cannot take this outcome: it is a counted try instead. None: that is settled."""
+    now, stage = ctx.clock.now(), ctx.plans[row.route].by_name[row.stage]
+    teller = Teller(row.holder, row.claimed_at)
+    change = unstorable(row, stage, refused.reason, now, ctx.chance.jitter(), teller, ran.response_ms)
+    answer = ctx.ledger.apply([change], now, _versions(ctx))[0]
+    if isinstance(answer, Conflict):
+        return answer
+    if answer is None:
+        summary.written += 1
+        return None
+    log.error("%s/%s: neither its outcome nor its failure can be stored: %s", row.route, row.key, answer.reason)
+    summary.refused += 1
+    return None
 
 
 def _look_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, follow: list[Row]) -> None:
@@ -149,6 +178,11 @@ def _look_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, foll
             summary.written += 1
             follow.append(change.after)
             return
+        if isinstance(again, Refused):
+            counted = _count_refused(ctx, ran, item.row, again, summary)
+            if counted is None:
+                return
+            again = counted
         answer = again
     summary.refused += 1
 
@@ -175,7 +209,7 @@ def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = 
         rows = [
             answer.current
             for row, answer in zip(rows, answers, strict=True)
-            if answer is not None and answer.current is not None and answer.current.lease == row.lease
+            if isinstance(answer, Conflict) and answer.current is not None and answer.current.lease == row.lease
         ]
     follow_up(ctx, given)
     return len(given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from shlex import quote
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from milepost.core.durations import short_span
 from milepost.core.history import Line
-from milepost.core.item import Item, Row
+from milepost.core.item import Content, Item, Row
 from milepost.core.route import Stage
 from milepost.core.status import FAILED, STATUS_MEANING, Status
 from milepost.engine.context import Context
@@ -18,7 +18,7 @@ from milepost.engine.moments import Watch
 from milepost.engine.observe import SIGNED, chain_broken_at, chain_fault, clock_time, live_processes, stage_names, unreadable
 from milepost.engine.sentences import sentence
 from milepost.ports.documents import HOLD, Hold, read_as, scope
-from milepost.ports.ledger import Known
+from milepost.ports.ledger import Known, Refused, Written
 
 
 class Told(Struct, frozen=True):
@@ -52,8 +52,15 @@ def story(ctx: Context, route: str, key: str, told: Callable[[int, int], str] = 
         [known] = ctx.ledger.peek(route, [key])
         return None if known is None else _sealed(route, known, watch)
     lines = ctx.ledger.history(route, key)
+    warnings = []
+    if isinstance(item, Refused):
+        warnings.append(f"its row cannot be read: {item.reason}")
+        if item.row is None:
+            return _unreadable(route, key, lines, watch, warnings)
+        item = Item(item.row, Content())
     broken = chain_broken_at(ctx, item, lines)
-    warnings = [] if broken is None else [f"its history is not as it was written: {chain_fault(broken, lines)}"]
+    if broken is not None:
+        warnings.append(f"its history is not as it was written: {chain_fault(broken, lines)}")
     stages = stage_names(ctx, route)
     happened = [_told(written.line, ctx, item) for written in lines]
     why, following = _waiting(ctx, item, stages, watch)
@@ -225,3 +232,12 @@ def _sealed(route: str, known: Known, watch: Watch) -> Story:
     where = f"It ended {known.status}{ended}. Its row has been pruned; this is what its seal remembers."
     happens = ["If this key is submitted again it is known, and is not done a second time."]
     return Story(route, known.key, where, [f"The digest of its first input is {known.input_digest.hex()[:16]}…"], happens)
+
+
+def _unreadable(route: str, key: str, lines: Sequence[Written], watch: Watch, warnings: list[str]) -> Story:
+    """Its row tells nothing: the last line says where it was."""
+    last = lines[-1].line if lines else None
+    where = "Nothing is known of where it is."
+    if last is not None:
+        where = f"By its last line it is at '{last.after_stage}': {last.status}, since {watch.when(last.at)}."
+    return Story(route, key, where, next=["Nothing, until its row is put right or restored from a backup."], warnings=warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from milepost.core.due import Grip
@@ -12,6 +13,8 @@ from milepost.engine.execute import ready, run_async, run_plain
 from milepost.engine.settle import give_back, settle
 from milepost.ports.documents import HOLD, LIMIT, Limit, is_held, read_as, scope
 from milepost.ports.runner import Runner
+
+log = logging.getLogger(__name__)
 
 LEASE_MS = 30_000
 POLL_S = 0.05
@@ -209,6 +212,8 @@ class Worker:
             desk.next_at = now if answer.items and answer.next_at is None else answer.next_at
             if answer.fragile and desk not in self._fragile:
                 self._fragile.append(desk)
+            for refused in answer.refused:
+                log.error("%s/%s cannot be worked on at %r: %s", desk.plan.name, refused.key, desk.stage.name, refused.reason)
             if answer.items or answer.lost:
                 self.ctx.observer.claimed(desk.plan.name, desk.stage.name, len(answer.items), answer.lost)
             if answer.items:

@@ -1,7 +1,8 @@
 """The Ledger: the durable record of every item. Plain synchronous batches; values in, values out.
 
-Every verb takes `now` and never reads a clock. A lost race is a value (`Conflict`), never an exception; nothing of the
-storage underneath shows (no SQL, no client types). The contract suite in `milepost.testing` says what each verb promises.
+Every verb takes `now` and never reads a clock. A lost race is a value (`Conflict`) and so is a row that the storage cannot take
+or read (`Refused`); neither is an exception. Nothing of the storage underneath shows (no SQL, no client types). The contract
+suite in `milepost.testing` says what each verb promises.
 """
 
 from __future__ import annotations
@@ -68,6 +69,17 @@ class Ask(Struct, frozen=True):
     fragile: bool = False
 
 
+class Refused(Struct, frozen=True):
+    """The storage cannot take one row, or cannot read it: it is too large, damaged, or holds a value that the storage does not know.
+    The row is as it was, and its neighbours go on. `reason` says why, for people."""
+
+    reason: str
+    key: str = ""
+    """Of which item, where the answer does not stand in the place of its question."""
+    row: Row | None = None
+    """Where the item stands, as far as that can be read: enough to take it off the route."""
+
+
 class Claimed(Struct, frozen=True):
     """The answer to an Ask: items now held under its grip, how many others were moved on without a worker,
     and the earliest moment at which asking again can bring more (None: only a new change can)."""
@@ -81,6 +93,9 @@ class Claimed(Struct, frozen=True):
     """There are fragile items due that were passed over."""
     lost: int = 0
     """Leases that were found to have run out."""
+    refused: list[Refused] = []
+    """Due rows that could not be read or written. None of them is claimed: each has become its item's counted failure, or is set
+    aside where operators find it, so that it is not due again at once."""
 
 
 class Conflict(Struct, frozen=True):
@@ -115,6 +130,8 @@ class Page(Struct, frozen=True):
     items: list[Item]
     next: Any = None
     """Give it as `after` to go on; None: this was the last page."""
+    refused: list[Refused] = []
+    """Rows of this page that cannot be read."""
 
 
 class Written(Struct, frozen=True):
@@ -175,28 +192,29 @@ class Ledger(Protocol):
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         """Keys that an item cannot have on this ledger, such as ones that are too long for it, each with the reason."""
 
-    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
         """Record new items: row, content, first line and counters at once. None: recorded; Known: it was there before
-        (nothing written). Raises RouteChanged if the ledger holds another version of the route."""
+        (nothing written); Refused: the storage cannot take this one (the others are recorded). Raises RouteChanged if the ledger holds another version of the route."""
 
     def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
         """Give due items of open lanes to a worker, oldest due first, within rates and pauses, by `core.due.look`."""
 
-    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
-        """Write each change if the ledger still holds its `before` (see `core.change.holds`); None: written.
+    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
+        """Write each change if the ledger still holds its `before` (see `core.change.holds`). None: written; Conflict: the row has
+        changed since; Refused: the storage cannot take this row, so that the same change will never be written.
         Each is whole or not at all, and none hinders another. `versions` are the route versions that were decided by."""
 
     def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
         """Move the leases on; False: that lease is gone."""
 
-    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
-        """Items with their content, by (route, key)."""
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
+        """Items with their content, by (route, key). None: there is none; Refused: there is a row, and it cannot be read."""
 
     def find(self, query: Query) -> Page:
-        """Rows that match, a page at a time."""
+        """Rows that match, a page at a time. A row that matches and cannot be read is named in `Page.refused`."""
 
     def history(self, route: str, key: str) -> list[Written]:
-        """One item's lines, oldest first."""
+        """One item's lines, oldest first. A line that cannot be read is there as it is stored (see `core.history.decode_line`)."""
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[Written]:
@@ -274,5 +292,5 @@ class Ledger(Protocol):
 
 __all__ = [
     "Ask", "Claimed", "Conflict", "Content", "Count", "Document", "Group", "Keep", "Known", "Leaving", "Ledger",
-    "Newcomer", "Page", "Pruned", "Query", "ScanCost", "Taken", "Timing", "Written",
+    "Newcomer", "Page", "Pruned", "Query", "Refused", "ScanCost", "Taken", "Timing", "Written",
 ]  # fmt: skip

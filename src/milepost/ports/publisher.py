@@ -20,5 +20,5 @@ class Subscriber(Protocol):
         Raising says nothing about the single ones: each is told again by itself.
 
         No two of one call are of the same item, so an event that fails is never overtaken by that item's next.
-        `milepost.core.errors.Refused`, returned or raised, means that this event will never be taken.
+        `milepost.core.errors.EventRefused`, returned or raised, means that this event will never be taken.
         """

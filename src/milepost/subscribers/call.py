@@ -9,7 +9,7 @@ from milepost.core.errors import UsageError
 
 
 class CallSubscriber:
-    """Calls `function(envelope)` for each event. Raising means "not now"; raising `Refused` means "never"."""
+    """Calls `function(envelope)` for each event. Raising means "not now"; raising `EventRefused` means "never"."""
 
     batch = 1
 

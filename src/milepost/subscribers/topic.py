@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from milepost.core.errors import MilepostError, Refused, UsageError
+from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope, Event
 
 ENTRIES = 10
@@ -78,7 +78,7 @@ class Topic:
                 continue
             try:
                 messages.append(self._message(place, envelope))
-            except Refused as refused:
+            except EventRefused as refused:
                 answers[place] = refused
         requests = list(self._requests(messages))
         for number, request in enumerate(requests):
@@ -109,7 +109,7 @@ class Topic:
             entry["MessageDeduplicationId"] = hashlib.sha256(event.id.encode()).hexdigest()
         size = len(body.encode()) + sum(len(name) + len("String") + len(value.encode()) for name, value in attributes.items())
         if size > self._largest:
-            raise Refused(self._too_large(size))
+            raise EventRefused(self._too_large(size))
         return _Message(place, entry, size)
 
     def _requests(self, messages: Iterable[_Message]) -> Iterator[list[_Message]]:
@@ -132,7 +132,7 @@ class Topic:
         except Exception as error:
             # The one fault of a whole request that is surely this event's, if it is alone: the topic counts otherwise than we do.
             if len(request) == 1 and _code(error).startswith("BatchRequestTooLong"):
-                return {request[0].place: Refused(self._too_large(request[0].size))}
+                return {request[0].place: EventRefused(self._too_large(request[0].size))}
             raise
         taken = {entry["Id"] for entry in answer.get("Successful", ())}
         reasons = {entry["Id"]: entry for entry in answer.get("Failed", ())}
@@ -145,7 +145,7 @@ class Topic:
             return MilepostError(f"the topic {self.name} has not said whether it took this event")
         said = f"{failed['Code']}: {failed.get('Message') or 'no reason given'}"
         if failed["SenderFault"] and not _OF_THE_TOPIC.search(failed["Code"]):
-            return Refused(f"the topic {self.name} will not take this event ({said}); when that is put right, {_CURE}")
+            return EventRefused(f"the topic {self.name} will not take this event ({said}); when that is put right, {_CURE}")
         return MilepostError(f"the topic {self.name} has not taken this event ({said})")
 
     def _too_large(self, size: int) -> str:
@@ -161,7 +161,7 @@ def _body(envelope: Envelope) -> str:
         content = msgspec.to_builtins(envelope, str_keys=True)
         text = msgspec.json.encode(content, order="deterministic").decode()
     except Exception as error:
-        raise Refused(f"this event is no JSON ({error}); mend the form of route {envelope.event.route!r}, then {_CURE}") from error
+        raise EventRefused(f"this event is no JSON ({error}); mend the form of route {envelope.event.route!r}, then {_CURE}") from error
     # The only two characters that JSON leaves as they are and AWS's messages may not hold; they can only stand within texts.
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 

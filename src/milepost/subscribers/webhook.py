@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from milepost.core.errors import MilepostError, Refused, UsageError
+from milepost.core.errors import EventRefused, MilepostError, UsageError
 from milepost.core.events import Envelope
 
 LONGEST = 14.0
@@ -87,7 +87,7 @@ class WebhookSubscriber:
         if 200 <= status < 300:
             return
         if 400 <= status < 500 and status not in _OF_THE_SERVER:
-            raise Refused(f"{self._host} will not take this event ({status}); when that is put right, {_CURE}")
+            raise EventRefused(f"{self._host} will not take this event ({status}); when that is put right, {_CURE}")
         raise MilepostError(f"{self._host} has not taken this event ({status})")
 
     def _status(self, headers: Mapping[str, str], body: bytes) -> int:
@@ -156,7 +156,7 @@ def _body(envelope: Envelope) -> bytes:
     try:
         return msgspec.json.encode(msgspec.to_builtins(envelope, str_keys=True), order="deterministic")
     except Exception as error:
-        raise Refused(f"this event is no JSON ({error}); mend the form of route {envelope.event.route!r}, then {_CURE}") from error
+        raise EventRefused(f"this event is no JSON ({error}); mend the form of route {envelope.event.route!r}, then {_CURE}") from error
 
 
 def _plain(host: str) -> str:

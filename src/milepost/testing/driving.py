@@ -11,7 +11,7 @@ from milepost.core.item import Item
 from milepost.core.status import LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.idle import all_told
-from milepost.ports.ledger import Query
+from milepost.ports.ledger import Query, Refused
 from milepost.ports.publisher import Subscriber
 from milepost.testing.clock import VirtualClock
 from milepost.testing.sim_runner import SimRunner
@@ -107,6 +107,8 @@ def assert_item(
         known = ctx.ledger.peek(route, [key])[0]
         what = "it was never handed over" if known is None else f"it ended {known.status} and was pruned"
         raise AssertionError(f"{route}/{key} has no row: {what}")
+    if isinstance(item, Refused):
+        raise AssertionError(f"{route}/{key}: its row cannot be read: {item.reason}")
     expected = {"stage": stage, "status": status, "attempts": attempts}
     found = {"stage": item.row.stage, "status": item.row.status.value, "attempts": item.row.attempts}
     wrong = [f"{name} is {found[name]!r}, not {str(value) if name == 'status' else value!r}" for name, value in expected.items()

@@ -16,7 +16,7 @@ from milepost.ledgers.aws.names import unb64
 from milepost.ledgers.aws.reading import SPOILT
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import put_of
-from milepost.ports.ledger import Known, Newcomer
+from milepost.ports.ledger import Known, Newcomer, Refused
 
 LOOKED_UP_S = 60.0
 """How long it is believed that a key has no seal; much less than a row outlives its seal's writing (`store.SEALED_FOR_MS`)."""
@@ -37,7 +37,7 @@ def peek(store: Store, route: str, keys: Sequence[str]) -> list[Known | None]:
     return [found.get(key) for key in keys]
 
 
-def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
     """Put each row if there is neither a row nor a seal of its key."""
     layout = store.know(plan)
     seals = store.seals(plan.name, _doubtful(store, plan.name, [newcomer.change.after.key for newcomer in newcomers]))
@@ -46,8 +46,11 @@ def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> li
         first.setdefault(newcomer.change.after.key, newcomer)
     fresh = [newcomer for key, newcomer in first.items() if key not in seals]
     answers = store.requests.each([partial(_put, store, layout, newcomer) for newcomer in fresh])
-    known: dict[str, Known | None] = {**seals, **{one.change.after.key: answer for one, answer in zip(fresh, answers, strict=True)}}
-    told: list[Known | None] = []
+    known: dict[str, Known | Refused | None] = {
+        **seals,
+        **{one.change.after.key: answer for one, answer in zip(fresh, answers, strict=True)},
+    }
+    told: list[Known | Refused | None] = []
     for newcomer in newcomers:
         row = newcomer.change.after
         told.append(known[row.key])
@@ -64,7 +67,7 @@ def _doubtful(store: Store, route: str, keys: Sequence[str]) -> list[str]:
     return [key for key in keys if store.unsealed.pop((route, key), since) <= since]
 
 
-def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | None:
+def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | Refused | None:
     token = secrets.token_hex(8)
     image = put_of(newcomer.change, newcomer.input, layout, store.values, token)
     try:

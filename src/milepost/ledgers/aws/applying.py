@@ -18,7 +18,7 @@ from milepost.ledgers.aws.queues import Message
 from milepost.ledgers.aws.reading import SPOILT, readable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update, offers, update_of, was_ours
-from milepost.ports.ledger import Conflict
+from milepost.ports.ledger import Conflict, Refused
 
 Ref = tuple[str, str]
 
@@ -30,11 +30,11 @@ def apply(
     versions: dict[str, int] | None = None,
     contents: Mapping[Ref, Content] | None = None,
     copied: Mapping[Ref, int] | None = None,
-) -> list[Conflict | None]:
+) -> list[Conflict | Refused | None]:
     """Write each change if its precondition holds. Several of one row are written one after the other, others at once.
     `contents` are what the items carry, where the caller has it at hand: what is offered is made of it. `copied` is for the
     relay (see `writing.update_of`)."""
-    answers: list[Conflict | None] = [None] * len(changes)
+    answers: list[Conflict | Refused | None] = [None] * len(changes)
     old = {route for route, version in (versions or {}).items() if store.outdated(route, version, now)}
     rows: dict[Ref, list[int]] = {}
     for place, change in enumerate(changes):
@@ -59,7 +59,7 @@ def apply(
     return answers
 
 
-def _write(store: Store, change: Change, copied: int | None) -> Conflict | None:
+def _write(store: Store, change: Change, copied: int | None) -> Conflict | Refused | None:
     """One conditional update. A condition that failed because this very write was carried out before is no conflict."""
     layout = store.layout(change.before.route)
     assert layout is not None, "asked for before"

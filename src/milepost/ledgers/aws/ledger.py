@@ -39,6 +39,7 @@ from milepost.ports.ledger import (
     Page,
     Pruned,
     Query,
+    Refused,
     ScanCost,
     Taken,
     Timing,
@@ -104,7 +105,7 @@ class AwsLedger:
         layout = Layout.of(plan, self.store.names.rows(plan.name))
         return {key: why for key in keys if (why := layout.misfit(key)) is not None}
 
-    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
         self.prepare(plan)
         if self.store.outdated(plan.name, plan.version, now):
             raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
@@ -115,13 +116,13 @@ class AwsLedger:
             self.prepare(ask.plan)
         return [self._claims.claim(ask, now, jitter) for ask in asks]
 
-    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
+    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
         return applying.apply(self.store, changes, now, versions)
 
     def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
         return applying.extend(self.store, rows, until, now)
 
-    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         wanted: dict[str, list[str]] = {}
         for route, key in refs:
             wanted.setdefault(route, []).append(key)

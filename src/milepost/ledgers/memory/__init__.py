@@ -36,6 +36,7 @@ from milepost.ports.ledger import (
     Page,
     Pruned,
     Query,
+    Refused,
     Taken,
     Timing,
     Written,
@@ -66,11 +67,11 @@ class MemoryLedger:
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
-    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
         with self._lock:
             if self._state.outdated(plan.name, plan.version):
                 raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
-            answers: list[Known | None] = []
+            answers: list[Known | Refused | None] = []
             for newcomer in newcomers:
                 ref = (newcomer.change.after.route, newcomer.change.after.key)
                 known = self._state.known(ref)
@@ -86,11 +87,11 @@ class MemoryLedger:
         with self._lock:
             return [claim_one(self._state, ask, now, jitter) for ask in asks]
 
-    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
+    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
         with self._lock:
             return [self._apply(change, versions or {}) for change in changes]
 
-    def _apply(self, change: Change, versions: dict[str, int]) -> Conflict | None:
+    def _apply(self, change: Change, versions: dict[str, int]) -> Conflict | Refused | None:
         before = change.before
         record = self._state.records.get((before.route, before.key))
         if record is None:
@@ -115,7 +116,7 @@ class MemoryLedger:
         self._state.writes += 1
         return True
 
-    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         with self._lock:
             return [self._state.records[ref].item() if ref in self._state.records else None for ref in map(tuple, refs)]
 

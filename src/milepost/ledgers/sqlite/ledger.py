@@ -31,6 +31,7 @@ from milepost.ports.ledger import (
     Page,
     Pruned,
     Query,
+    Refused,
     Taken,
     Timing,
     Written,
@@ -72,8 +73,8 @@ class SqliteLedger:
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
-    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Known | None]:
+    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
+        def run(connection: sqlite3.Connection, names: Names) -> list[Known | Refused | None]:
             if Rules(connection).outdated(plan.name, plan.version):
                 raise RouteChanged(
                     f"route {plan.name!r} has been changed in the ledger since this process started; restart it with the new route"
@@ -81,7 +82,7 @@ class SqliteLedger:
             names.route(connection, plan.name)
             known = reading.known(connection, names, plan.name, [n.change.after.key for n in newcomers])
             first: dict[str, Newcomer] = {}
-            answers: list[Known | None] = []
+            answers: list[Known | Refused | None] = []
             for newcomer, there in zip(newcomers, known, strict=True):
                 row = newcomer.change.after
                 if there is None and row.key in first:
@@ -106,8 +107,8 @@ class SqliteLedger:
 
         return self._write(run)
 
-    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | None]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Conflict | None]:
+    def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
+        def run(connection: sqlite3.Connection, names: Names) -> list[Conflict | Refused | None]:
             rules = Rules(connection) if versions else None
             outdated = {route for route, version in (versions or {}).items() if rules is not None and rules.outdated(route, version)}
             there = self._there(connection, names, changes)
@@ -124,7 +125,7 @@ class SqliteLedger:
             tally = Tally()
             write_changes(connection, names, good, tally)
             tally.write(connection, names)
-            answers: list[Conflict | None] = [None] * len(changes)
+            answers: list[Conflict | Refused | None] = [None] * len(changes)
             for index in lost:
                 before = changes[index].before
                 answers[index] = Conflict(self._row(connection, names, before), before.route in outdated)
@@ -165,7 +166,7 @@ class SqliteLedger:
 
         return self._write(run)
 
-    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+    def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         return self._read(lambda connection, names: reading.get(connection, names, refs))
 
     def find(self, query: Query) -> Page:

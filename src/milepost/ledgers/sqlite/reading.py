@@ -9,7 +9,7 @@ from milepost.core.history import decode_line
 from milepost.core.item import Item, Row
 from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, contents_of, items_of, row_of
 from milepost.ledgers.sqlite.names import Names
-from milepost.ports.ledger import Count, Group, Known, Written
+from milepost.ports.ledger import Count, Group, Known, Refused, Written
 
 AS_WRITTEN = "CAST(h.previous AS BLOB), CAST(h.body AS BLOB)"
 """Bytes, even where somebody has changed a line by hand and left text."""
@@ -50,7 +50,7 @@ def sealed(connection: sqlite3.Connection, names: Names, route: str, after: str 
     return seals, seals[-1].key if len(seals) == limit else None
 
 
-def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, str]]) -> list[Item | None]:
+def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
     found: list[Row | None] = []
     for route, key in refs:
         columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)).fetchone()

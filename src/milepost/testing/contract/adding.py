@@ -8,7 +8,7 @@ from milepost.core.errors import RouteChanged
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done
 from milepost.core.status import Status
-from milepost.ports.ledger import Ledger
+from milepost.ports.ledger import Known, Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
@@ -30,7 +30,7 @@ class Adding(Promises):
         before, lines = world.row("p1"), world.ledger.last_seq()
         world.clock.advance(5)
         (known,) = world.add("p1", colour="blue", list_id="second")
-        assert known is not None
+        assert isinstance(known, Known)
         assert (known.key, known.status, known.stage, known.sealed) == ("p1", Status.QUEUED, "weigh", False)
         assert known.input_digest == digest_of({"id": "p1", "colour": "red"}), "other content is a conflict that the caller can see"
         assert world.row("p1") == before

@@ -145,7 +145,7 @@ class Applying(Promises):
         item = world.take("p1")
         world.apply(cancel(world.item("p1"), world.plan, world.now, by="ops"))
         conflict = world.settle(item, Done())
-        assert conflict is not None
+        assert isinstance(conflict, Conflict)
         assert conflict.current is not None
         assert world.apply(late(conflict.current, Done(), world.now, by="worker")) is None
         assert world.row("p1").status is Status.CANCELLED

@@ -13,7 +13,7 @@ from milepost.core.due import Grip
 from milepost.core.operators import cancel, skip
 from milepost.core.outcome import Done
 from milepost.core.status import Status
-from milepost.ports.ledger import Ask, Conflict, Ledger
+from milepost.ports.ledger import Ask, Conflict, Ledger, Refused
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
 
@@ -63,7 +63,7 @@ class Concurrency(Promises):
         item = world.item("p1")
         handles = [ledger, self.another(ledger)]
 
-        def write(number: int) -> Conflict | None:
+        def write(number: int) -> Conflict | Refused | None:
             change = (cancel if number % 2 else skip)(item, world.plan, world.now, by=f"op-{number}")
             assert not isinstance(change, str)
             return handles[number // 2 % 2].apply([change], world.now)[0]
@@ -71,7 +71,7 @@ class Concurrency(Promises):
         answers = at_once([partial(write, n) for n in range(16)])
         assert answers.count(None) == 1
         current = world.row("p1")
-        lost = [answer.current for answer in answers if answer is not None]
+        lost = [answer.current for answer in answers if isinstance(answer, Conflict)]
         assert {(row.version, row.head) for row in lost if row is not None} == {(current.version, current.head)}
         assert None not in lost
         assert current.version == 2

@@ -167,14 +167,14 @@ class Fencing(Promises):
         world.ledger.reclaim(["dead"], world.now)
         world.take("p1", holder="next")
         conflict = world.settle(item, Done())
-        assert conflict is not None
+        assert isinstance(conflict, Conflict)
 
     def test_a_confirmation_while_held_is_kept_and_beats_the_worker(self, world: World) -> None:
         world.add("p1")
         item = world.take("p1")
         world.confirm("p1", "weigh", Done({"grams": 1}))
         conflict = world.settle(item, Retry("busy"))
-        assert conflict is not None
+        assert isinstance(conflict, Conflict)
         assert conflict.current is not None
         assert conflict.current.lease == item.row.lease, "the lease still holds: the worker decides again on the current row"
         assert world.settle(world.item("p1"), Retry("busy")) is None

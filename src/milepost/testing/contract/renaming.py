@@ -8,7 +8,7 @@ from milepost.core.outcome import Done, Reject
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ports.documents import HOLD, LIMIT, scope
-from milepost.ports.ledger import Ledger, Query
+from milepost.ports.ledger import Conflict, Ledger, Query
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
@@ -86,7 +86,7 @@ class Renaming(Promises):
         change = decide(item, Reject("no"), world.plan, world.now, 0.0)
         world.ledger.rename_stage("parcels", "stamp", "frank")
         conflict = world.apply(change)
-        assert conflict is not None
+        assert isinstance(conflict, Conflict)
         assert conflict.current is not None
         assert (conflict.current.stage, conflict.current.lease) == ("frank", item.row.lease)
         assert world.row("p1").stage == "frank"

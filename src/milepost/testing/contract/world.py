@@ -15,7 +15,7 @@ from milepost.core.outside import confirm
 from milepost.core.plan import Plan
 from milepost.core.route import Limits, Route
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
-from milepost.ports.ledger import Ask, Claimed, Conflict, Known, Ledger, Newcomer
+from milepost.ports.ledger import Ask, Claimed, Conflict, Known, Ledger, Newcomer, Refused
 from milepost.testing.audit import audit
 from milepost.testing.clock import SeededChance, VirtualClock
 
@@ -60,7 +60,7 @@ class World:
         change = accept(self.plan, key, content, self.now, correlation_id=f"c-{key}", digest=digest_of(content), list_id=list_id)
         return Newcomer(change, content)
 
-    def add(self, *keys: str, list_id: str | None = None, **content: Any) -> list[Known | None]:
+    def add(self, *keys: str, list_id: str | None = None, **content: Any) -> list[Known | Refused | None]:
         newcomers = [self.newcomer(key, list_id=list_id, **content) for key in keys]
         return self.ledger.add(self.plan, newcomers, self.now)
 
@@ -77,14 +77,14 @@ class World:
         assert [item.key for item in items] == [key]
         return items[0]
 
-    def settle(self, item: Item, outcome: Outcome) -> Conflict | None:
+    def settle(self, item: Item, outcome: Outcome) -> Conflict | Refused | None:
         return self.apply(decide(item, outcome, self.plan, self.now, 0.0))
 
-    def apply(self, change: Change | str | None, **more: Any) -> Conflict | None:
+    def apply(self, change: Change | str | None, **more: Any) -> Conflict | Refused | None:
         assert isinstance(change, Change), f"there is no change to write: {change}"
         return self.ledger.apply([change], self.now, **more)[0]
 
-    def confirm(self, key: str, stage: str, outcome: Outcome | None = None) -> Conflict | None:
+    def confirm(self, key: str, stage: str, outcome: Outcome | None = None) -> Conflict | Refused | None:
         outcome = Done(True) if outcome is None else outcome
         return self.apply(confirm(self.item(key), stage, outcome, self.plan, self.now, 0.0, by="partner"))
 
@@ -126,7 +126,7 @@ class World:
     # Out ------------------------------------------------------------------------------------------------------------
     def item(self, key: str) -> Item:
         item = self.ledger.get([(self.plan.name, key)])[0]
-        assert item is not None, f"{key} has no row"
+        assert isinstance(item, Item), f"{key} has no row that can be read"
         return item
 
     def row(self, key: str) -> Row:
