@@ -46,7 +46,10 @@ def after(item: Item, change: Change) -> Item:
     assert change.before == item.row
     content = Content(item.content.input, dict(item.content.payloads), dict(item.content.results))
     for put in change.puts:
-        (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
+        if put.kind == "input":
+            content.input = put.value
+        else:
+            (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
     return Item(change.after, content)
 
 

@@ -78,8 +78,9 @@ def test_every_status_can_be_reached_and_every_live_one_left() -> None:
         assert any(status in edge.sources for edge in EDGES)
 
 
-def test_completed_is_left_only_for_an_added_stage() -> None:
-    assert {reason for edge in EDGES if S.COMPLETED in edge.sources for reason in edge.reasons} == {R.BACK_FILL}
+def test_completed_is_left_only_by_an_operator() -> None:
+    assert {reason for edge in EDGES if S.COMPLETED in edge.sources for reason in edge.reasons} == {R.BACK_FILL, R.RERUN, R.REPLACED}
+    assert {edge.who for edge in EDGES if S.COMPLETED in edge.sources} == {"operator"}
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,14 @@ def consequences(change: Change, plan: Plan) -> Consequences:
     """Everything that the world must be told about this change."""
     before, after = change.before, change.after
     offers: tuple[Offer, ...] = ()
-    if after.status is Status.PENDING and (before.status is not Status.PENDING or before.stage != after.stage or before.version == 0):
-        offers = (Offer(after.stage),)
+    if after.status is Status.PENDING and (
+        before.status is not Status.PENDING
+        or before.stage != after.stage
+        or before.version == 0
+        or before.not_before != after.not_before
+        or before.pass_no != after.pass_no
+    ):
+        offers = (Offer(after.stage, max(0, (after.not_before or 0) - after.updated_at)),)
     elif after.status in (Status.WAITING, Status.RETRY_SCHEDULED) and after.look_at is not None and after.look_at != before.look_at:
         offers = (Offer(after.stage, max(0, after.look_at - after.updated_at)),)
     counters: dict[CounterKey, int] = {}

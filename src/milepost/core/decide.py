@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from milepost.core.change import FREE, Change, Fields, Teller, change
-from milepost.core.durations import span_ms
+from milepost.core.durations import iso, span_ms
 from milepost.core.failing import end, fail, message_of
 from milepost.core.history import Line, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, digest_of, work_id
@@ -69,11 +69,18 @@ def accept(
     why: str | None = None,
     note: Any = None,
     stage: Stage | None = None,
+    not_before: int | None = None,
 ) -> Change:
     """A new item at the route's first stage, or where it is said to be already. `before` is the row that never was: version 0, a
-    chain that only begins."""
+    chain that only begins. One that is not to start before a later moment waits for it as PENDING, and is late counted from then."""
     stage = stage or plan.first
-    status, look_at = offer(stage, now)
+    status, look_at, starts_at = *offer(stage, now), now
+    if not_before is not None:
+        if not_before > now:
+            status, look_at, starts_at = Status.PENDING, not_before, not_before
+            note = {"not_before": iso(not_before)} if note is None else note
+        else:
+            not_before = None
     offered = work_id(plan.name, key, stage.name, 1) if stage.external and status is Status.QUEUED else None
     line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by or None, None, why, None, None, None, offered, note)
     body = encode_line(line)
@@ -92,8 +99,9 @@ def accept(
         digest,
         stage.lane_of(content) if stage.lane is not None else "",
         look_at,
-        None if stage.overdue_ms is None else now + stage.overdue_ms,
+        None if stage.overdue_ms is None else starts_at + stage.overdue_ms,
         list_id=list_id,
+        not_before=not_before,
     )
     return Change(replace(NOTHING, head=start), after, line, body)
 
@@ -120,9 +128,31 @@ def enter(item: Item, stage: Stage, now: int, *, pass_no: int | None = None) -> 
     fields["overdue_at"] = None if stage.overdue_ms is None else now + stage.overdue_ms
     if pass_no is not None:
         fields["pass_no"] = pass_no
+    if row.not_before is not None:
+        status = _postpone(row.not_before, status, fields, stage, now)
     if stage.external and status is Status.QUEUED:
         return status, fields, work_id(row.route, row.key, stage.name, pass_no or row.pass_no)
     return status, fields, None
+
+
+def _postpone(not_before: int, status: Status, fields: Fields, stage: Stage, now: int) -> Status:
+    """Set what follows from the moment before which an item does not start; the status that it then has."""
+    if not_before <= now:
+        fields["not_before"] = None
+        return status
+    fields["not_before"] = not_before
+    fields["look_at"] = not_before
+    fields["overdue_at"] = None if stage.overdue_ms is None else not_before + stage.overdue_ms
+    return Status.PENDING
+
+
+def rescheduled(row: Row, stage: Stage, not_before: int, now: int) -> tuple[Status, Fields, str | None]:
+    """The status and fields of a row that waits at `stage` for another moment, and the work_id of its offer, if that is now."""
+    status, look_at = offer(stage, now)
+    fields: Fields = {"look_at": look_at, "overdue_at": None if stage.overdue_ms is None else now + stage.overdue_ms}
+    status = _postpone(not_before, status, fields, stage, now)
+    offered = work_id(row.route, row.key, stage.name, row.pass_no) if stage.external and status is Status.QUEUED else None
+    return status, fields, offered
 
 
 def decide(

@@ -44,13 +44,13 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
     if stage is None or row.terminal:
         return None
     held = row.status is Status.PROCESSING
-    expired = row.look_at is not None and row.look_at <= now
+    expired = row.look_at is not None and row.look_at <= now and not row.later_than(now)
     if row.undecided is not None and held:
         return decide(item, outcome_from_builtins(row.undecided), plan, now, jitter, by=row.holder)
     if called:
         if held:
             return None
-        expired = expired or row.status in (Status.PENDING, Status.QUEUED)
+        expired = expired or (row.status in (Status.PENDING, Status.QUEUED) and not row.later_than(now))
     if row.stage in row.kept and (not held or expired):
         return decide(item, Done(), plan, now, jitter)
     overdue = row.overdue_at is not None and row.overdue_at <= now

@@ -22,7 +22,18 @@ SCHEMA = "milepost.evidence/1"
 
 _THROUGH = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
 """Lines that end a stage."""
-_ACTS = frozenset({Reason.SKIPPED, Reason.CANCELLED, Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL})
+_ACTS = frozenset(
+    {
+        Reason.SKIPPED,
+        Reason.CANCELLED,
+        Reason.OPERATOR_RETRY,
+        Reason.MOVED,
+        Reason.BACK_FILL,
+        Reason.RERUN,
+        Reason.REPLACED,
+        Reason.RESCHEDULED,
+    }
+)
 _MAYBE_ACTS = frozenset({Reason.ACCEPTED, Reason.CONFIRMED, Reason.RESENT, Reason.NOTED})
 """Lines that programs write too; a person's has a reason in words."""
 
@@ -102,10 +113,12 @@ def rounds(lines: Sequence[Line]) -> list[int]:
     """For each line the round it was written in: how often a person had started that stage again, from 1."""
     found, current = [], 1
     for line in lines:
-        if line.reason is Reason.OPERATOR_RETRY:
+        if line.reason in (Reason.OPERATOR_RETRY, Reason.RERUN):
             current = 1 if line.to else current + 1
+        elif line.reason is Reason.REPLACED:
+            current = 1
         found.append(current)
-        if line.reason in _THROUGH or line.reason in (Reason.MOVED, Reason.BACK_FILL):
+        if (line.reason in _THROUGH and line.to) or line.reason in (Reason.MOVED, Reason.BACK_FILL):
             current = 1
     return found
 

@@ -69,6 +69,10 @@ class Row(Struct, frozen=True, gc=False):
     """An outcome settled by a process whose route is out of date; a newer process decides it."""
     handle: Any = None
     """The ledger's own way to find the row again; means nothing to anybody else."""
+    not_before: int | None = None
+    """The item is neither offered nor claimed earlier; None: it may start at once. A moment in the past means nothing."""
+    content_digest: bytes | None = None
+    """Digest of the present input, where an operator has replaced the first one (`input_digest`)."""
 
     @property
     def due_at(self) -> int | None:
@@ -81,6 +85,15 @@ class Row(Struct, frozen=True, gc=False):
     def terminal(self) -> bool:
         return self.status in TERMINAL
 
+    @property
+    def current_digest(self) -> bytes:
+        """Digest of the input that the item has now: what comes again is compared with it."""
+        return self.content_digest or self.input_digest
+
+    def later_than(self, now: int) -> bool:
+        """Was the item submitted for a later time than this?"""
+        return self.not_before is not None and self.not_before > now
+
 
 class Content(Struct, gc=False):
     """What an item carries, kept apart from its row: the first input, each stage's own payload and result."""
@@ -91,7 +104,7 @@ class Content(Struct, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """One piece of content that a change writes. `kind` is "payload" or "result"."""
+    """One piece of content that a change writes. `kind` is "payload" or "result", or "input" (then `stage` is empty)."""
 
     kind: str
     stage: str

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from milepost.core.change import Change, Fields, Teller, change
-from milepost.core.decide import enter, pass_on
+from milepost.core.decide import enter, pass_on, rescheduled
 from milepost.core.due import resent
+from milepost.core.durations import iso
 from milepost.core.failing import end
-from milepost.core.item import Item
+from milepost.core.item import Content, Item, Put, digest_of
 from milepost.core.outcome import Done
 from milepost.core.plan import Plan
+from milepost.core.route import Stage
 from milepost.core.status import FAILED, Reason, Status
 
-VERBS = ("retry", "skip", "confirm", "cancel", "resend")
+VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule")
 
 
 def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **teller: Any) -> Change | str:
@@ -24,12 +26,14 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     """
     row = item.row
     if row.status is Status.COMPLETED:
-        return "it is COMPLETED; a finished item is not sent again"
+        return "it is COMPLETED; to run it again use rerun"
+    if row.later_than(now):
+        return f"it is not to start before {iso(row.not_before)}; to start it now use reschedule"
     if row.status is Status.PROCESSING:
         return "a worker holds it now; wait for its outcome, or cancel it first"
     target = plan.by_name.get(stage or row.stage)
     if target is None:
-        return f"route {plan.name!r} has no stage {stage or row.stage!r}; its stages are {', '.join(plan.by_name)}"
+        return _no_stage(plan, stage or row.stage)
     here = plan.position.get(row.stage, len(plan.stages))
     if plan.position[target.name] > here:
         return f"it has not reached {target.name!r} yet; use skip to move it forward"
@@ -46,6 +50,102 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
         fields["look_at"] = now + (target.offer_life_ms if status is Status.QUEUED else target.grace_ms)
     to = target.name if back else None
     return change(row, Reason.OPERATOR_RETRY, now, status, fields, Teller(**teller), to=to, offered=offered, note=note)
+
+
+def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **teller: Any) -> Change | str:
+    """Run a finished item again from a stage: the route's first if none is named.
+
+    Work on a stage that the item has left gets a new work_id. At the last stage, where a finished item stands, it keeps the old one,
+    so that a partner recognises the repeat, unless it is `as_new`.
+    """
+    row = item.row
+    if row.status is not Status.COMPLETED:
+        return f"it is {row.status} at {row.stage!r}; only a COMPLETED item is run again" + (
+            ": use retry" if row.terminal else "; wait for its end, or use retry"
+        )
+    target = plan.first if stage is None else plan.by_name.get(stage)
+    if target is None:
+        return _no_stage(plan, stage)
+    back = target.name != row.stage
+    status, fields, offered = enter(item, target, now, pass_no=row.pass_no + 1 if back or as_new else row.pass_no)
+    fields["round"] = 1 if back else row.round + 1
+    fields["again"] = True
+    note = _void_kept(row.kept, status, target, fields, now)
+    to = target.name if back else None
+    return change(row, Reason.RERUN, now, status, fields, Teller(**teller), to=to, offered=offered, note=note)
+
+
+def replace(
+    item: Item,
+    plan: Plan,
+    now: int,
+    *,
+    content: Any,
+    digest: bytes,
+    old: Any,
+    here: bool = False,
+    rerun: bool = False,
+    **teller: Any,
+) -> Change | str:
+    """Give the item other content; it starts again at the route's first stage, or, with `here`, at its own.
+
+    Whatever was under way for the old content is void: a worker finds its outcome refused, kept confirmations move into the history,
+    and the work has a new work_id. `old` is what the history line keeps of the old content (see `engine.replacing`). A COMPLETED item
+    is replaced only if it is to run again with the new content (`rerun`).
+    """
+    row = item.row
+    if digest == row.current_digest:
+        return "it has this content already; nothing was changed"
+    if row.status is Status.COMPLETED and not rerun:
+        return "it is COMPLETED; to give it other content and run it again with that, add rerun"
+    target = plan.by_name.get(row.stage) if here else plan.first
+    if target is None:
+        return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+    renewed = Item(row, Content(content, item.content.payloads, item.content.results))
+    status, fields, offered = enter(renewed, target, now, pass_no=row.pass_no + 1)
+    fields["content_digest"] = None if digest == row.input_digest else digest
+    fields["again"] = False
+    note: dict[str, Any] = {"replaced": {"digest": row.current_digest.hex(), "by_digest": digest.hex(), **old}}
+    note |= _void_kept(row.kept, status, target, fields, now) or {}
+    start = plan.position[target.name]
+    stale = [name for name in item.content.results if plan.position.get(name, -1) >= start]
+    puts = (Put("input", "", content), *(Put("result", name, None) for name in stale))
+    if target.name in item.content.payloads and (target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest):
+        # The stage was given the old input itself: now it is given the new one. What a stage before has made stays.
+        puts = (*puts, Put("payload", target.name, content))
+    to = target.name if target.name != row.stage else None
+    return change(row, Reason.REPLACED, now, status, fields, Teller(**teller), to=to, offered=offered, note=note, puts=puts)
+
+
+def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **teller: Any) -> Change | str:
+    """Move the time before which an item does not start; a time that is past lets it start at once."""
+    row = item.row
+    stage = plan.by_name.get(row.stage)
+    if stage is None:
+        return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+    if row.status is Status.QUEUED and stage.external:
+        return f"it has been offered to {row.stage!r} already; cancel it, or wait for the answer"
+    if row.status not in (Status.PENDING, Status.QUEUED):
+        return f"it is {row.status} at {row.stage!r}; only an item that has not been started is moved to another time"
+    if not_before == row.not_before:
+        return "it is set for this time already; nothing was changed"
+    status, fields, offered = rescheduled(row, stage, not_before, now)
+    note = {"not_before": iso(not_before) if not_before > now else None}
+    return change(row, Reason.RESCHEDULED, now, status, fields, Teller(**teller), offered=offered, note=note)
+
+
+def _void_kept(kept: dict[str, Any], status: Status, target: Stage, fields: Fields, now: int) -> dict[str, Any] | None:
+    """Take all kept confirmations off the row; what is noted of them. One for the target must not be taken for due at once."""
+    if not kept:
+        return None
+    fields["kept"] = {}
+    if target.name in kept and fields.get("not_before") is None:
+        fields["look_at"] = now + (target.offer_life_ms if status is Status.QUEUED else target.grace_ms)
+    return {"kept": kept}
+
+
+def _no_stage(plan: Plan, stage: str | None) -> str:
+    return f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}"
 
 
 def skip(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:

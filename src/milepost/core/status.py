@@ -42,6 +42,9 @@ class Reason(StrEnum):
     OPERATOR_RETRY = "operator-retry"
     MOVED = "moved"
     BACK_FILL = "back-fill"
+    RERUN = "rerun"
+    REPLACED = "replaced"
+    RESCHEDULED = "rescheduled"
     # Lines that change no status: facts worth keeping beside the item.
     OVERDUE = "overdue"
     KEPT = "kept"
@@ -89,6 +92,9 @@ REASON_MEANING: dict[Reason, str] = {
     R.OPERATOR_RETRY: "a person started it again",
     R.MOVED: "its stage is gone; `routes apply` brought it to another",
     R.BACK_FILL: "it had finished, and was sent on to an added stage",
+    R.RERUN: "it had finished, and an operator ran it again from a stage",
+    R.REPLACED: "an operator gave it other content, and it started again",
+    R.RESCHEDULED: "an operator moved the time before which it does not start",
     R.OVERDUE: "it is late at its stage; people are told once",
     R.KEPT: "an answer came early and is kept until the item is ready for it",
     R.NOTED: "something worth keeping was said that changes nothing",
@@ -136,7 +142,9 @@ EDGES: tuple[Edge, ...] = (
     _edge([S.CANCELLED], S.COMPLETED, [R.CONFIRMED], "operator"),
     _edge(FAILED | {S.CANCELLED}, S.PENDING, [R.OPERATOR_RETRY, R.SKIPPED], "operator"),
     _edge(FAILED | {S.CANCELLED}, S.COMPLETED, [R.SKIPPED], "operator"),
-    _edge([S.COMPLETED], S.PENDING, [R.BACK_FILL], "operator"),
+    _edge([S.COMPLETED], S.PENDING, [R.BACK_FILL, R.RERUN], "operator"),
+    _edge(Status, S.PENDING, [R.REPLACED], "operator"),
+    _edge([S.PENDING, S.QUEUED], S.PENDING, [R.RESCHEDULED], "operator"),
 )
 
 # Where the second half of a double edge begins: two edges in one write make one line, with the first edge's reason.

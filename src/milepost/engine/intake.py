@@ -110,7 +110,7 @@ def take_in(
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage))
             known[key] = Known(key, row.status, row.input_digest, row.stage)
-        elif there.input_digest == digest:
+        elif there.current_digest == digest:
             receipts.append(Receipt(key, "known", there.status, there.stage))
         else:
             receipts.append(Receipt(key, "changed", there.status, there.stage, OTHER_CONTENT))

@@ -45,6 +45,13 @@ class Known(Struct, frozen=True):
     sealed: bool = False
     ended_at: int | None = None
     head: bytes = b""
+    content_digest: bytes | None = None
+    """Digest of the present input, where an operator has replaced the first one."""
+
+    @property
+    def current_digest(self) -> bytes:
+        """What comes again under this key is compared with it."""
+        return self.content_digest or self.input_digest
 
 
 class Newcomer(Struct, frozen=True):

@@ -13,7 +13,7 @@ from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status, allowed
 from milepost.ports.ledger import Ledger, Query
 
-SENT_ELSEWHERE = frozenset({Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL, Reason.NOTED})
+SENT_ELSEWHERE = frozenset({Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL, Reason.RERUN, Reason.REPLACED, Reason.NOTED})
 """Reasons with which people send an item to a stage that is not simply the next."""
 
 

@@ -119,4 +119,5 @@ def _known(key: str, image: Image, store: Store) -> Known:
         False,
         entered_at(image) if status in TERMINAL else None,
         unb64(image["head"]["S"]),
+        unb64(image["contentDigest"]["S"]) if "contentDigest" in image else None,
     )

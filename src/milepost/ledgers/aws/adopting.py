@@ -56,7 +56,7 @@ def adopt(
     content = store.values.decode(image["input"]) if "input" in image else None
     seal = store.seals(layout.route, [key]).get(key)
     if seal is not None:
-        if seal.input_digest != digest_of(content):
+        if seal.current_digest != digest_of(content):
             wrong = f"it ended before ({seal.status}) with other content; a finished item is not done again"
             return _set_aside(store, layout, image, wrong, now)
         return _remove(store, layout, key, image)
@@ -113,7 +113,7 @@ def _restore(store: Store, layout: Layout, key: str, image: Image, old: Image, n
     """Somebody put the row again over ours: everything that was ours comes back, and that it happened is noted."""
     row = row_of(old, layout, store.values)
     again = store.values.decode(image["input"]) if "input" in image else None
-    note = {"put again": "with the same content" if digest_of(again) == row.input_digest else {"input": again}}
+    note = {"put again": "with the same content" if digest_of(again) == row.current_digest else {"input": again}}
     noted = change(row, Reason.NOTED, now, row.status, {}, Teller(OUTSIDE), note=note)
     update = Update(layout, key)
     restored = _with_line(store, layout, noted, old)

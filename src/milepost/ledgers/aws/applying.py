@@ -155,7 +155,10 @@ def _content(store: Store, change: Change, given: Content | None, image: Image |
             raise ActRefused(f"{where} cannot be offered: what it carries cannot be read: {type(error).__name__}: {error}") from error
     content = Content(given.input, dict(given.payloads), dict(given.results)) if given is not None else Content()
     for put in change.puts:
-        (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
+        if put.kind == "input":
+            content.input = put.value
+        else:
+            (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
     return content
 
 

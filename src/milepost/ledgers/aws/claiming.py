@@ -260,7 +260,7 @@ def _claim(ask: Ask, layout: Layout, key: str, now: int) -> dict[str, object]:
     waits = f"{name('status')} IN ({value({'S': Status.WAITING.value})}, {value({'S': Status.RETRY_SCHEDULED.value})})"
     ready = f"attribute_not_exists({name('lookAt')}) AND {name('dueAt')} <= {value({'S': iso(now)})}"
     update.only_if(f"({offered} OR ({waits} AND {ready}))")
-    for absent in ("lease", "handedOver", "undecided", "kept", layout.prefix + ask.stage):
+    for absent in ("lease", "handedOver", "undecided", "kept", "notBefore", layout.prefix + ask.stage):
         update.equal(absent, None)
     update.only_if(f"(attribute_not_exists({name('overdueAt')}) OR {name('overdueAt')} > {value({'S': until})})")
     update.only_if(f"(attribute_not_exists({name('losses')}) OR {name('losses')} < {value({'N': str(FRAGILE)})})")

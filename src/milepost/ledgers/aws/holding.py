@@ -73,7 +73,8 @@ def resume(store: Store, now: int, most: int = PACE) -> int:
 
 def _offer(store: Store, layout: Layout, row: Row, stage: Stage, now: int) -> None:
     """Back to where what is due is looked for; called at once if its time has come."""
-    if row.stage == stage.name and not row.terminal and (row.status in (Status.PENDING, Status.QUEUED) or (row.look_at or now) <= now):
+    ready = row.status in (Status.PENDING, Status.QUEUED) or (row.look_at or now) <= now
+    if row.stage == stage.name and not row.terminal and ready and not row.later_than(now):
         change = resent(row, stage, now, by="resender") if stage.external else offered(row, stage, now)
         apply(store, [change], now)
         return

@@ -72,7 +72,7 @@ def attributes(row: Row) -> Image:
         found["dueAt"] = {"S": iso(due_at)}
     if row.look_at is not None and row.look_at != due_at:
         found["lookAt"] = {"S": iso(row.look_at)}
-    for name, moment in (("overdueAt", row.overdue_at), ("claimedAt", row.claimed_at)):
+    for name, moment in (("overdueAt", row.overdue_at), ("claimedAt", row.claimed_at), ("notBefore", row.not_before)):
         if moment is not None:
             found[name] = {"S": iso(moment)}
     for name, text in (
@@ -93,6 +93,8 @@ def attributes(row: Row) -> Image:
     for name, flag in (("unknown", row.unknown), ("alone", row.alone), ("handedOver", row.handed_over), ("again", row.again)):
         if flag:
             found[name] = {"BOOL": True}
+    if row.content_digest is not None:
+        found["contentDigest"] = {"S": b64(row.content_digest)}
     if row.error is not None:
         found["lastError"] = {"S": _error_text(row.error)}
     if row.undecided is not None:
@@ -166,6 +168,8 @@ def row_of(image: Image, layout: Layout, values: Values, message: Message | None
             message,
             frozenset(_through(image)),
         ),
+        not_before=_moment(image, "notBefore"),
+        content_digest=unb64(image["contentDigest"]["S"]) if "contentDigest" in image else None,
     )
 
 
@@ -207,7 +211,13 @@ def _confirmation(image: Image, stage: str, value: Any, values: Values) -> Done:
     if image["queue"]["S"] != stage or "input" not in image:
         return Done(value)
     content = values.decode(image["input"])
-    return Done(value) if b64(digest_of(content)) == image["inputDigest"]["S"] else Done(value, payload=content)
+    return Done(value) if b64(digest_of(content)) == current_digest(image) else Done(value, payload=content)
+
+
+def current_digest(image: Image) -> str:
+    """Of the input that the item has now, as it stands on the row: the first one's, unless an operator has replaced that."""
+    text: str = image["contentDigest" if "contentDigest" in image else "inputDigest"]["S"]
+    return text
 
 
 def content_of(image: Image, layout: Layout, values: Values) -> Content:

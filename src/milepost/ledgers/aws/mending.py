@@ -246,7 +246,8 @@ class Mender:
         look_at = row.look_at
         found = "dueAt" in image and image.get("dueShard") == {"S": due_shard(row.stage, row.key)}
         if not found and row.status in (Status.PENDING, Status.QUEUED):
-            look_at = now  # nobody could know whether its stage has been called: it is called again
+            # Whether its stage has been called is not known: it is called again, but not before its time.
+            look_at = max(now, row.not_before or 0)
         elif look_at is None:
             shown = image.get(KNOWN_UNTIL.get(row.status, ""), {}).get("S")
             look_at = now if shown is None else ms(shown)

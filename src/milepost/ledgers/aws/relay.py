@@ -252,7 +252,7 @@ class Relay:
         if stage is None:
             return None  # `routes apply` moves it
         change = answered(item, plan, now, self._jitter) or disputed(row, image, one.layout, one.records, self._store.values, now)
-        if change is None and row.status is Status.PENDING:
+        if change is None and row.status is Status.PENDING and not row.later_than(now):
             return offered(row, stage, now)
         return change
 
@@ -263,7 +263,7 @@ class Relay:
         if stage is None or stage.external or row.look_at is None:
             return []
         wait_ms = row.look_at - now
-        if not one.pairs or wait_ms > self._store.settings.longest_delay_s * 1000 or row.status not in LATER:
+        if not one.pairs or wait_ms > self._store.settings.longest_delay_s * 1000 or not (row.status in LATER or row.later_than(now)):
             return []
         offers = consequences(Change(one.pairs[0][0], row), one.plan).offers
         return [call_of(self._store, item, stage, wait_ms) for _ in offers]

@@ -65,7 +65,7 @@ def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> b
         update.set("queue", {"S": new})
         if "dueShard" in image and image["dueShard"]["S"] == due_shard(old, key):
             update.set("dueShard", {"S": due_shard(new, key)})
-            if image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value):
+            if image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value) and "notBefore" not in image:
                 # The call for it went to the old stage: the resender is to make another.
                 update.set("dueAt", image["lastUpdatedAt"])
                 update.remove("lookAt")

@@ -74,4 +74,4 @@ def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> C
 
 def seal_for(row: Row) -> Known:
     """The seal of a row that has ended."""
-    return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head)
+    return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest)

@@ -201,6 +201,8 @@ def _seal_image(route: str, seal: Known, now: int) -> Image:
     }
     if seal.list_id is not None:
         image["listId"] = {"S": seal.list_id}
+    if seal.content_digest is not None:
+        image["contentDigest"] = {"S": b64(seal.content_digest)}
     if name != f"{route}/{seal.key}":
         image[FULL_KEY] = {"S": seal.key}
     return image
@@ -220,4 +222,5 @@ def seal_of(image: Image, route: str) -> Known:
         True,
         ms(image["endedAt"]["S"]),
         unb64(image["head"]["S"]),
+        unb64(image["contentDigest"]["S"]) if "contentDigest" in image else None,
     )

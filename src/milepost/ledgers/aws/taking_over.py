@@ -104,7 +104,7 @@ def image_of(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> 
     place = place_of(row.route, row.key)
     if row.status in (Status.PENDING, Status.QUEUED):
         # Its stage has been called where it comes from, not here.
-        row = replace(row, look_at=now)
+        row = replace(row, look_at=max(now, row.not_before or 0))
     image: Image = {
         **layout.naming(row.key),
         **attributes(row),

@@ -42,7 +42,7 @@ def next_due(store: Store, plans: Iterable[Plan]) -> int | None:
                     row = readable(store, layout, image)
                     if row is None or row.terminal or row.stage != stage.name or is_held(holds, row.route, row.stage, row.lane):
                         continue
-                    ready = row.status in (Status.PENDING, Status.QUEUED)
+                    ready = row.status in (Status.PENDING, Status.QUEUED) and row.not_before is None
                     times.append(row.entered_at if ready else row.due_at or row.updated_at)
     return min(times, default=None)
 

@@ -196,7 +196,7 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
     the new answer would be taken for a quarrel with it."""
     results = {put.stage: put.value for put in change.puts if put.kind == "result"}
     to = change.after.stage
-    again = to in through and to != change.before.stage and not change.after.terminal
+    again = to in through and (to != change.before.stage or change.before.terminal) and not change.after.terminal
     if again:
         rest = (through | {stage for stage, value in results.items() if value is not None}) - {to}
         rest -= {stage for stage, value in results.items() if value is None}
@@ -209,9 +209,10 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
         name = layout.prefix + stage
         kept = change.before.kept.get(stage)
         if value is None:
-            update.remove(name)
             if not again:
                 update.delete("through", {"SS": [stage]})
+            if not (again and stage == to):
+                update.remove(name)
             continue
         if not (kept is not None and is_plain(kept) and kept["output"] == value):
             update.set(name, values.encode(value, place))
@@ -222,6 +223,8 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
             of = next((stage for stage, value in results.items() if value is put.value), None)
             told = values.encode(put.value, place) if of is None else {"M": {"of": {"S": of}}}
             update.set(f"payload_{put.stage}", told)
+        elif put.kind == "input":
+            update.set("input", values.encode(put.value, place))
 
 
 def _queued(update: Update, change: Change) -> None:

@@ -16,7 +16,7 @@ def prune(state: State, route: str, ended_before: int, forget_before: int | None
         keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
     for record in ended[:limit]:
         row = record.row
-        seal = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head)
+        seal = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest)
         state.seals[row.route, row.key] = seal
         del state.records[row.route, row.key]
         for line in record.lines:

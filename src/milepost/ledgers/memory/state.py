@@ -36,7 +36,10 @@ class Record:
     def put(self, puts: Iterable[Put]) -> None:
         content = decode_content(self.content)
         for put in puts:
-            (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
+            if put.kind == "input":
+                content.input = put.value
+            else:
+                (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
         self.content = encode(content)
 
 
@@ -100,7 +103,7 @@ class State:
             return self.seals.get(ref)
         row = record.row
         ended_at = row.entered_at if row.terminal else None
-        return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head)
+        return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head, row.content_digest)
 
     def write(self, record: Record, change: Change) -> None:
         """The one place where the rules change a row: row, content, line and groups together."""

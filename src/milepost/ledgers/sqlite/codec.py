@@ -31,11 +31,13 @@ class Rest(Struct, omit_defaults=True):
     error: Failure | None = None
     kept: dict[str, Any] = {}
     undecided: Any = None
+    not_before: int | None = None
+    content_digest: bytes | None = None
 
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.decode
-_decode_rest = msgspec.json.Decoder(Rest).decode
+decode_rest = msgspec.json.Decoder(Rest).decode
 
 
 def row_of(columns: Sequence[Any], names: Names) -> Row:
@@ -47,19 +49,18 @@ def row_of(columns: Sequence[Any], names: Names) -> Row:
     ) = columns  # fmt: skip
     place = names.by_id[place_id]
     if rest is None:
-        note, error, kept, undecided = None, None, NONE_KEPT, None
+        told = NO_REST
     else:
-        told = _decode_rest(rest)
-        note, error, kept, undecided = told.note, told.error, told.kept, told.undecided
+        told = decode_rest(rest)
     return Row(
         place.route, key, place.stage, STATUSES[status], version, head, created_at, updated_at, entered_at, correlation_id,
         input_digest, place.lane, due_at if look_at is None else look_at if look_at >= 0 else None, overdue_at, lease, holder, claimed_at,
         attempts, total_attempts, looks, losses, round_no, pass_no, bool(flags & UNKNOWN), bool(flags & ALONE), bool(flags & HANDED_OVER),
-        bool(flags & AGAIN), list_id, note, error, kept, undecided, number,
+        bool(flags & AGAIN), list_id, told.note, told.error, told.kept, told.undecided, number, told.not_before, told.content_digest,
     )  # fmt: skip
 
 
-NONE_KEPT: dict[str, Any] = {}
+NO_REST = Rest()
 
 INSERT = (
     "INSERT INTO item (route, place, status, due_at, look_at, overdue_at, version, head, updated_at, entered_at,"
@@ -93,8 +94,15 @@ def changing(row: Row, place: int) -> tuple[Any, ...]:
     due_at, kept_look = clock_of(row)
     error = row.error
     rest = None
-    if error is not None or row.note is not None or row.kept or row.undecided is not None:
-        rest = encode(Rest(row.note, error, row.kept, row.undecided))
+    if (
+        error is not None
+        or row.note is not None
+        or row.kept
+        or row.undecided is not None
+        or row.not_before is not None
+        or row.content_digest is not None
+    ):
+        rest = encode(Rest(row.note, error, row.kept, row.undecided, row.not_before, row.content_digest))
     return (
         place, CODES[row.status], due_at, kept_look, row.overdue_at, row.version, row.head, row.updated_at, row.entered_at,
         row.attempts, row.total_attempts, row.looks, row.losses, row.round, row.pass_no,

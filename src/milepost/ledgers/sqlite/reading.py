@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Any
 
 from milepost.core.history import decode_line
 from milepost.core.item import Item, Row
-from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, contents_of, items_of, row_of
+from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, contents_of, decode_rest, items_of, row_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Count, Group, Known, Refused, Written
 
@@ -21,32 +22,35 @@ def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequen
     found: dict[str, Known] = {}
     for chunk in chunks(keys, 500) if number is not None else ():
         marks = ",".join("?" * len(chunk))
-        for key, status, digest, place, list_id in connection.execute(
-            f"SELECT key, status, input_digest, place, list_id FROM item WHERE route = ? AND key IN ({marks})", (number, *chunk)
+        for key, status, digest, place, list_id, rest in connection.execute(
+            f"SELECT key, status, input_digest, place, list_id, rest FROM item WHERE route = ? AND key IN ({marks})", (number, *chunk)
         ):
-            found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id)
+            replaced = None if rest is None else decode_rest(rest).content_digest
+            found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id, content_digest=replaced)
         missing = [key for key in chunk if key not in found]
         if missing:
             marks = ",".join("?" * len(missing))
-            for key, status, digest, stage, list_id, ended_at, head in connection.execute(
-                f"SELECT key, status, input_digest, stage, list_id, ended_at, head FROM seal WHERE route = ? AND key IN ({marks})",
-                (number, *missing),
-            ):
-                found[key] = Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head)
+            for seal in connection.execute(f"SELECT {SEAL} FROM seal WHERE route = ? AND key IN ({marks})", (number, *missing)):
+                found[seal[0]] = _seal(seal, names)
     return [found.get(key) for key in keys]
+
+
+SEAL = "key, status, input_digest, stage, list_id, ended_at, head, content_digest"
+
+
+def _seal(columns: Sequence[Any], names: Names) -> Known:
+    key, status, digest, stage, list_id, ended_at, head, replaced = columns
+    return Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced)
 
 
 def sealed(connection: sqlite3.Connection, names: Names, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
     """In the order of their keys. A row that has come since it was sealed counts, not its seal."""
     found = connection.execute(
-        "SELECT key, status, input_digest, stage, list_id, ended_at, head FROM seal s WHERE route = ? AND key > ?"
+        f"SELECT {SEAL} FROM seal s WHERE route = ? AND key > ?"
         " AND NOT EXISTS (SELECT 1 FROM item i WHERE i.route = s.route AND i.key = s.key) ORDER BY key LIMIT ?",
         (names.routes.get(route), after or "", limit),
     ).fetchall()
-    seals = [
-        Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head)
-        for key, status, digest, stage, list_id, ended_at, head in found
-    ]
+    seals = [_seal(seal, names) for seal in found]
     return seals, seals[-1].key if len(seals) == limit else None
 
 

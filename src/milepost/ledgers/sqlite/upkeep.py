@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from milepost.core.item import Row
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.codec import CODES, COLUMNS, LOOK_AT, Rest, chunks, decode, encode, items_of, row_of
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, LOOK_AT, Rest, chunks, decode, decode_rest, encode, items_of, row_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.reading import history
 from milepost.ports.documents import HOLD, LIMIT
@@ -163,6 +163,10 @@ def prune(
         each,
     )
     connection.executemany(
+        "UPDATE seal SET content_digest = ? WHERE (route, key) = (SELECT route, key FROM item WHERE id = ?)",
+        _replaced(connection, [number for (number,) in each]),
+    )
+    connection.executemany(
         "UPDATE counter SET n = n - 1 WHERE (stage, status, hour) ="
         " (SELECT p.stage, i.status, i.entered_at / 3600000 FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?)",
         each,
@@ -177,3 +181,16 @@ def prune(
     connection.executemany("DELETE FROM item WHERE id = ?", each)
     connection.execute("DELETE FROM counter WHERE n = 0")
     return len(each), forgotten
+
+
+def _replaced(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[tuple[bytes, int]]:
+    """The digest of the present input of each of these items whose first input was replaced, with the item's number."""
+    found = []
+    for chunk in chunks(numbers, 500):
+        marks = ",".join("?" * len(chunk))
+        search = f"SELECT id, rest FROM item WHERE id IN ({marks}) AND instr(rest, CAST('\"content_digest\"' AS BLOB))"
+        for number, rest in connection.execute(search, chunk):
+            digest = decode_rest(rest).content_digest
+            if digest is not None:
+                found.append((digest, number))
+    return found

@@ -13,6 +13,7 @@ from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Newcomer
 
 HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
+KINDS = {"input": INPUT, "payload": PAYLOAD, "result": RESULT}
 CONTENT = (
     "INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?) ON CONFLICT (item, kind, stage) DO UPDATE SET body = excluded.body"
 )
@@ -79,7 +80,7 @@ def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequenc
 def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> None:
     connection.executemany(HISTORY, [(c.after.handle, c.before.head, c.body) for c in changes if c.body])
     puts: list[tuple[Any, ...]] = [
-        (c.after.handle, PAYLOAD if put.kind == "payload" else RESULT, names.stage(connection, c.after.route, put.stage), encode(put.value))
+        (c.after.handle, KINDS[put.kind], names.stage(connection, c.after.route, put.stage) if put.stage else 0, encode(put.value))
         for c in changes
         if c.puts
         for put in c.puts

@@ -15,12 +15,13 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
-    "adding", "applying", "chain", "claiming", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding",
+    "acting", "adding", "applying", "chain", "claiming", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding",
     "pruning", "renaming", "world",
 )  # fmt: skip
 # Before the parts are imported, so that a failing promise shows its values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
+from milepost.testing.contract.acting import Acting  # noqa: E402
 from milepost.testing.contract.adding import Adding  # noqa: E402
 from milepost.testing.contract.applying import Applying  # noqa: E402
 from milepost.testing.contract.chain import Chain  # noqa: E402
@@ -42,6 +43,7 @@ class LedgerContract(
     Claiming,
     Fencing,
     Applying,
+    Acting,
     Counting,
     Chain,
     Holding,

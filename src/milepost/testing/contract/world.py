@@ -55,13 +55,13 @@ class World:
         return self.clock.now()
 
     # In -------------------------------------------------------------------------------------------------------------
-    def newcomer(self, key: str, *, list_id: str | None = None, **content: Any) -> Newcomer:
+    def newcomer(self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any) -> Newcomer:
         content = {"id": key, **content}
-        change = accept(self.plan, key, content, self.now, correlation_id=f"c-{key}", digest=digest_of(content), list_id=list_id)
-        return Newcomer(change, content)
+        told: dict[str, Any] = {"correlation_id": f"c-{key}", "digest": digest_of(content), "list_id": list_id, "not_before": not_before}
+        return Newcomer(accept(self.plan, key, content, self.now, **told), content)
 
-    def add(self, *keys: str, list_id: str | None = None, **content: Any) -> list[Known | Refused | None]:
-        newcomers = [self.newcomer(key, list_id=list_id, **content) for key in keys]
+    def add(self, *keys: str, list_id: str | None = None, not_before: int | None = None, **content: Any) -> list[Known | Refused | None]:
+        newcomers = [self.newcomer(key, list_id=list_id, not_before=not_before, **content) for key in keys]
         return self.ledger.add(self.plan, newcomers, self.now)
 
     # Through --------------------------------------------------------------------------------------------------------
