@@ -81,7 +81,24 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Reject, st.just("no such parcel")),
 )
 jitters = st.floats(-1, 1)
-STEPS = ("claim", "look", "settle", "back", "undecided", "late", "confirm", "retry", "send-back", "skip", "cancel", "resend", "advance")
+STEPS = (
+    "claim",
+    "look",
+    "settle",
+    "back",
+    "undecided",
+    "late",
+    "confirm",
+    "retry",
+    "send-back",
+    "skip",
+    "cancel",
+    "resend",
+    "rerun",
+    "replace",
+    "reschedule",
+    "advance",
+)
 
 
 def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[str, Change | str | None]:
@@ -109,6 +126,18 @@ def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[st
         return step, confirm(item, stage, data.draw(outcomes, label="outcome"), plan, now, jitter, by="partner")
     if step == "send-back":
         return step, operators.retry(item, plan, now, stage=plan.first.name, **who)
+    if step == "rerun":
+        stage = data.draw(st.sampled_from([None, *(stage.name for stage in plan.stages)]), label="stage")
+        return step, operators.rerun(item, plan, now, stage=stage, as_new=data.draw(st.booleans(), label="as new"), **who)
+    if step == "replace":
+        content = {**item.input, "n": data.draw(st.integers(0, 2), label="n")}
+        how = {"here": data.draw(st.booleans(), label="here"), "rerun": data.draw(st.booleans(), label="rerun")}
+        return step, operators.replace(
+            item, plan, now, content=content, digest=digest_of(content), old={"content": item.input}, **how, **who
+        )
+    if step == "reschedule":
+        later = now + data.draw(st.sampled_from([-1, 0, 1000, 3_600_000, 86_400_000]), label="later")
+        return step, operators.reschedule(item, plan, now, not_before=later, **who)
     if step == "advance":
         return step, None
     return step, getattr(operators, step)(item, plan, now, **who)

@@ -34,7 +34,19 @@ def test_counted_attempts_never_pass_the_threshold_nor_losses_theirs(data: st.Da
 def test_no_stage_is_skipped_or_entered_twice_unless_a_person_says_so(data: st.DataObject) -> None:
     for step, change, _ in walk(data, PLAN, 40):
         was, now = PLAN.position[change.before.stage], PLAN.position[change.after.stage]
-        assert now - was in ((0, 1) if step != "send-back" else (0, -1, -2)), step
+        assert now - was in ((0, -1, -2) if step in ("send-back", "rerun", "replace") else (0, 1)), step
+
+
+@given(st.data())
+@settings(max_examples=120, deadline=None)
+def test_nothing_is_claimed_or_offered_before_its_time(data: st.DataObject) -> None:
+    for step, change, item in walk(data, PLAN, 40):
+        earliest = item.row.not_before or 0
+        if step == "claim" and change.after.status is Status.PROCESSING:
+            assert change.after.claimed_at is not None
+            assert change.after.claimed_at >= earliest
+        if change.line is not None and change.line.offered is not None and step != "reschedule":
+            assert change.line.at >= earliest, step
 
 
 @given(st.data())

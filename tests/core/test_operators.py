@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from milepost.core import operators
 from milepost.core.change import Change
-from milepost.core.decide import decide, given_back
-from milepost.core.item import Item
+from milepost.core.decide import accept, decide, given_back
+from milepost.core.due import Grip, look
+from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.outside import confirm
 from milepost.core.status import Reason, Status, allowed
@@ -182,3 +183,103 @@ def test_back_fill_takes_finished_items_on_to_an_added_stage() -> None:
     item = done(completed(), operators.back_fill(completed(), PLAN, "delivered", START, **WHO))
     assert (item.stage, item.row.status) == ("delivered", Status.QUEUED)
     assert "only finished items" in refused(operators.back_fill(new_item(PLAN), PLAN, "delivered", START, **WHO))
+
+
+# Run again ----------------------------------------------------------------------------------------------------------
+def test_rerun_starts_at_the_first_stage_with_a_new_work_id() -> None:
+    item = done(completed(), operators.rerun(completed(), PLAN, START, **WHO))
+    assert (item.stage, item.row.pass_no, item.row.round, item.row.again) == ("weigh", 2, 1, True)
+    assert item.row.status is Status.QUEUED
+
+
+def test_rerun_of_the_last_stage_is_a_new_round_of_the_same_work_unless_it_is_new() -> None:
+    before = completed()
+    same = done(before, operators.rerun(before, PLAN, START, stage="delivered", **WHO))
+    assert (same.work_id, same.row.round) == (before.work_id, before.row.round + 1)
+    new = done(before, operators.rerun(before, PLAN, START, stage="delivered", as_new=True, **WHO))
+    assert new.work_id != before.work_id
+
+
+def test_rerun_says_why_not() -> None:
+    assert "use retry" in refused(operators.rerun(ended(), PLAN, START, **WHO))
+    assert "wait for its end" in refused(operators.rerun(new_item(PLAN), PLAN, START, **WHO))
+    assert "no stage 'nowhere'" in refused(operators.rerun(completed(), PLAN, START, stage="nowhere", **WHO))
+    assert "use rerun" in refused(operators.retry(completed(), PLAN, START, **WHO))
+
+
+# Other content ------------------------------------------------------------------------------------------------------
+def replaced(item: Item, content: Any, **how: Any) -> Change | str:
+    old = {"content": item.input}
+    return operators.replace(item, PLAN, START, content=content, digest=digest_of(content), old=old, **how, **WHO)
+
+
+def test_replace_starts_at_the_first_stage_in_the_new_contents_lane() -> None:
+    before = at_stage("stamp", PLAN)
+    new = {"id": "p1", "lane": "south"}
+    item = done(before, replaced(before, new))
+    assert (item.stage, item.lane, item.payload, item.row.pass_no) == ("weigh", "south", new, 2)
+    assert item.row.current_digest == digest_of(new) != item.row.input_digest
+
+
+def test_the_line_of_a_replacement_has_both_digests_and_the_old_content() -> None:
+    before, new = new_item(PLAN), {"id": "p1", "lane": "south"}
+    change = replaced(before, new)
+    assert isinstance(change, Change)
+    assert change.line is not None
+    told = change.line.note["replaced"]
+    assert told == {"digest": before.row.input_digest.hex(), "by_digest": digest_of(new).hex(), "content": before.input}
+
+
+def test_replace_takes_the_item_out_of_a_workers_hands() -> None:
+    held = claimed(new_item(PLAN), PLAN)
+    row = done(held, replaced(held, {"id": "p1", "lane": "south"})).row
+    assert (row.lease, row.holder, row.unknown, row.pass_no) == (None, None, False, 2)
+
+
+def test_replace_says_why_not() -> None:
+    assert "has this content already" in refused(replaced(new_item(PLAN), {"id": "p1", "lane": "north"}))
+    assert "add rerun" in refused(replaced(completed(), {"id": "p1", "lane": "south"}))
+    item = done(completed(), replaced(completed(), {"id": "p1", "lane": "south"}, rerun=True))
+    assert (item.stage, item.row.again) == ("weigh", False), "other content is news, also the second time"
+
+
+# For later ----------------------------------------------------------------------------------------------------------
+def for_later(ms: int = 3_600_000) -> Item:
+    content = {"id": "p1", "lane": "north"}
+    change = accept(PLAN, "p1", content, START, correlation_id="c", digest=digest_of(content), not_before=START + ms)
+    return Item(change.after, Content(content))
+
+
+def test_an_item_for_later_is_pending_and_due_then() -> None:
+    item = for_later()
+    assert (item.row.status, item.row.due_at, item.row.not_before) == (Status.PENDING, START + 3_600_000, START + 3_600_000)
+    assert look(item, PLAN, START + 3_599_999, 0.0, Grip("t", "worker", START + LEASE)) is None
+    assert look(item, PLAN, START + 3_599_999, 0.0, Grip("t", "worker", START + LEASE), called=True) is None, "a message came too early"
+    claimed(item, PLAN, START + 3_600_000)
+
+
+def test_a_moment_that_is_past_is_now() -> None:
+    assert for_later(-1).row == new_item(PLAN).row or for_later(-1).row.not_before is None
+    assert for_later(-1).row.status is Status.QUEUED
+
+
+def test_an_item_for_later_is_neither_retried_nor_started_early_by_a_skip() -> None:
+    item = for_later()
+    assert "use reschedule" in refused(operators.retry(item, PLAN, START, **WHO))
+    skipped = done(item, operators.skip(item, PLAN, START, **WHO))
+    assert (skipped.stage, skipped.row.status, skipped.row.due_at) == ("stamp", Status.PENDING, START + 3_600_000)
+    assert skipped.row.overdue_at == START + 3_600_000 + 3_600_000
+
+
+def test_reschedule_moves_the_time_and_says_why_not() -> None:
+    item = for_later()
+    later = done(item, operators.reschedule(item, PLAN, START, not_before=START + 5, **WHO))
+    assert (later.row.due_at, later.row.not_before) == (START + 5, START + 5)
+    now = done(later, operators.reschedule(later, PLAN, START, not_before=START, **WHO))
+    assert (now.row.status, now.row.not_before, now.row.due_at) == (Status.QUEUED, None, START)
+    for other, why in (
+        (claimed(new_item(PLAN), PLAN), "not been started"),
+        (at_stage("delivered", PLAN), "offered"),
+        (ended(), "REJECTED"),
+    ):
+        assert why in refused(operators.reschedule(other, PLAN, START, not_before=START + 9, **WHO))
