@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from ears import Ear, cursor, refuses
-from engine_world import Interrupted, World, dies
+from ears import Ear, Envelope, cursor, refuses
+from engine_world import Faulty, Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
 from milepost.engine.parking import RETRY, parked_for, release
@@ -177,3 +179,58 @@ def test_a_parked_item_that_is_gone_is_let_go(world: World) -> None:
     ear.takes = lambda envelope: None
     assert relay.run_once().told == 1
     assert world.ledger.read(PARKED) == {}
+
+
+def slow_retry(world: World, meanwhile: Callable[[Relay, Ear], None]) -> tuple[Ear, Relay]:
+    """Item "a" is parked at "accepted". While one process retries it, its call takes longer than its lease, and `meanwhile` happens
+    at a second process. Returns what the subscriber heard in all, and the second process's relay."""
+    ear = Ear(batch=1)
+    first, second = Relay(world.ctx, ear, "p1"), Relay(world.beside().registered().ctx, ear, "p2")
+    world.add("a", "b")
+    ear.takes = refuses("a")
+    first.run_once()
+    world.clock.advance("10s")
+
+    def slow(envelope: Envelope) -> None:
+        ear.takes = refuses()
+        world.clock.advance("40s")
+        meanwhile(second, ear)
+
+    ear.takes = slow
+    first.run_once()
+    ear.takes = refuses()
+    for _ in range(3):
+        world.clock.advance("2h")
+        second.run_once()
+    return ear, second
+
+
+def test_a_late_unparking_does_not_pass_over_what_came_to_wait_behind_it(world: World) -> None:
+    def meanwhile(second: Relay, ear: Ear) -> None:
+        world.work("weigh")
+        for key in ("b", "c", "d", "e", "f"):
+            # Retried before "a" by the second process, so that it gives up before it comes to "a".
+            world.ledger.write(PARKED, f"ear/parcels/{key}", Parked("ear", "parcels", key, 1, 0, 1, 1, "?"))
+        world.add("c", "d", "e", "f")
+        ear.takes = refuses("b", "c", "d", "e", "f")
+        second.run_once()
+
+    ear, _ = slow_retry(world, meanwhile)
+    assert ear.of("a")[-1] == "advanced"
+    assert all("accepted" in ear.of(key) for key in "bcdef")
+    assert world.ledger.read(PARKED) == {}
+
+
+def test_a_parking_that_is_removed_while_a_page_is_read_does_not_hide_its_events(faulty: World) -> None:
+    world = faulty
+    world.add("a", "b")
+    ear, relay = failing(world, "a")
+    world.work("weigh")
+    # Another process tells the item and unparks it just after this one has read what is parked.
+    reads = iter(range(9))
+    ledger = world.ledger
+    assert isinstance(ledger, Faulty)
+    ledger.after("read", lambda: ledger.write(PARKED, "ear/parcels/a", None) and None, lambda kind: kind == PARKED and next(reads) == 0)
+    ear.takes = refuses()
+    relay.run_once()
+    assert "advanced" in ear.of("a")

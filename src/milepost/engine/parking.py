@@ -66,6 +66,24 @@ def waits(spaces: Mapping[Ref, Space], entry: Entry) -> bool:
     return space is not None and entry.event.sequence >= space.parked.version
 
 
+def wait_behind(ctx: Context, space: Space, newest: int) -> Space | None:
+    """Record that the item's lines up to this place wait behind the parked event; the parking as it is now. None: it is not parked
+    any more, so these lines must be told.
+
+    Without this record a relay that has lost its lease could remove the parking after it told the events that it knew of, and
+    the cursor, which has passed these lines, would never come to them again.
+    """
+    while space.parked.behind < newest:
+        name, waiting = _name(space.parked), replace(space.parked, behind=newest)
+        if ctx.ledger.write(PARKED, name, waiting, expect=space.version):
+            return Space(waiting, space.version + 1)
+        held = ctx.ledger.read(PARKED).get(name)
+        if held is None:
+            return None
+        space = Space(read_as(Parked, held.value), held.version)
+    return space
+
+
 def park(ctx: Context, subscriber: str, entry: Entry, error: Exception) -> None:
     """Park the item at this event. If it is parked already, it stays parked at whichever of the two events came first."""
     now = ctx.clock.now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -77,7 +77,7 @@ class Relay:
         if summary.standing_by is None:
             lines = ctx.ledger.feed(self._cursor.seq, PAGE)
             spaces = parking.parked_for(ctx, self._subscriber.name)
-            due = [space for space in spaces.values() if parking.NEVER < space.parked.retry_at <= now]
+            due = [ref for ref, space in spaces.items() if parking.NEVER < space.parked.retry_at <= now]
             # Asked after the lines were read: a line written under a newer version is then never told by an older process.
             old = outdated(ctx)
             if old:
@@ -92,7 +92,7 @@ class Relay:
             self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *(ms / 1000 for ms in retries)]))
         return summary
 
-    def _tell(self, lines: Sequence[Written], spaces: dict[Ref, Space], due: Sequence[Space], summary: Summary) -> None:
+    def _tell(self, lines: Sequence[Written], spaces: dict[Ref, Space], due: Sequence[Ref], summary: Summary) -> None:
         try:
             self._hold()
             more = len(lines) == PAGE
@@ -103,7 +103,7 @@ class Relay:
                 until = now + LEASE_MS if more or due else 0
                 self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="")
             if due:
-                self._tell_parked(due, summary)
+                self._tell_parked([spaces[ref] for ref in due if ref in spaces], summary)
                 if not more:
                     self._save(until=0)
         except _Lost:
@@ -113,10 +113,10 @@ class Relay:
             summary.standing_by = f"it takes nothing ({self._cursor.error})"
 
     # New events ---------------------------------------------------------------------------------------------------------
-    def _tell_new(self, lines: Sequence[Written], spaces: Mapping[Ref, Space], summary: Summary) -> None:
+    def _tell_new(self, lines: Sequence[Written], spaces: dict[Ref, Space], summary: Summary) -> None:
         """Tell a page of lines, each item's in their order, but for what waits behind a parked one. After an event that fails its
         item waits, too; it is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
-        queue = [entry for written in lines for entry in parking.entries_of(written) if not parking.waits(spaces, entry)]
+        queue = self._untold(lines, spaces)
         waiting: set[Ref] = set()
         failing: list[tuple[Entry, Exception]] = []
         alone = 0
@@ -144,6 +144,17 @@ class Relay:
                 untold = [entry for entry, _ in failing] + queue
                 raise _Outage(min(entry.seq for entry in untold), failing[0][1])
         self._park(failing)
+
+    def _untold(self, lines: Sequence[Written], spaces: dict[Ref, Space]) -> list[Entry]:
+        """The page's events in their order, without those that wait behind a parked one. `spaces` is brought up to date."""
+        entries = [entry for written in lines for entry in parking.entries_of(written)]
+        for ref, newest in {entry.ref: entry.seq for entry in entries if parking.waits(spaces, entry)}.items():
+            space = parking.wait_behind(self._ctx, spaces[ref], newest)
+            if space is None:
+                del spaces[ref]
+            else:
+                spaces[ref] = space
+        return [entry for entry in entries if not parking.waits(spaces, entry)]
 
     def _chunk(self, queue: list[Entry], waiting: set[Ref], size: int) -> list[Entry]:
         """Take the next events to be told at once off the queue: no two of one item. The second event of a line stays for the

@@ -133,6 +133,8 @@ class Parked(Struct, frozen=True):
     tries: int
     retry_at: int
     error: str
+    behind: int = 0
+    """The place of the newest line that is known to wait behind it. Raising it voids a removal that does not know of that line."""
 
 
 class Act(Struct, frozen=True):
