@@ -14,7 +14,7 @@ from milepost.core.status import Reason, Status
 from milepost.engine import routes
 from milepost.engine.acts import all_acts
 from milepost.engine.operate import act, confirm_outside
-from milepost.engine.routes import Applied, apply_route, compare, outdated, register, stranded
+from milepost.engine.routes import Applied, apply_route, compare, exact_census, outdated, register, stranded
 from milepost.ports.documents import ROUTE as ROUTES
 from milepost.ports.documents import RouteVersion, read_as
 from milepost.ports.ledger import Conflict
@@ -173,7 +173,7 @@ def test_a_rename_keeps_everything_else(world: World) -> None:
     )
     assert newer.item(failed).payload == {"grams": 3}
     assert newer.row(held.key).lease == held.row.lease
-    assert stranded(newer.ledger, newer.plan) == {}
+    assert stranded(exact_census(newer.ledger, newer.plan), newer.plan) == {}
 
 
 def test_to_a_new_stage_of_the_other_kind_items_enter_anew(world: World) -> None:
@@ -313,3 +313,14 @@ def test_a_route_that_nobody_knows_is_simply_registered(world: World) -> None:
     plan = Plan(routes_named("letters"))
     assert apply_route(world.ctx, plan, mapping={}, **SIGNED).version == 1
     assert register(world.ledger, plan, 1, "x").version == 1
+
+
+def test_a_stage_with_items_is_not_removed_and_the_items_are_named(world: World) -> None:
+    world.add("a", "b", "c", "d")
+    world.work("weigh", want=1)
+    with pytest.raises(UsageError, match=r"3 at 'weigh' \(b, c, d\)"):
+        change_to(world, "stamp", "Delivered")
+    world.add("e")
+    with pytest.raises(UsageError, match=r"4 at 'weigh' \(b, c, d, …\)"):
+        change_to(world, "stamp", "Delivered")
+    assert stored(world).version == 1

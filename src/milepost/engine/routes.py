@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.errors import RouteChanged, UsageError
-from milepost.core.item import Row
+from milepost.core.item import Item, Row
 from milepost.core.operators import move
 from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Status
@@ -20,9 +21,11 @@ from milepost.engine.back_fill_view import Preview, preview
 from milepost.engine.context import Context
 from milepost.engine.observe import SIGNED, counted
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
-from milepost.ports.ledger import Count, Ledger, Query
+from milepost.ports.ledger import Ledger, Query
 
 PAGE = 1000
+EXAMPLES = 3
+"""How many keys of stranded items are named, by stage."""
 MOVABLE = frozenset(Status) - {Status.COMPLETED}
 FINISHED = "*"
 """Stands in `RouteVersion.moves` for the finished items, which are sent on to the stage beside it."""
@@ -48,6 +51,8 @@ class Difference(Struct, frozen=True):
     kinds: dict[str, str] = {}
     """What kind each of the ledger's stages was."""
     items: dict[str, int] = {}
+    examples: dict[str, tuple[str, ...]] = {}
+    """Keys of some of them, by stage, where each was looked at."""
 
     @property
     def same(self) -> bool:
@@ -92,8 +97,9 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
         )
 
 
-def compare(ledger: Ledger, plan: Plan) -> Difference:
-    """What differs between the plan and the ledger's version of its route."""
+def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> Difference:
+    """What differs between the plan and the ledger's version of its route. Items are counted by the ledger's counters, which may be
+    a moment late, or as `there` has counted them."""
     held = ledger.read(ROUTE).get(plan.name)
     if held is None:
         return Difference(plan.name, 0, added=tuple(plan.by_name))
@@ -102,6 +108,7 @@ def compare(ledger: Ledger, plan: Plan) -> Difference:
     removed = tuple(name for name in was if name not in now)
     changed = tuple((name, was[name], now[name]) for name in now if name in was and was[name] != now[name])
     concerned = {*removed, *(name for name, _, _ in changed)}
+    there = there or by_counters(ledger, plan.name)
     return Difference(
         plan.name,
         stored.version,
@@ -110,7 +117,8 @@ def compare(ledger: Ledger, plan: Plan) -> Difference:
         changed=changed,
         reordered=[name for name in was if name in now] != [name for name in now if name in was],
         kinds=was,
-        items=_there(ledger, plan.name, lambda count: count.stage in concerned and count.status is not Status.COMPLETED),
+        items=there.at(lambda stage, status: stage in concerned and status is not Status.COMPLETED),
+        examples={stage: there.keys[stage] for stage in concerned if stage in there.keys},
     )
 
 
@@ -159,7 +167,8 @@ def apply_route(
         signed(by, reason)
     ledger = ctx.ledger
     while True:
-        difference = compare(ledger, plan)
+        there = exact_census(ledger, plan)
+        difference = compare(ledger, plan, there)
         held = ledger.read(ROUTE).get(plan.name)
         if held is None:
             if not dry_run:
@@ -167,15 +176,15 @@ def apply_route(
             return Applied(1, difference)
         stored = read_as(RouteVersion, held.value)
         begun, begun_pace = (stored.moves, stored.pace) if difference.same else ({}, None)
-        moves = _moves(difference, plan, mapping, back_fill, begun, stranded(ledger, plan))
-        renamed = _coming_along(ledger, plan.name, moves)
+        moves = _moves(difference, plan, mapping, back_fill, begun, there)
+        renamed = _coming_along(there, moves)
         to, at_pace = moves.get(FINISHED), pace or begun_pace
         if to is not None and FINISHED not in begun:
             refuse_second(ledger, plan.name)
         if dry_run:
             then = stored.version + (not difference.same)
             coming = None if to is None else preview(ledger, plan, to, at_pace, with_seals=True)
-            return Applied(then, difference, moves, renamed=renamed, left=stranded(ledger, plan), back_fill=coming)
+            return Applied(then, difference, moves, renamed=renamed, left=stranded(there, plan), back_fill=coming)
         if difference.same:
             target = replace(stored, moves=moves, pace=at_pace)
         else:
@@ -188,7 +197,7 @@ def apply_route(
     act = enter(ctx, "apply", plan.name, by, reason, {"version": target.version, "moves": moves}, f"{plan.name}-v{target.version}")
     with_plan = Context(ledger, {**ctx.plans, plan.name: plan}, ctx.clock, ctx.chance, ctx.blobs)
     moved, sent_on = _carry_out(with_plan, plan, target, {"by": by, "why": reason, "act": act.id}, on_progress or (lambda n: None))
-    left = stranded(ledger, plan)
+    left = stranded(exact_census(ledger, plan, gone=moves), plan)
     _settle_moves(ledger, plan.name, target, {stage: to for stage, to in moves.items() if stage in left})
     if not left:
         finish(ctx, act, moved + sent_on + sum(renamed.values()))
@@ -196,22 +205,76 @@ def apply_route(
     return Applied(target.version, difference, moves, moved, renamed, sent_on, left, paced)
 
 
-def stranded(ledger: Ledger, plan: Plan) -> dict[str, int]:
-    """Unfinished items at stages that the plan does not have, by stage."""
-    return _there(ledger, plan.name, lambda count: count.stage not in plan.by_name and count.status in LIVE)
+class Census(Struct):
+    """How many items are where, by stage and status, and the keys of some at each stage, where each item was looked at."""
+
+    n: Counter[tuple[str, Status]]
+    keys: dict[str, tuple[str, ...]] = {}
+
+    def at(self, which: Callable[[str, Status], bool]) -> dict[str, int]:
+        """How many of these there are, by stage."""
+        sums: Counter[str] = Counter()
+        for (stage, status), n in self.n.items():
+            if n > 0 and which(stage, status):
+                sums[stage] += n
+        return dict(sums)
 
 
-def _coming_along(ledger: Ledger, route: str, moves: dict[str, str | None]) -> dict[str, int]:
-    """Items at stages that are only renamed, by the old name."""
-    return _there(ledger, route, lambda count: (moves.get(count.stage) or "").startswith(RENAMED))
-
-
-def _there(ledger: Ledger, route: str, which: Callable[[Count], bool]) -> dict[str, int]:
-    there: Counter[str] = Counter()
+def by_counters(ledger: Ledger, route: str) -> Census:
+    """As the ledger's counters say."""
+    sums: Counter[tuple[str, Status]] = Counter()
     for count in ledger.counts(route):
-        if which(count) and count.n:
-            there[count.stage] += count.n
-    return dict(there)
+        sums[count.stage, count.status] += count.n
+    return Census(sums)
+
+
+def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Census:
+    """What `routes apply` decides by: exact for every stage that the plan lacks, that changes its kind, or that is `gone`, with the
+    keys of some items there. Where counters may be late, all rows are read if there is such a stage."""
+    held = ledger.read(ROUTE).get(plan.name)
+    stored = None if held is None else read_as(RouteVersion, held.value)
+    there = by_counters(ledger, plan.name)
+    kinds = dict(plan.shape)
+    was = {} if stored is None else {pair[0]: pair[1] for pair in stored.shape} | dict.fromkeys(stored.moves, "")
+    known = {*was, *gone, *(stage for stage, _ in there.n)} - {FINISHED}
+    concerned = frozenset(stage for stage in known if kinds.get(stage) is None or kinds[stage] != was.get(stage, kinds[stage]))
+    if not concerned:
+        return there
+    if "exact counts" not in ledger.lacks:
+        stages = {stage for stage, _ in there.n} & concerned
+        return Census(there.n, {stage: tuple(item.key for item in _found(ledger, plan.name, {stage}, EXAMPLES)) for stage in stages})
+    # What has finished is at no stage: it is only told how much comes along.
+    n = Counter({place: count for place, count in there.n.items() if place[0] not in concerned or place[1] not in MOVABLE})
+    keys: dict[str, tuple[str, ...]] = {}
+    for item in _found(ledger, plan.name, concerned):
+        n[item.row.stage, item.row.status] += 1
+        keys[item.row.stage] = (*keys.get(item.row.stage, ()), item.key)[:EXAMPLES]
+    return Census(n, keys)
+
+
+def _found(ledger: Ledger, route: str, stages: Collection[str], most: int | None = None) -> Iterator[Item]:
+    """Items at these stages that would be stranded without them: all, or `most` of them."""
+    query = Query(route=route, stages=frozenset(stages), statuses=MOVABLE, exact=True, limit=most or PAGE)
+    return islice(_each(ledger, query), most)
+
+
+def _each(ledger: Ledger, query: Query) -> Iterator[Item]:
+    while True:
+        page = ledger.find(query)
+        yield from page.items
+        if page.next is None:
+            return
+        query = replace(query, after=page.next)
+
+
+def stranded(there: Census, plan: Plan) -> dict[str, int]:
+    """Unfinished items at stages that the plan does not have, by stage."""
+    return there.at(lambda stage, status: stage not in plan.by_name and status in LIVE)
+
+
+def _coming_along(there: Census, moves: dict[str, str | None]) -> dict[str, int]:
+    """Items at stages that are only renamed, by the old name."""
+    return there.at(lambda stage, status: (moves.get(stage) or "").startswith(RENAMED))
 
 
 def _moves(
@@ -220,9 +283,10 @@ def _moves(
     mapping: dict[str, str | None],
     back_fill: str | None,
     begun: dict[str, str | None],
-    strays: dict[str, int],
+    there: Census,
 ) -> dict[str, str | None]:
     """What has to be moved where, or an error that says what was not thought of."""
+    strays = stranded(there, plan)
     items = strays | {stage: n for stage, n in difference.items.items() if stage in difference.removed}
     gone = {*difference.removed, *strays, *(stage for stage in begun if stage not in plan.by_name)}
     for stage, to in mapping.items():
@@ -232,7 +296,7 @@ def _moves(
             raise UsageError(f"{stage!r} cannot go to {to!r}; the stages of route {plan.name!r} are {', '.join(plan.by_name)}")
     open_ends = [stage for stage in items if stage not in mapping and stage not in begun]
     if open_ends:
-        counts = ", ".join(f"{items[stage]:,} at {stage!r}" for stage in open_ends)
+        counts = ", ".join(f"{items[stage]:,} at {stage!r}{_named(there.keys.get(stage, ()), items[stage])}" for stage in open_ends)
         raise UsageError(
             f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go (--map OLD=NEW), or that they are cancelled (--map OLD=)"
         )
@@ -248,6 +312,10 @@ def _moves(
     if back_fill is not None:
         moves[FINISHED] = back_fill
     return moves
+
+
+def _named(keys: tuple[str, ...], n: int) -> str:
+    return f" ({', '.join(keys)}{', …' if n > len(keys) else ''})" if keys else ""
 
 
 def _carry_out(

@@ -129,6 +129,8 @@ class Query(Struct, frozen=True, kw_only=True):
     due_before: int | None = None
     overdue_before: int | None = None
     with_content: bool = False
+    exact: bool = False
+    """For what decides: no row that was written before the call is missed. Where an index lags behind, the whole route is read."""
     after: Any = None
     limit: int = 1000
 
@@ -173,6 +175,7 @@ LACKS = {
     "proof of death": "It cannot know a process dead: what that process had in hand comes back when its leases have run out.",
     "fair lanes": "It cannot look past one lane's backlog for another's work: lanes of a stage share a queue.",
     "take over": "It cannot take over another ledger's record.",
+    "exact counts": "Its counters follow the changes a moment late: they are shown to people, and nothing is decided by them.",
 }
 """What a ledger may be unable to do, and what that means for people."""
 
@@ -218,7 +221,9 @@ class Ledger(Protocol):
         """Items with their content, by (route, key). None: there is none; Refused: there is a row, and it cannot be read."""
 
     def find(self, query: Query) -> Page:
-        """Rows that match, a page at a time. A row that matches and cannot be read is named in `Page.refused`."""
+        """Rows that match, a page at a time. Each row is as it stood when its page was read, and matches; none comes twice. One that
+        matches the whole time is missed only where an index lags behind the rows, which `Query.exact` rules out. A row that matches
+        and cannot be read is named in `Page.refused`."""
 
     def history(self, route: str, key: str) -> list[Written]:
         """One item's lines, oldest first. A line that cannot be read is there as it is stored (see `core.history.decode_line`)."""
@@ -231,7 +236,8 @@ class Ledger(Protocol):
         """The place of the newest line."""
 
     def counts(self, route: str | None = None) -> list[Count]:
-        """Maintained counters, never a scan."""
+        """Maintained counters, never a scan. They are written with the rows and agree with them, but on a ledger that lacks "exact
+        counts": there they follow the rows a moment late, and nothing may be decided by them."""
 
     def groups(self, route: str | None = None) -> list[Group]:
         """Groups of like errors that some item has at present or ever had."""

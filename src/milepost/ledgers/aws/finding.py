@@ -1,4 +1,8 @@
-"""Finding rows: by the index of what is due or failed where the query allows it, else by a scan."""
+"""Finding rows: by the index of what is due or failed where the query allows it, else by a scan.
+
+The index follows its table a moment late: a row that has just changed may be missed. Each row that it names is read from the table,
+consistently, before it is given out. A scan, and a query of one partition, read consistently and miss nothing.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +49,8 @@ def find(store: Store, query: Query) -> Page:
 
 
 def by_index(query: Query) -> bool:
-    """Is there an index for this, or must the whole table be read?"""
-    return query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED)
+    """Is there an index for this, and may it be asked? Else the whole table is read."""
+    return not query.exact and (query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED))
 
 
 def cost_of(store: Store, query: Query) -> ScanCost | None:
@@ -135,15 +139,22 @@ def _by_partition(store: Store, layout: Layout, query: Query, start: tuple[str, 
 
 def _by_scan(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
     more: dict[str, Any] = {} if query.after is None else {"ExclusiveStartKey": query.after}
-    if query.statuses is not None:
-        if not query.statuses:
+    conditions: list[str] = []
+    names: dict[str, str] = {}
+    values: dict[str, dict[str, str]] = {}
+    wanted = {"status": None if query.statuses is None else {status.value for status in query.statuses}, "queue": query.stages}
+    for attribute, allowed in wanted.items():
+        # DynamoDB takes at most 100 values there; a longer list is left to `matches`.
+        if allowed is None or len(allowed) > 100:
+            continue
+        if not allowed:
             return
-        values = {f":{number}": {"S": status.value} for number, status in enumerate(sorted(query.statuses))}
-        more |= {
-            "FilterExpression": f"#status IN ({', '.join(values)})",
-            "ExpressionAttributeNames": {"#status": "status"},
-            "ExpressionAttributeValues": values,
-        }
+        marks = {f":{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))}
+        conditions.append(f"#{attribute} IN ({', '.join(marks)})")
+        names[f"#{attribute}"] = attribute
+        values |= marks
+    if conditions:
+        more |= {"FilterExpression": " AND ".join(conditions), "ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
     for image in store.requests.scan(layout.table, ConsistentRead=True, **more):
         yield image, {name: image[name] for name in layout.key}
 

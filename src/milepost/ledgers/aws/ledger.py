@@ -62,7 +62,7 @@ class Address(Struct, frozen=True):
 class AwsLedger:
     """One deployment (a region and a prefix), as one process sees it."""
 
-    lacks = frozenset({"pulse", "proof of death", "fair lanes"})
+    lacks = frozenset({"pulse", "proof of death", "fair lanes", "exact counts"})
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: Settings | None = None, make: bool = False) -> None:
         settings = settings or Settings()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milepost.core.outcome import Done, NotYet, Reject, Retry
-from milepost.core.status import Status
+from milepost.core.status import FAILED, Status
 from milepost.ports.ledger import Query
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
@@ -152,6 +152,17 @@ class Finding(Promises):
             if after is None:
                 break
         assert sorted(seen) == sorted(f"p{n}" for n in range(10))
+
+    def test_an_exact_question_finds_the_same(self, full: World) -> None:
+        for query in (
+            {"statuses": frozenset({Status.REJECTED})},
+            {"statuses": FAILED, "stages": frozenset({"weigh", "stamp"})},
+            {"stages": frozenset({"stamp"})},
+            {"stages": frozenset[str]()},
+            {"due_before": full.now},
+            {"prefix": "n"},
+        ):
+            assert self.find(full, exact=True, **query) == self.find(full, **query), query
 
 
 def _due(world: World, key: str) -> int:
