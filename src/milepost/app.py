@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from milepost.core.errors import ActRefused
+from milepost.background import BackgroundRun, run_on_loop, settled_on
+from milepost.core.durations import Span, span_ms
+from milepost.core.errors import ActRefused, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.outside import SaidBefore
@@ -19,12 +24,16 @@ from milepost.engine.operate import confirm_outside
 from milepost.evidence.signing import read_signer
 from milepost.ports.publisher import Subscriber
 from milepost.ports.runner import Chance, Clock
+from milepost.runners.threads import ThreadRunner
 from milepost.wiring import DEFAULT_LEDGER, Station, open_context
+
+log = logging.getLogger(__name__)
 
 
 class Milepost:
-    """A ledger with its routes. Use it as a context manager, or call `close`. `signing_key` is the file of the private key with which
-    the daily heads are signed (None: they are not)."""
+    """A ledger with its routes. Use it as a context manager (`with` or `async with`), or call `close`. `signing_key` is the file of the
+    private key with which the daily heads are signed (None: they are not). `grace` is how long running handlers may go on when the work
+    is stopped."""
 
     def __init__(
         self,
@@ -35,10 +44,17 @@ class Milepost:
         clock: Clock | None = None,
         chance: Chance | None = None,
         signing_key: str | Path | None = None,
+        grace: Span = "30s",
     ) -> None:
+        self._grace_ms = span_ms(grace, "grace")
         self._signer = None if signing_key is None else read_signer(Path(signing_key))
         self.context = open_context(ledger, routes, clock=clock, chance=chance)
         self._subscribers = tuple(subscribers)
+        self._lock = threading.Lock()
+        self._starting = threading.Lock()
+        self._runs: set[BackgroundRun] = set()
+        self._started: BackgroundRun | None = None
+        self._closed = False
 
     def submit(self, route: str, *inputs: Any, correlation_id: str | None = None) -> list[Receipt]:
         """Hand over items; the answer for each says new, known, changed (same key, other content) or malformed.
@@ -54,8 +70,88 @@ class Milepost:
         return submit_list(self.context, route, path, name=name, full=full, dry_run=dry_run, by=by)
 
     def run(self, *, until_idle: float | None = 2) -> None:
-        """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever)."""
-        Station(self.context, subscribers=self._subscribers, signer=self._signer).run(until_idle_s=until_idle)
+        """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever), or until
+        `stop` is called in another thread. Ctrl-C drains first; a second one ends at once."""
+        run = self._new_run(ThreadRunner(), until_idle)
+        run.start()
+        try:
+            run.result()
+        except BaseException:
+            _drain([run], self._grace_ms)
+            raise
+
+    def start(self) -> None:
+        """Begin to work in the background, in threads of this process, until `stop` or `close`; async handlers run on an event loop
+        of their own. Does nothing where it has been started already. If a run that was started before has failed, this raises its error."""
+        with self._starting:
+            if self._started is not None and not self._started.ended:
+                return
+            self._raise_error_of_started()
+            self._started = self._new_run(ThreadRunner(), None, _log_error)
+            self._started.start()
+
+    async def run_async(self, *, until_idle: float | None = None) -> None:
+        """Work until cancelled or stopped, with async handlers on the event loop that this is called on; plain handlers and the ledger
+        stay in threads. A cancellation drains first; a second one cuts running handlers off. With `until_idle`, ends as `run` does."""
+        loop = asyncio.get_running_loop()
+        ended, on_end = settled_on(loop)
+        await run_on_loop(self._new_run(ThreadRunner(loop), until_idle, on_end), ended, self._grace_ms)
+
+    def stop(self, grace: Span | None = None) -> bool:
+        """Drain everything that runs here (`start`, `run`, `run_async`) and return when it has ended: no item is claimed any more,
+        running handlers have `grace` to finish, what is left is given back uncounted, then the threads end. Raises the error that
+        ended a run made by `start`. Where nothing runs, does nothing. `start` may be called again afterwards.
+
+        Called by a handler or a subscriber, or on the event loop of `run_async`, it cannot wait: it begins the drain and returns False.
+        """
+        with self._lock:
+            runs = list(self._runs)
+        grace_ms = self._grace_ms if grace is None else span_ms(grace, "grace")
+        if any(run.cannot_wait_here() for run in runs):
+            for run in runs:
+                run.stop(grace_ms)
+            return False
+        _drain(runs, grace_ms)
+        self._raise_error_of_started()
+        return True
+
+    async def stop_async(self, grace: Span | None = None) -> bool:
+        """`stop`, awaited: the event loop goes on meanwhile."""
+        return await asyncio.to_thread(self.stop, grace)
+
+    @property
+    def running(self) -> bool:
+        """Is a run of `start`, `run` or `run_async` under way?"""
+        with self._lock:
+            return any(not run.ended for run in self._runs)
+
+    def _new_run(
+        self, runner: ThreadRunner, until_idle: float | None, on_end: Callable[[BackgroundRun], None] | None = None
+    ) -> BackgroundRun:
+        def ended(run: BackgroundRun) -> None:
+            with self._lock:
+                self._runs.discard(run)
+            if on_end is not None:
+                on_end(run)
+
+        with self._lock:
+            if self._closed:
+                raise UsageError("this ledger has been closed; open it again with milepost.open(…)")
+        station = Station(self.context, subscribers=self._subscribers, signer=self._signer, runner=runner, grace_ms=self._grace_ms)
+        run = BackgroundRun(station, runner, until_idle, ended)
+        with self._lock:
+            self._runs.add(run)
+        return run
+
+    def _raise_error_of_started(self) -> None:
+        """The error of a run made by `start` is raised once, to the first caller who can be told."""
+        with self._lock:
+            run = self._started
+            if run is None or not run.ended:
+                return
+            self._started = None
+        if run.error is not None:
+            raise run.error
 
     def confirm(self, route: str, key: str, stage: str, value: Any = True, *, by: str, outcome: Outcome | None = None) -> Row:
         """An outside answer for a stage: a confirmation, or any outcome; the row as it then is. The same said again changes
@@ -77,13 +173,53 @@ class Milepost:
         return status(self.context)
 
     def close(self) -> None:
-        self.context.ledger.close()
+        """Stop what runs here as `stop` does, then close the ledger."""
+        try:
+            stopped = self.stop()
+            if not stopped:
+                raise UsageError(
+                    "close() was called by a handler, or on the event loop of run_async, and cannot wait there for the work to end;"
+                    " the drain has begun: close in another thread, use 'async with', or let run_async end first"
+                )
+        finally:
+            if not self.running:
+                self._closed = True
+                self.context.ledger.close()
 
     def __enter__(self) -> Milepost:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception:
+            if error is None:
+                raise
+            log.warning("the work in the background ended with an error too", exc_info=True)
+
+    async def __aenter__(self) -> Milepost:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+
+def _drain(runs: Sequence[BackgroundRun], grace_ms: int) -> None:
+    """Stop the runs and wait for their end. Whoever interrupts the wait (a second Ctrl-C) wants the end at once: handlers are cut off."""
+    for run in runs:
+        run.stop(grace_ms)
+    try:
+        for run in runs:
+            run.wait()
+    except BaseException:
+        for run in runs:
+            run.stop(0)
+        raise
+
+
+def _log_error(run: BackgroundRun) -> None:
+    if run.error is not None:
+        log.error("the work in the background has ended with an error; stop() raises it", exc_info=run.error)
 
 
 open = Milepost

@@ -30,7 +30,7 @@ from milepost.engine.neighbours import attach_all
 from milepost.engine.relay import Relay
 from milepost.engine.resend import Resender
 from milepost.engine.routes import register
-from milepost.engine.worker import Worker
+from milepost.engine.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
@@ -139,8 +139,10 @@ class Station:
         runner: Runner | None = None,
         holder: str | None = None,
         signer: Signer | None = None,
+        grace_ms: int | None = None,
     ) -> None:
         self.ctx = ctx
+        self.grace_ms = GRACE_MS if grace_ms is None else grace_ms
         self.runner = runner or ThreadRunner()
         self.holder = holder or who()
         self.stopping = threading.Event()
@@ -187,17 +189,17 @@ class Station:
             role.stop()
         self.heartbeat.stop()
 
-    def stop(self) -> None:
-        """Drain: what has not been started is given back, what runs has a little while to finish."""
+    def stop(self, grace_ms: int | None = None) -> None:
+        """Begin to drain, and return at once: no item is claimed any more, items that have not been started are given back, running
+        handlers have the grace to finish; then what is left is given back and the station ends. A later call may shorten the grace."""
+        if self.worker is not None:
+            self.worker.drain(self.grace_ms if grace_ms is None else grace_ms)
         self.stopping.set()
 
     def _stopped(self) -> bool:
         if not self.stopping.is_set():
             return False
-        if self.worker is None:
-            return True
-        self.worker.drain()
-        return self.worker.drained
+        return self.worker is None or self.worker.drained
 
     def _stop_if_idle(self, within_ms: int) -> None:
         if self.idle(within_ms):

@@ -14,7 +14,7 @@ from milepost.core.outcome import Done, NotYet, Outcome, Retry
 from milepost.core.route import Limits, Route
 from milepost.core.status import Reason, Status
 from milepost.engine.operate import limit, pause, resume
-from milepost.engine.worker import DRAIN_MS, LEASE_MS
+from milepost.engine.worker import GRACE_MS, LEASE_MS
 from milepost.ports.ledger import Ledger
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
@@ -158,7 +158,7 @@ def draining(ledger: Ledger, clock: VirtualClock, ms: int) -> tuple[Rig, list[st
     assert len(rig.in_hand()) > 4
     rig.runner.duration = lambda dice, stage: ms
     rig.work(60)
-    rig.worker.drain()
+    rig.worker.drain(GRACE_MS)
     return rig, seen
 
 
@@ -181,7 +181,7 @@ def test_draining_gives_back_what_was_not_begun_and_lets_what_runs_finish(ledger
 
 def test_what_does_not_finish_while_draining_is_cut_off_and_verified_by_the_next(ledger: Ledger, clock: VirtualClock) -> None:
     rig, seen = draining(ledger, clock, 3_600_000)
-    rig.work(DRAIN_MS + 100)
+    rig.work(GRACE_MS + 100)
     assert rig.worker.drained
     cut_off = [key for key in keys(30) if row(rig.ctx, "parcels", key).unknown]
     assert len(cut_off) == 2

@@ -27,6 +27,7 @@ FIELDS = {
     "signing_key": "text",
     "listen": "text",
     "base_path": "text",
+    "grace": "text",
 }
 
 
@@ -66,6 +67,16 @@ class Settings:
         from milepost.evidence.signing import read_signer
 
         return read_signer(Path(path))
+
+    def grace_ms(self, given: str | None = None) -> int | None:
+        """How long running handlers may go on after a stop: as the command says, then as milepost.toml says; None: the default."""
+        from milepost.core.durations import span_ms
+
+        if given is not None:
+            return span_ms(given, "--grace")
+        if "grace" in self.file:
+            return span_ms(self.file["grace"], f"{FILE}: grace")
+        return None
 
     def subscribers(self) -> list[Subscriber]:
         """Who is told: "log", "sns:" and a topic's ARN, a URL, or any "module:callable" that takes an event, or that is a

@@ -31,16 +31,31 @@ until_idle_option = click.option(
     help="Stop when nothing is in hand and nothing falls due within SECONDS [2].",
 )
 
+grace_option = click.option(
+    "--grace",
+    metavar="SPAN",
+    help="How long running handlers may go on after Ctrl-C or SIGTERM, such as 30s or 5m [milepost.toml: grace; default 30s].",
+)
+
 
 @click.command()
 @until_idle_option
+@grace_option
 @listen_options
 @log_option
 @settings
-def up(given: Settings, until_idle: float | None, listen: str | None, base_path: str | None, no_listen: bool, log_form: str) -> None:
+def up(
+    given: Settings,
+    until_idle: float | None,
+    grace: str | None,
+    listen: str | None,
+    base_path: str | None,
+    no_listen: bool,
+    log_form: str,
+) -> None:
     """Run everything: workers, resender, subscribers, and the API.
 
-    Runs until Ctrl-C or SIGTERM; then what is running is finished and the rest is given back, uncounted. The API is at
+    Runs until Ctrl-C or SIGTERM; then running handlers have --grace to finish and the rest is given back, uncounted. The API is at
     127.0.0.1:8321, or where --listen or milepost.toml (listen = "HOST:PORT") says; with --until-idle only if --listen says so.
     Behind a proxy that gives it a part of its own, --base-path (or base_path) says which.
     """
@@ -49,14 +64,15 @@ def up(given: Settings, until_idle: float | None, listen: str | None, base_path:
     where = wanted(listen, given.file.get("listen"), no_listen=no_listen or (until_idle is not None and listen is None))
     base = given.file.get("base_path", "") if base_path is None else base_path
     with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where, base):
-        run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, "up", given.signer())
+        run(ctx, {"worker", "resender", "relay"}, given.subscribers(), until_idle, "up", given.signer(), given.grace_ms(grace))
 
 
 @click.command()
 @until_idle_option
+@grace_option
 @log_option
 @settings
-def work(given: Settings, until_idle: float | None, log_form: str) -> None:
+def work(given: Settings, until_idle: float | None, grace: str | None, log_form: str) -> None:
     """Run workers alone.
 
     Start as many such processes as you like; they share the work. Needs an 'up' somewhere if subscribers are to be told.
@@ -64,7 +80,7 @@ def work(given: Settings, until_idle: float | None, log_form: str) -> None:
     from milepost.runners.logs import logs
 
     with logs(log_form), given.context(act=True, create=True) as ctx:
-        run(ctx, {"worker"}, (), until_idle, "work")
+        run(ctx, {"worker"}, (), until_idle, "work", grace_ms=given.grace_ms(grace))
 
 
 def run(
@@ -74,6 +90,7 @@ def run(
     until_idle: float | None,
     name: str,
     signer: Signer | None = None,
+    grace_ms: int | None = None,
 ) -> None:
     """Work until a signal, or until idle; say what is being done, and what was done."""
     from milepost.core.durations import short_span
@@ -81,7 +98,7 @@ def run(
     from milepost.wiring import Station
 
     settle_in()
-    station = Station(ctx, subscribers=subscribers, roles=roles, signer=signer)
+    station = Station(ctx, subscribers=subscribers, roles=roles, signer=signer, grace_ms=grace_ms)
     stop_on_signal(station.stop)
     told = f"; telling {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
     until = "until idle" if until_idle is not None else "until Ctrl-C"

@@ -12,14 +12,15 @@ from milepost.engine.context import Context
 from milepost.engine.execute import ready, run_async, run_plain
 from milepost.engine.settle import give_back, settle
 from milepost.ports.documents import HOLD, LIMIT, Limit, is_held, read_as, scope
-from milepost.ports.runner import Runner
+from milepost.ports.runner import Ran, Runner
 
 log = logging.getLogger(__name__)
 
 LEASE_MS = 30_000
 POLL_S = 0.05
 CONTROLS_MS = 1_000
-DRAIN_MS = 10_000
+GRACE_MS = 30_000
+"""How long running handlers may go on after a stop, where nothing else is said."""
 FRAGILE_PAUSE_MS = 250
 LONGEST_FRAGILE_PAUSE_MS = 60_000
 HUNT_MS = 1_000
@@ -65,6 +66,7 @@ class Worker:
         self._extend_at = 0
         self._controls_at = 0
         self._draining_until: int | None = None
+        self._grace_ms = GRACE_MS
 
     @property
     def in_hand(self) -> int:
@@ -72,12 +74,16 @@ class Worker:
 
     @property
     def drained(self) -> bool:
-        return self._draining_until is not None and self.in_hand == 0
+        # In this order: a turn that began before the drain may be about to take items in hand, one that begins after it claims nothing.
+        return self._draining_until is not None and self.turns % 2 == 0 and self.in_hand == 0
 
-    def drain(self) -> None:
-        """Stop claiming; what has not been started is given back, what runs has a little while to finish."""
-        if self._draining_until is None:
-            self._draining_until = self.ctx.clock.now() + DRAIN_MS
+    def drain(self, grace_ms: int) -> None:
+        """Stop claiming and give back the items that have not been started; running handlers have `grace_ms` to finish. A second
+        call may shorten the grace, never lengthen it."""
+        until = self.ctx.clock.now() + grace_ms
+        if self._draining_until is None or until < self._draining_until:
+            self._grace_ms = grace_ms
+            self._draining_until = until
 
     def abandon(self) -> None:
         """The station has failed and this worker will have no more turns: all that is in hand is given back."""
@@ -108,14 +114,24 @@ class Worker:
         rans = [ran for desk in self.desks for ran in desk.finished]
         if not rans:
             return
+        if self._draining_until is not None:
+            rans = self._give_back_cancelled(rans)
         # If the ledger cannot be reached, they are here for the next turn.
-        settle(self.ctx, rans)
+        if rans:
+            settle(self.ctx, rans)
         self.finished += len(rans)
         for desk in self.desks:
             finished, desk.finished = desk.finished, []
             if finished:
                 desk.learn(finished)
                 desk.let_go([ran.item for ran in finished])
+
+    def _give_back_cancelled(self, rans: list[Ran]) -> list[Ran]:
+        """Give back the items whose calls the program cancelled while it was stopping; the other results."""
+        cancelled = [ran.item for ran in rans if ran.cancelled]
+        if cancelled:
+            give_back(self.ctx, cancelled, "the program cancelled the handler's task while it was stopping", unknown=True)
+        return [ran for ran in rans if not ran.cancelled]
 
     def _keep_leases(self, now: int) -> None:
         """Everything in hand is leased for the same span; all leases are moved on together, long before they run out."""
@@ -223,7 +239,7 @@ class Worker:
 
     def _give_up(self, now: int) -> None:
         self._give_back_unstarted()
-        if self._draining_until is not None and not _early(self._draining_until, now, DRAIN_MS):
+        if self._draining_until is not None and not _early(self._draining_until, now, self._grace_ms):
             self._cut_off()
 
     def _give_back_unstarted(self) -> None:

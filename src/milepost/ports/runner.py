@@ -21,6 +21,8 @@ class Ran(Struct, gc=False, eq=False):
     calls: int = 0
     """Handler calls beyond the first that this job needed (a halved batch); counted on one of its items."""
     failed_alone: bool = False
+    cancelled: bool = False
+    """The call's task was cancelled, and not by its crew: a failed try, or, while the worker drains, an item to give back."""
 
 
 Job = list[Item]

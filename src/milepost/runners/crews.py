@@ -7,6 +7,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 
 from milepost.core.item import Item
 from milepost.core.outcome import Retry
@@ -77,10 +79,10 @@ class Hands:
         now = ticks()
         return [(item, now - began) for item, began in list(self._running.values())]
 
-    def _failed(self, job: Job, error: BaseException, began: int) -> list[Ran]:
+    def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[Ran]:
         """Whatever else goes wrong around a call is a counted try too: no item may stay in hand unreported."""
         outcome = Retry(f"the call broke off: {type(error).__name__}", category="EXCEPTION", unknown=True)
-        return [Ran(item, outcome, ticks() - began) for item in job]
+        return [Ran(item, outcome, ticks() - began, cancelled=cancelled) for item in job]
 
 
 class ThreadCrew(Hands):
@@ -92,6 +94,7 @@ class ThreadCrew(Hands):
         self._more = threading.Condition()
         self._threads = 0
         self._idle = 0
+        self._closed = False
         self._mean_ms = 1.0
 
     def put(self, jobs: Sequence[Job]) -> None:
@@ -107,7 +110,8 @@ class ThreadCrew(Hands):
                 self._more.notify(1)
             elif self._threads < self._width:
                 self._threads += 1
-                threading.Thread(target=self._work, name=f"stage-{self._stage.name}", daemon=True).start()
+                context = copy_context()
+                threading.Thread(target=context.run, args=(self._work,), name=f"stage-{self._stage.name}", daemon=True).start()
 
     def _work(self) -> None:
         me = threading.get_ident()
@@ -152,6 +156,8 @@ class ThreadCrew(Hands):
         return self._mean_ms > 0.2
 
     def _wait_for_more(self) -> bool:
+        if self._closed:
+            return False
         self._idle += 1
         try:
             return self._more.wait(timeout=10)
@@ -168,6 +174,12 @@ class ThreadCrew(Hands):
 
     def cancel(self) -> None:
         """A plain function cannot be stopped; it ends with the process."""
+
+    def close(self) -> None:
+        """No job will come any more: idle threads end now, the others when their handler returns."""
+        with self._more:
+            self._closed = True
+            self._more.notify_all()
 
     def resize(self, width: int) -> None:
         self._width = width
@@ -217,10 +229,14 @@ class AsyncCrew(Hands):
         except BaseException as error:
             if self._called_off:
                 raise
-            # A handler that cancelled its own task: the task goes on, the call has failed.
+            # A handler that cancelled its own task, or a program that cancels every task on its loop: this task goes on.
             while task.cancelling():
                 task.uncancel()
-            return self._failed(job, error, began)
+            # A program that ends cancels the tasks of its loop in one step: wait a step, so that it has told the station to stop
+            # before the worker reads this.
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            return self._failed(job, error, began, cancelled=isinstance(error, asyncio.CancelledError))
         finally:
             self._running.pop(id(task), None)
             self._jobs.done(job)
@@ -232,6 +248,9 @@ class AsyncCrew(Hands):
                 task.cancel()
 
         self._loop.call_soon_threadsafe(stop)
+
+    def close(self) -> None:
+        """Tasks end by themselves when there is no job."""
 
     def resize(self, width: int) -> None:
         self._width = width

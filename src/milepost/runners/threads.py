@@ -6,6 +6,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar, copy_context
+from weakref import WeakSet
 
 from milepost.core.route import Stage
 from milepost.ports.runner import Crew, Execute, ExecuteAsync, Service
@@ -16,21 +18,45 @@ CUT_OFF_S = 1.0
 LEAVE_S = 10.0
 
 
-class ThreadRunner:
-    """Runs services and crews until told to stop."""
+_RUNNER: ContextVar[ThreadRunner | None] = ContextVar("runner", default=None)
+"""The runner whose service or handler runs here; threads and tasks that a handler starts with its context inherit it."""
 
-    def __init__(self) -> None:
+
+class ThreadRunner:
+    """Runs services and crews until told to stop. Async handlers run on `loop`, an event loop that runs in another thread and that
+    the caller owns; without it, on a loop and a thread of the runner's own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._wakers: dict[str, threading.Event] = {}
+        self._borrowed = loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: threading.Thread | None = None
+        self._crews: WeakSet[AsyncCrew | ThreadCrew] = WeakSet()
         self._error: BaseException | None = None
 
+    def needs_this_thread(self) -> bool:
+        """Is the caller a service or a handler of this runner, or on the event loop that runs its handlers? If so, waiting here for
+        the runner to end would never end."""
+        if _RUNNER.get() is self:
+            return True
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return running is (self._borrowed or self._loop)
+
     def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> Crew:
+        crew: AsyncCrew | ThreadCrew
         if stage.is_async:
-            return AsyncCrew(stage, width, execute_async, wake, self._event_loop())
-        return ThreadCrew(stage, width, execute, wake)
+            crew = AsyncCrew(stage, width, execute_async, wake, self._event_loop())
+        else:
+            crew = ThreadCrew(stage, width, execute, wake)
+        self._crews.add(crew)
+        return crew
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
+        if self._borrowed is not None:
+            return self._borrowed
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._loop_thread = threading.Thread(target=_serve_loop, args=(self._loop,), name="handlers", daemon=True)
@@ -45,11 +71,19 @@ class ThreadRunner:
     def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:
         for service in services:
             self._wakers[service.name] = threading.Event()
-        threads = [threading.Thread(target=self._serve, args=(service, stopped), name=service.name, daemon=True) for service in services]
+        threads = [
+            # Each in a context of its own, in which this runner is named; handlers' threads and tasks inherit it.
+            threading.Thread(target=copy_context().run, args=(self._serve, service, stopped), name=service.name, daemon=True)
+            for service in services
+        ]
         for thread in threads:
             thread.start()
-        self._wait_for(threads, stopped)
-        self._stop_loop()
+        try:
+            self._wait_for(threads, stopped)
+        finally:
+            for crew in self._crews:
+                crew.close()
+            self._stop_loop()
         if self._error is not None:
             raise self._error
 
@@ -66,6 +100,7 @@ class ThreadRunner:
 
     def _serve(self, service: Service, stopped: Callable[[], bool]) -> None:
         waker = self._wakers[service.name]
+        _RUNNER.set(self)
         try:
             while not stopped() and self._error is None:
                 until = time.monotonic() + service.turn()

@@ -222,7 +222,7 @@ class Simulator:
         process = self.dice.choice(self._alive)
         worker = process.station.worker
         assert worker is not None
-        worker.drain()
+        process.station.stop()
         try:
             while not worker.drained:
                 self.clock.advance_to(process.runner.next_at())

@@ -1,0 +1,399 @@
+"""start, stop, run and run_async inside a program: everything ends by itself, drained, and nothing stays leased."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import milepost as mp
+from milepost.core.errors import LedgerFull, UsageError
+from milepost.core.status import Status
+from milepost.ports.ledger import Query
+
+TIMEOUT = 60
+LOAD = 120
+
+
+def one_stage(handler: Callable[..., Any], **options: Any) -> mp.Route:
+    route = mp.Route("letters", key="id")
+    route.stage("send", **options)(handler)
+    return route
+
+
+def submit(post: mp.Milepost, n: int, start: int = 0) -> None:
+    assert {receipt.answer for receipt in post.submit("letters", *({"id": f"L-{number}"} for number in range(start, start + n)))} == {"new"}
+
+
+def rows(post: mp.Milepost) -> list[Any]:
+    return [item.row for item in post.context.ledger.find(Query(route="letters")).items]
+
+
+def check_drained(post: mp.Milepost) -> Counter[Status]:
+    """Nothing is held, no try was counted, and the threads have ended."""
+    found = rows(post)
+    assert [row.key for row in found if row.status is Status.PROCESSING or row.lease is not None] == []
+    assert {row.attempts for row in found} <= {0}
+    assert not post.running
+    return Counter(row.status for row in found)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(TIMEOUT * 100):
+        if holds():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it never came to that")
+
+
+async def eventually_async(holds: Callable[[], bool]) -> None:
+    for _ in range(TIMEOUT * 100):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to that")
+
+
+def joined(thread: threading.Thread) -> None:
+    thread.join(TIMEOUT)
+    assert not thread.is_alive(), f"{thread.name} does not end"
+
+
+class Gate:
+    """Handlers that begin, and end when they are let go."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.begun = 0
+        self._lock = threading.Lock()
+
+    def plain(self, item: mp.Item) -> mp.Outcome:
+        with self._lock:
+            self.begun += 1
+        self.open.wait(TIMEOUT)
+        return mp.Done()
+
+    async def awaited(self, item: mp.Item) -> mp.Outcome:
+        with self._lock:
+            self.begun += 1
+        while not self.open.is_set():
+            await asyncio.sleep(0.005)
+        return mp.Done()
+
+
+def gated(gate: Gate, kind: str, **options: Any) -> mp.Route:
+    return one_stage(gate.plain if kind == "plain" else gate.awaited, **options)
+
+
+def threads_of_stages() -> list[threading.Thread]:
+    return [
+        thread for thread in threading.enumerate() if thread.name.startswith("stage-") or thread.name in ("milepost", "worker", "handlers")
+    ]
+
+
+# On all ledgers, under load -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_stop_drains_under_load_and_start_goes_on_from_there(url: str, kind: str) -> None:
+    gate = Gate()
+    with mp.open(url, [gated(gate, kind, concurrency=4)]) as post:
+        submit(post, LOAD)
+        post.start()
+        eventually(lambda: gate.begun >= 4)
+        gate.open.set()
+        assert post.stop("30s") is True
+        counted = check_drained(post)
+        assert counted[Status.COMPLETED] >= 4
+        assert sum(counted.values()) == LOAD
+        post.start()
+        submit(post, LOAD, start=LOAD)
+        eventually(lambda: post.status()["routes"]["letters"]["statuses"].get("COMPLETED", 0) == 2 * LOAD)
+        assert post.running
+    assert not post.running
+    eventually(lambda: threads_of_stages() == [])
+
+
+def test_leaving_the_with_block_stops_and_drains_first(url: str) -> None:
+    gate = Gate()
+    gate.open.set()
+    done: list[str] = []
+    route = one_stage(lambda item: (done.append(item.key), gate.plain(item))[1], concurrency=4)
+    with mp.open(url, [route]) as post:
+        submit(post, LOAD)
+        post.start()
+        eventually(lambda: len(done) > 4)
+        ledger = post.context.ledger
+        closed: list[Counter[Status]] = []
+        close = ledger.close
+        ledger.close = lambda: (closed.append(check_drained(post)), close())[1]  # type: ignore[method-assign]
+    [counted] = closed
+    assert counted[Status.COMPLETED] == len(done), "each handler that was begun has finished"
+
+
+def test_run_in_a_thread_ends_when_another_closes(url: str) -> None:
+    gate = Gate()
+    post = mp.open(url, [gated(gate, "plain", concurrency=2)])
+    submit(post, 20)
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            post.run(until_idle=None)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="program")
+    thread.start()
+    eventually(lambda: gate.begun == 2)
+    gate.open.set()
+    post.close()
+    joined(thread)
+    assert errors == []
+
+
+async def _under_load(url: str, cancel: Callable[[mp.Milepost, asyncio.Task[None]], Any]) -> None:
+    """A program whose loop the handlers share, stopped in the midst of its work."""
+    loop, running, most = asyncio.get_running_loop(), 0, 0
+    begun: list[str] = []
+
+    async def handler(item: mp.Item) -> mp.Outcome:
+        nonlocal running, most
+        assert asyncio.get_running_loop() is loop
+        begun.append(item.key)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return mp.Done()
+
+    async with mp.open(url, [one_stage(handler, concurrency=8)]) as post:
+        await asyncio.to_thread(submit, post, LOAD)
+        task = asyncio.create_task(post.run_async())
+        await eventually_async(lambda: len(begun) > 8)
+        answer = cancel(post, task)
+        if asyncio.iscoroutine(answer):
+            assert await answer
+        try:
+            await task
+        except asyncio.CancelledError:
+            assert task.cancelled()
+        counted = await asyncio.to_thread(check_drained, post)
+        assert counted[Status.COMPLETED] == len(begun) > 8
+        assert running == 0
+        assert 1 < most <= 8
+        again = asyncio.create_task(post.run_async(until_idle=0))
+        await again
+        assert (await asyncio.to_thread(check_drained, post)) == {Status.COMPLETED: LOAD}
+
+
+def test_a_cancelled_run_async_drains_and_may_begin_again(url: str) -> None:
+    asyncio.run(_under_load(url, lambda post, task: task.cancel()))
+
+
+def test_run_async_is_stopped_from_its_own_loop(url: str) -> None:
+    asyncio.run(_under_load(url, lambda post, task: post.stop_async("30s")))
+
+
+# On the two that are quick to make ----------------------------------------------------------------------------------------
+def test_stop_before_start_and_stop_twice_do_nothing(quick_url: str) -> None:
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+        assert post.stop()
+        assert post.stop(0)
+        post.start()
+        post.start()
+        submit(post, 3)
+        eventually(lambda: check(post, 3))
+        assert post.stop()
+        assert post.stop()
+        post.close()
+        post.close()
+        assert not post.running
+        with pytest.raises(UsageError, match="closed"):
+            post.start()
+
+
+def check(post: mp.Milepost, n: int) -> bool:
+    return bool(post.status()["routes"]["letters"]["statuses"].get("COMPLETED", 0) == n)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_handler_that_does_not_end_within_the_grace_is_given_back_with_its_result_unknown(quick_url: str, kind: str) -> None:
+    gate = Gate()
+    with mp.open(quick_url, [gated(gate, kind, concurrency=2)]) as post:
+        submit(post, 5)
+        post.start()
+        eventually(lambda: gate.begun == 2)
+        assert post.stop(grace=0)
+        check_drained(post)
+        assert Counter(row.unknown for row in rows(post)) == {True: 2, False: 3}
+        gate.open.set()
+    eventually(lambda: threads_of_stages() == [])
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_handler_may_stop_its_own_program(quick_url: str, kind: str) -> None:
+    answers: list[bool] = []
+
+    def plain(item: mp.Item) -> mp.Outcome:
+        answers.append(post.stop())
+        return mp.Done()
+
+    async def awaited(item: mp.Item) -> mp.Outcome:
+        answers.append(post.stop())
+        answers.append(await post.stop_async())
+        return mp.Done()
+
+    with mp.open(quick_url, [one_stage(plain if kind == "plain" else awaited, concurrency=1)]) as post:
+        submit(post, 3)
+        post.start()
+        eventually(lambda: not post.running)
+        assert set(answers) == {False}, "it cannot wait for itself"
+        counted = check_drained(post)
+        assert counted[Status.COMPLETED] >= 1
+        assert post.stop()
+
+
+def test_a_subscriber_may_stop_the_program_too(quick_url: str) -> None:
+    from milepost.subscribers import CallSubscriber
+
+    answers: list[bool] = []
+    ear = CallSubscriber(lambda event: answers.append(post.stop()), name="ear")
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())], subscribers=[ear]) as post:
+        submit(post, 3)
+        post.run(until_idle=None)
+    assert answers
+    assert set(answers) == {False}
+
+
+def test_close_in_a_handler_is_refused_and_the_drain_goes_on(quick_url: str) -> None:
+    errors: list[BaseException] = []
+
+    def handler(item: mp.Item) -> mp.Outcome:
+        try:
+            post.close()
+        except UsageError as error:
+            errors.append(error)
+        return mp.Done()
+
+    with mp.open(quick_url, [one_stage(handler, concurrency=1)]) as post:
+        submit(post, 1)
+        post.start()
+        eventually(lambda: not post.running)
+        assert check_drained(post) == {Status.COMPLETED: 1}
+    assert "cannot wait" in str(errors[0])
+
+
+def failing(post: mp.Milepost) -> None:
+    def full(*_: Any) -> Any:
+        raise LedgerFull("no space is left")
+
+    post.context.ledger.claim = full  # type: ignore[method-assign]
+
+
+def test_an_error_in_the_background_is_raised_by_stop_once(quick_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+        failing(post)
+        post.start()
+        eventually(lambda: not post.running)
+        assert "stop() raises it" in caplog.text
+        with pytest.raises(LedgerFull, match="no space"):
+            post.stop()
+        assert post.stop()
+
+
+def test_an_error_in_the_background_is_raised_by_the_next_start_and_by_the_end_of_the_block(quick_url: str) -> None:
+    with pytest.raises(LedgerFull, match="no space"):
+        with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+            failing(post)
+            post.start()
+            eventually(lambda: not post.running)
+            with pytest.raises(LedgerFull, match="no space"):
+                post.start()
+            post.start()
+            eventually(lambda: not post.running)
+
+
+def test_an_error_of_the_block_is_not_hidden_by_one_in_the_background(quick_url: str) -> None:
+    with pytest.raises(ValueError, match="mine"):
+        with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+            failing(post)
+            post.start()
+            eventually(lambda: not post.running)
+            raise ValueError("mine")
+
+
+def test_run_and_run_async_raise_what_ended_them(quick_url: str) -> None:
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+        failing(post)
+        with pytest.raises(LedgerFull):
+            post.run(until_idle=None)
+        with pytest.raises(LedgerFull):
+            asyncio.run(post.run_async())
+        assert post.stop()
+
+
+def test_stop_on_the_loop_of_run_async_begins_the_drain_and_does_not_wait(quick_url: str) -> None:
+    async def main() -> None:
+        async with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+            task = asyncio.create_task(post.run_async())
+            await eventually_async(lambda: post.running)
+            assert post.stop() is False
+            await task
+            assert post.stop() is True
+
+    asyncio.run(main())
+
+
+def test_a_second_cancellation_cuts_running_handlers_off(quick_url: str) -> None:
+    async def main() -> None:
+        gate = Gate()
+        async with mp.open(quick_url, [gated(gate, "async", concurrency=2)]) as post:
+            submit(post, 4)
+            task = asyncio.create_task(post.run_async())
+            await eventually_async(lambda: gate.begun == 2)
+            [run] = post._runs
+            task.cancel()
+            await eventually_async(lambda: run._station.stopping.is_set())
+            assert not task.done(), "running handlers have their grace"
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            check_drained(post)
+            assert Counter(row.unknown for row in rows(post)) == {True: 2, False: 2}
+
+    asyncio.run(main())
+
+
+def test_a_program_that_ends_without_waiting_gives_its_work_back_uncounted(quick_url: str) -> None:
+    """asyncio.run cancels every task at its end, those of the handlers among them."""
+    gate = Gate()
+    post = mp.open(quick_url, [gated(gate, "async", concurrency=2)])
+    submit(post, 4)
+
+    async def main() -> None:
+        main.task = asyncio.create_task(post.run_async())  # type: ignore[attr-defined]
+        await eventually_async(lambda: gate.begun == 2)
+        gate.open.clear()
+
+    asyncio.run(main())
+    check_drained(post)
+    assert Counter(row.status for row in rows(post)) == {Status.QUEUED: 4}
+    post.close()
+
+
+def test_a_handler_that_cancels_its_own_task_has_failed_whichever_loop_it_runs_on(quick_url: str) -> None:
+    async def handler(item: mp.Item) -> mp.Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return mp.Done()
+
+    with mp.open(quick_url, [one_stage(handler, retry=mp.Backoff(attempts=2, base=0))]) as post:
+        submit(post, 2)
+        asyncio.run(post.run_async(until_idle=1))
+        assert {(row.status, row.attempts) for row in rows(post)} == {(Status.MAX_RETRIES_EXCEEDED, 2)}
