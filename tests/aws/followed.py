@@ -130,8 +130,8 @@ class Followed:
         self.follower.follow(now)
         return answer
 
-    def extend(self, rows: Sequence[Any], until: int, now: int) -> Any:
-        answer = self.ledger.extend(rows, until, now)
+    def extend(self, rows: Sequence[Any], until: int, now: int, tickets: Sequence[Any] = ()) -> Any:
+        answer = self.ledger.extend(rows, until, now, tickets)
         self.follower.follow(now)
         return answer
 

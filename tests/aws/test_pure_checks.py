@@ -125,7 +125,7 @@ def test_an_item_whose_looks_never_end_is_claimed_so_that_losses_count(world: Lo
     for _ in range(MOST_LOOKS):
         item = world.take("p1")
         assert item.row.lease is None
-        assert item.row.handle.message is not None
-        store.queues.release([item.row.handle.message])
+        assert item.ticket is not None
+        store.queues.release([item.ticket])
     assert world.take("p1").row.lease is not None
     assert world.row("p1").status is Status.PROCESSING

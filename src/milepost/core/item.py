@@ -116,6 +116,8 @@ class Item(Struct, gc=False, eq=False):
 
     row: Row
     content: Content
+    ticket: Any = None
+    """The ledger's own note of what called for this claim, such as an SQS message; None where the row itself is the queue."""
 
     @property
     def route(self) -> str:

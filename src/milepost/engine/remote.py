@@ -118,7 +118,8 @@ class Remote:
         now = self._ctx.clock.now()
         found = self._find(plan, stage, shown, now)
         until, held = now + lease_ms, list(found.values())
-        answers = self._ctx.ledger.extend([one.item.row for one in held], until, now) if held else []
+        rows, tickets = [one.item.row for one in held], [one.item.ticket for one in held]
+        answers = self._ctx.ledger.extend(rows, until, now, tickets) if held else []
         for one, holds in zip(held, answers, strict=True):
             one.until = until if holds else min(one.until, now)
         kept = {ref for ref, holds in zip(found, answers, strict=True) if holds}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,18 +42,25 @@ def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
 
     An outcome that cannot be written, or that the storage cannot take, hits its own item alone: it becomes a counted try.
     """
-    summary, follow = Settled(), list[Row]()
+    summary, follow, ended = Settled(), list[Row](), list[Any]()
     for ran, (after, conflict) in zip(rans, _write(ctx, rans), strict=True):
         if isinstance(conflict, Refused):
             conflict = _count_refused(ctx, ran, ran.item.row, conflict, summary)
             if conflict is None:
                 continue
         if conflict is not None:
+            written = summary.written
             _settle_again(ctx, ran, conflict, summary, follow)
-            continue
-        summary.written += 1
-        if after.kept:
-            follow.append(after)
+            if summary.written == written:
+                continue
+        else:
+            summary.written += 1
+            if after.kept:
+                follow.append(after)
+        if ran.item.ticket is not None:
+            ended.append(ran.item.ticket)
+    if ended:
+        ctx.ledger.drop_tickets(ended)
     if follow:
         follow_up(ctx, follow)
     ctx.observer.settled(rans, ctx.clock.now(), summary.written, summary.refused, summary.undecided)
@@ -197,19 +205,24 @@ def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = 
     """Let go of claims that will not be finished here; uncounted. How many were still ours to give back."""
     # Who only looked holds nothing: its message comes again.
     rows = [item.row for item in items if item.row.lease is not None]
+    tickets = {(item.row.route, item.row.key, item.row.lease): item.ticket for item in items if item.ticket is not None}
     given: list[Row] = []
+    ended: list[Any] = []
     for _ in range(TRIES):
         if not rows:
             break
         now = ctx.clock.now()
         changes = [given_back(row, now, why=why, unknown=unknown) for row in rows]
         answers = ctx.ledger.apply(changes, now)
-        given += [change.after for change, answer in zip(changes, answers, strict=True) if answer is None]
+        written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
+        given += [change.after for change in written]
+        ended += [tickets.get((change.before.route, change.before.key, change.before.lease)) for change in written]
         # Who was only written a note to meanwhile is still ours to give back.
         rows = [
             answer.current
             for row, answer in zip(rows, answers, strict=True)
             if isinstance(answer, Conflict) and answer.current is not None and answer.current.lease == row.lease
         ]
+    ctx.ledger.drop_tickets([ticket for ticket in ended if ticket is not None])
     follow_up(ctx, given)
     return len(given)

@@ -138,9 +138,9 @@ class Worker:
         if _early(self._extend_at, now, self.lease_ms):
             return
         self._extend_at = now + self.lease_ms // 3
-        rows = [item.row for desk in self.desks for item in desk.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
-        if rows:
-            self.ctx.ledger.extend(rows, now + self.lease_ms, now)
+        old = [item for desk in self.desks for item in desk.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
+        if old:
+            self.ctx.ledger.extend([item.row for item in old], now + self.lease_ms, now, [item.ticket for item in old])
 
     def _read_controls(self, now: int) -> None:
         """Limits that were changed while running."""

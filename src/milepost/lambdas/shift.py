@@ -76,7 +76,6 @@ class Shift:
         self._reserve = min(RESERVE_MS, left // 4)
         # A handler with a time limit is started while all of it is left; but never is all of the time too short to start anything.
         self._needed = min(self._reserve + (station.desk.stage.timeout_ms or 0), left * 3 // 4)
-        self._messages: dict[str, Message] = {}
         self._again: Again = {}
         self._finished: list[Ran] = []
         """What has ended and is not written yet."""
@@ -116,7 +115,6 @@ class Shift:
         answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
         self.outdated = self.outdated or answered.outdated
         self._come_again(answered.failed, OUTDATED_S if answered.outdated else TROUBLE_S)
-        self._messages |= {message.body["key"]: message for message in messages if isinstance(message.body.get("key"), str)}
         self.counts["claimed"] += len(answered.items)
         self.counts["moved"] += answered.moved
         self.correlation_ids += [item.correlation_id for item in answered.items]
@@ -210,7 +208,7 @@ class Shift:
 
     # What must come again -----------------------------------------------------------------------------------------------
     def _items_again(self, items: Sequence[Item]) -> None:
-        self._come_again([self._messages[item.key] for item in items if item.key in self._messages], TROUBLE_S)
+        self._come_again([item.ticket for item in items if isinstance(item.ticket, Message)], TROUBLE_S)
 
     def _come_again(self, messages: Sequence[Message], hidden_s: int) -> None:
         if messages:

@@ -88,7 +88,7 @@ class Refused(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """The answer to an Ask: items now held under its grip, how many others were moved on without a worker,
+    """The answer to an Ask: items now held under its grip, each with its ticket where there is one, how many others were moved on without a worker,
     and the earliest moment at which asking again can bring more (None: only a new change can)."""
 
     items: list[Item]
@@ -214,8 +214,12 @@ class Ledger(Protocol):
         changed since; Refused: the storage cannot take this row, so that the same change will never be written.
         Each is whole or not at all, and none hinders another. `versions` are the route versions that were decided by."""
 
-    def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
-        """Move the leases on; False: that lease is gone."""
+    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+        """Move the leases on; False: that lease is gone. `tickets` are the claims' own (`Item.ticket`), in the order of `rows`."""
+
+    def drop_tickets(self, tickets: Sequence[Any]) -> None:
+        """The claims behind these tickets (`Item.ticket`) have ended: what called for them is not needed any more. Never raises:
+        a ticket that stays only brings a worker to a row that says the rest."""
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         """Items with their content, by (route, key). None: there is none; Refused: there is a row, and it cannot be read."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from milepost.core.change import Change
-from milepost.core.errors import ActRefused, LedgerMissing, UsageError
+from milepost.core.errors import ActRefused, LedgerError, LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import Handle, content_of, is_ours
+from milepost.ledgers.aws.image import content_of, is_ours
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offering import call_of, send, stage_of
@@ -21,6 +23,8 @@ from milepost.ledgers.aws.writing import Update, offers, update_of, was_ours
 from milepost.ports.ledger import Conflict, Refused
 
 Ref = tuple[str, str]
+
+log = logging.getLogger(__name__)
 
 
 def apply(
@@ -55,7 +59,6 @@ def apply(
             answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
 
     store.requests.each([partial(write, places) for places in rows.values()])
-    _let_go(store, [change for place, change in enumerate(changes) if answers[place] is None])
     return answers
 
 
@@ -83,8 +86,8 @@ def _write(store: Store, change: Change, copied: int | None) -> Conflict | Refus
     return None
 
 
-def extend(store: Store, rows: Sequence[Row], until: int, now: int) -> list[bool]:
-    """Leases and the visibility of their messages, moved on together."""
+def extend(store: Store, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+    """Extend leases and the visibility of the messages behind them together. `tickets` has the message of each row, or nothing."""
 
     def one(row: Row) -> bool:
         layout = store.layout(row.route)
@@ -108,14 +111,17 @@ def extend(store: Store, rows: Sequence[Row], until: int, now: int) -> list[bool
         return True
 
     answers = store.requests.each([partial(one, row) for row in rows])
-    held = [message_of(row) for row, answer in zip(rows, answers, strict=True) if answer]
-    store.queues.extend([message for message in held if message is not None], -(-max(0, until - now) // 1000))
+    held = [ticket for ticket, answer in zip(tickets, answers, strict=False) if answer and isinstance(ticket, Message)]
+    store.queues.extend(held, -(-max(0, until - now) // 1000))
     return answers
 
 
-def message_of(row: Row) -> Message | None:
-    """The message that called a worker to this row."""
-    return row.handle.message if isinstance(row.handle, Handle) else None
+def drop_tickets(store: Store, tickets: Sequence[Any]) -> None:
+    """Delete the messages of claims that have ended. One that cannot be deleted now comes again, and the row fences it."""
+    try:
+        store.queues.delete([ticket for ticket in tickets if isinstance(ticket, Message)])
+    except LedgerError as error:
+        log.warning("messages of settled items stay in their queue, and come again for nothing: %s", error)
 
 
 def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> None:
@@ -160,17 +166,6 @@ def _content(store: Store, change: Change, given: Content | None, image: Image |
         else:
             (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
     return content
-
-
-def _let_go(store: Store, written: Sequence[Change]) -> None:
-    """The messages of what has been settled have done their work."""
-    done = [message_of(change.before) for change in written if _in_hand(change.before) and not _in_hand(change.after)]
-    store.queues.delete([message for message in done if message is not None])
-
-
-def _in_hand(row: Row) -> bool:
-    """Is somebody at work on it: under a lease, or looking without one?"""
-    return row.lease is not None or (row.claimed_at is not None and row.undecided is None)
 
 
 def _outdated(store: Store, row: Row) -> Conflict:

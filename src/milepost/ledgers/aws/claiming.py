@@ -106,7 +106,8 @@ class Claims:
         return self._distinct(ask, found)
 
     def _distinct(self, ask: Ask, found: Sequence[Message]) -> list[Message]:
-        """The calls for this stage among them, one for each item; the others are let go of."""
+        """The calls for this stage among them, one for each item: of several the one with the highest version, since only that one
+        may call for a row that its sender has still to write. The others are deleted."""
         queues = self._store.queues
         seen: dict[str, Message] = {}
         twice: list[Message] = []
@@ -115,10 +116,13 @@ class Claims:
             if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
                 queues.set_aside("message", message.body, f"it is no call for stage {ask.stage!r} of route {ask.plan.name!r}")
                 twice.append(message)
-            elif key in seen:
-                twice.append(message)
-            else:
+            elif key not in seen:
                 seen[key] = message
+            elif _version_in(message) > _version_in(seen[key]):
+                twice.append(seen[key])
+                seen[key] = message
+            else:
+                twice.append(message)
         queues.delete(twice)
         return list(seen.values())
 
@@ -183,12 +187,12 @@ class Claims:
             return Verdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
         if change.line is None and change.after.lease == ask.grip.token and _only_looks(ask) and message.received <= MOST_LOOKS:
             # Nothing is written: the outcome of a look holds only for the row as it is now (see `engine.settle`).
-            return Verdict(message, Item(replace(row, holder=ask.grip.holder, claimed_at=now), item.content))
+            return Verdict(message, Item(replace(row, holder=ask.grip.holder, claimed_at=now), item.content, message))
         if apply(store, [change], now, {plan.name: plan.version})[0] is not None:
             return Verdict(message, later_ms=SOON_MS)
         if change.after.lease != ask.grip.token:
             return Verdict(message, moved=True)
-        return Verdict(message, Item(change.after, item.content))
+        return Verdict(message, Item(change.after, item.content, message))
 
     def _clear_away(
         self, ask: Ask, layout: Layout, verdicts: Sequence[Verdict], paused: Sequence[Message], waiting: Sequence[Message]

@@ -27,8 +27,6 @@ class Handle(Struct, frozen=True, eq=False):
     confirmation: dict[str, Any] | None = None
     """The present stage's confirmation as it stood on the row, valid or not."""
     retries: tuple[dict[str, Any], ...] = ()
-    message: Message | None = None
-    """The message that called a worker to this item."""
     through: frozenset[str] = frozenset()
     """The stages whose attribute on the row is their result."""
 
@@ -122,7 +120,7 @@ def _for_people(row: Row, found: Image) -> None:
         found["maxRetriesExceededAt"] = {"S": iso(row.entered_at)}
 
 
-def row_of(image: Image, layout: Layout, values: Values, message: Message | None = None) -> Row:
+def row_of(image: Image, layout: Layout, values: Values) -> Row:
     """The row in an image. Raises KeyError, TypeError or ValueError if it is not one of ours."""
     key, status = layout.key_of(image), Status(image["status"]["S"])
     stage = image["queue"]["S"]
@@ -165,7 +163,6 @@ def row_of(image: Image, layout: Layout, values: Values, message: Message | None
         Handle(
             image.get(layout.prefix + stage),
             tuple(image["retryHistory"]["L"]) if "retryHistory" in image else (),
-            message,
             frozenset(_through(image)),
         ),
         not_before=_moment(image, "notBefore"),
@@ -231,8 +228,8 @@ def content_of(image: Image, layout: Layout, values: Values) -> Content:
     return Content(values.decode(image["input"]) if "input" in image else None, payloads, results)
 
 
-def item_of(image: Image, layout: Layout, values: Values, message: Message | None = None) -> Item:
-    return Item(row_of(image, layout, values, message), content_of(image, layout, values))
+def item_of(image: Image, layout: Layout, values: Values, ticket: Message | None = None) -> Item:
+    return Item(row_of(image, layout, values), content_of(image, layout, values), ticket)
 
 
 def links_of(image: Image, values: Values) -> list[Link]:

@@ -119,8 +119,11 @@ class AwsLedger:
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
         return applying.apply(self.store, changes, now, versions)
 
-    def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
-        return applying.extend(self.store, rows, until, now)
+    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+        return applying.extend(self.store, rows, until, now, tickets)
+
+    def drop_tickets(self, tickets: Sequence[Any]) -> None:
+        applying.drop_tickets(self.store, tickets)
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         wanted: dict[str, list[str]] = {}

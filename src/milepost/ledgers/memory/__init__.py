@@ -104,9 +104,12 @@ class MemoryLedger:
         self._state.write(record, change)
         return None
 
-    def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
+    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
         with self._lock:
             return [self._extend(row, until) for row in rows]
+
+    def drop_tickets(self, tickets: Sequence[Any]) -> None:
+        """There are none: the row is the queue."""
 
     def _extend(self, row: Row, until: int) -> bool:
         record = self._state.records.get((row.route, row.key))

@@ -153,7 +153,10 @@ class SqliteLedger:
         ).fetchone()
         return None if columns is None else row_of(columns, names)
 
-    def extend(self, rows: Sequence[Row], until: int, now: int) -> list[bool]:
+    def drop_tickets(self, tickets: Sequence[Any]) -> None:
+        """There are none: the row is the queue."""
+
+    def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
         def run(connection: sqlite3.Connection, names: Names) -> list[bool]:
             answers = []
             for row in rows:

@@ -78,7 +78,10 @@ class World:
         return items[0]
 
     def settle(self, item: Item, outcome: Outcome) -> Conflict | Refused | None:
-        return self.apply(decide(item, outcome, self.plan, self.now, 0.0))
+        answer = self.apply(decide(item, outcome, self.plan, self.now, 0.0))
+        if answer is None:
+            self.ledger.drop_tickets([item.ticket])
+        return answer
 
     def apply(self, change: Change | str | None, **more: Any) -> Conflict | Refused | None:
         assert isinstance(change, Change), f"there is no change to write: {change}"

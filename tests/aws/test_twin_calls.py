@@ -1,0 +1,127 @@
+"""Two messages of one item in one receive: the call that a loss has just made, and the older one that brought the lost worker."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import standins
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.due import look
+from milepost.core.status import Status
+from milepost.engine.context import Context
+from milepost.engine.resend import Resender
+from milepost.ledgers.aws import applying
+from milepost.ledgers.aws.calling import Calls
+from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.offering import call_of
+from milepost.ledgers.aws.store import Settings
+from milepost.testing.clock import SeededChance
+from milepost.testing.contract.world import LEASE, World
+
+PROMPT = Settings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0)
+ROUNDS = int(os.environ.get("MILEPOST_TWIN_ROUNDS", "6"))
+"""How often the race without fault points is run; 200 take a few minutes."""
+
+
+@pytest.fixture
+def ledger(endpoint: str, prefix: str) -> Iterator[AwsLedger]:
+    ledger = AwsLedger(Requests(standins.REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True)
+    yield ledger
+    ledger.close()
+
+
+def call(world: World, *keys: str) -> None:
+    """Send each item's first call, as the relay does."""
+    store = world.ledger.store  # type: ignore[attr-defined]
+    store.queues.send([call_of(store, world.item(key), world.plan.first) for key in keys])
+
+
+@pytest.mark.parametrize("way", ["process", "function"])
+def test_the_newest_of_two_calls_survives(ledger: AwsLedger, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    world = World(ledger)
+    world.add("p1")
+    call(world, "p1")
+    # The worker that claimed with the first message is gone, and that message's visibility has run out.
+    ledger.store.queues.release([world.take("p1").ticket])
+    world.clock.advance(2 * LEASE // 1000)
+    loss = look(world.item("p1"), world.plan, world.now, 0.0, None)
+    write, received = applying._write, []
+
+    def receive_first(*args: object) -> object:
+        """Between the send and the write another worker receives both messages."""
+        if not received:
+            received.append(way)
+            if way == "process":
+                assert world.claim(holder="B").items == []
+            else:
+                answer_both(world, ledger)
+        return write(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(applying, "_write", receive_first)
+    assert world.apply(loss) is None
+    assert world.row("p1").status is Status.QUEUED
+    assert world.take("p1", holder="C").row.losses == 1
+
+
+def answer_both(world: World, ledger: AwsLedger) -> None:
+    """What a function does with a batch in which both messages are; its event source deletes what it does not report."""
+    store = ledger.store
+    url = store.queues.url("parcels", "weigh")
+    batch = store.queues.receive(url, 10, 60)
+    assert len(batch) == 2
+    for messages in (batch, batch[::-1]):
+        chosen = Calls(store)._distinct(world.ask(), [*messages])
+        assert [message.body.get("version", 0) > 0 for message in chosen] == [True]
+    answered = Calls(store).answer(world.ask(), chosen, world.now, 0.0)
+    assert answered.items == [] and not answered.failed
+
+
+def test_no_item_is_left_without_a_call_when_visibility_ends_as_the_resender_comes(ledger: AwsLedger, endpoint: str, prefix: str) -> None:
+    """No fault point: a worker died with six items, and their messages become visible at about the time of the resender's run."""
+    other = AwsLedger(Requests(standins.REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT)
+    world = World(ledger)
+    second = World(other, clock=world.clock)
+    second.chance = world.chance
+    stuck: list[str] = []
+    dice = random.Random(7)
+    for number in range(ROUNDS):
+        keys = [f"p{number}-{n}" for n in range(6)]
+        world.add(*keys)
+        call(world, *keys)
+        held = []
+        while len(held) < len(keys):
+            held += world.claim(want=6, holder="A").items
+        world.clock.advance(2 * LEASE // 1000)
+        over = threading.Event()
+
+        def receive(over: threading.Event = over) -> None:
+            while not over.is_set():
+                second.claim(want=100, holder="B")
+                time.sleep(dice.uniform(0, 0.02))
+
+        def run_out(held: list[object] = held) -> None:
+            time.sleep(dice.uniform(0, 0.15))
+            ledger.store.queues.release([item.ticket for item in held])  # type: ignore[attr-defined]
+
+        threads = [threading.Thread(target=job) for job in (receive, run_out)]
+        for thread in threads:
+            thread.start()
+        Resender(Context(ledger, {world.plan.name: world.plan}, world.clock, SeededChance(), MemoryBlobs())).run_once()
+        threads[1].join()
+        # A copy that was put off comes back at once here; three empty receives in a row show that no message is left.
+        for _ in range(100):
+            if all(world.row(key).status is not Status.QUEUED for key in keys):
+                break
+            time.sleep(0.05)
+        over.set()
+        threads[0].join()
+        stuck += [key for key in keys if world.row(key).status is Status.QUEUED]
+    assert stuck == []
+    other.close()
