@@ -96,7 +96,7 @@ def _steps(kept: Kept, call: Call, repair: bool) -> dict[str, Callable[[], Any]]
         "resumed": lambda: resume(ready.store, ready.ctx.clock.now()),
         "untold": lambda: tell(ready, call, ends),
         "summed up": lambda: _sum_up(kept.heads, left),
-        "finished": lambda: _sweep(ready),
+        "finished": lambda: _sweep(ready, left),
         "measured": lambda: _measure(ready),
         "alive": lambda: ready.beat(call, "resender", "sweeper", ready.teller().name),
         "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in kept.repairs.items()},
@@ -129,9 +129,9 @@ def _sum_up(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
     return "to be gone on with"
 
 
-def _sweep(ready: Opened) -> int:
+def _sweep(ready: Opened, left: Callable[[], int]) -> int:
     told = floor(ready.ctx)
-    return sum(sweep(ready.store, route, told, ready.ctx.clock.now()) for route in ready.ctx.plans)
+    return sum(sweep(ready.store, route, told, ready.ctx.clock.now(), in_time=lambda: left() > 0) for route in ready.ctx.plans)
 
 
 def _measure(ready: Opened) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec import Struct
 
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.keys import Layout
+from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import SHARDS, due_shard, iso
 from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Store
 from milepost.ledgers.aws.writing import Update
 
 FAILED_SHARD, ENDED_SHARD = "failed", "ended"
+PORTION = 100
+"""How many rows are read, and finished, before the time is looked at again."""
 
 
 class Ended(Struct, frozen=True):
@@ -47,20 +49,33 @@ def finish(store: Store, ended: Sequence[Ended], told_up_to: int, now: int) -> i
     return sum(store.requests.each([partial(one, end) for end in ended]))
 
 
-def sweep(store: Store, route: str, told_up_to: int, now: int, limit: int = 1000) -> int:
-    """Finish the rows that had to wait for somebody to be told."""
+def sweep(store: Store, route: str, told_up_to: int, now: int, limit: int = 1000, in_time: Callable[[], bool] = lambda: True) -> int:
+    """Finish the rows that had to wait for subscribers to be told, shard by shard while there is time. How many were finished."""
     layout = store.layout(route)
     if layout is None:
         return 0
-    waiting: list[Ended] = []
+    done = seen = 0
     for shard in range(SHARDS):
-        for key in store.due(layout, f"{ENDED_SHARD}#{shard}", now, limit - len(waiting)):
-            image = store.images(route, [key]).get(key)
-            if image is not None and "place" in image:
-                row = readable(store, layout, image)
-                if row is not None and row.terminal and int(image["place"]["N"]) <= told_up_to:
-                    waiting.append(Ended(route, row.key, row.version, int(image["place"]["N"]), row.status, row.entered_at))
-    return finish(store, waiting, told_up_to, now)
+        if seen >= limit or not in_time():
+            break
+        keys = store.due(layout, f"{ENDED_SHARD}#{shard}", now, limit - seen)
+        seen += len(keys)
+        for start in range(0, len(keys), PORTION):
+            if not in_time():
+                break
+            images = store.images(route, keys[start : start + PORTION])
+            ready = [end for image in images.values() if (end := _ready(store, layout, image, told_up_to)) is not None]
+            done += finish(store, ready, told_up_to, now)
+    return done
+
+
+def _ready(store: Store, layout: Layout, image: Image, told_up_to: int) -> Ended | None:
+    """The row's end, where all of its lines have been told by now."""
+    place = int(image["place"]["N"]) if "place" in image else None
+    row = None if place is None or place > told_up_to else readable(store, layout, image)
+    if row is None or place is None or not row.terminal:
+        return None
+    return Ended(layout.route, row.key, row.version, place, row.status, row.entered_at)
 
 
 def _told(store: Store, layout: Layout, end: Ended, now: int) -> Update:

@@ -1,0 +1,113 @@
+"""Paused lanes that are open again: all of them resume, at the set pace, and none is forgotten while the index lags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from repair_scene import Scene, scene_at
+
+from milepost.core.outcome import Reject
+from milepost.ledgers.aws.finishing import finish, sweep
+from milepost.ledgers.aws.holding import EMPTY_MS, HOLDING, resume
+
+LANES = ("air", "road", "sea")
+
+
+@pytest.fixture
+def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
+    with scene_at(endpoint, prefix) as made:
+        yield made
+
+
+def put_apart(scene: Scene, each: int) -> list[str]:
+    """So many rows of each lane stand apart; the lanes are open again."""
+    keys = []
+    for lane in LANES:
+        here = [f"{lane}{n}" for n in range(each)]
+        scene.add(*here, lane=lane)
+        scene.hold(f"parcels/weigh/{lane}")
+        keys += here
+    scene.follow()
+    while any(not shard.startswith("held#") for shard in shards(scene, keys)):
+        assert scene.claim().items == []
+    for lane in LANES:
+        scene.release(f"parcels/weigh/{lane}")
+    return keys
+
+
+def shards(scene: Scene, keys: list[str]) -> list[str]:
+    return [image["dueShard"]["S"] for image in scene.store.images("parcels", keys).values()]
+
+
+def test_all_lanes_resume_at_the_set_pace(scene: Scene) -> None:
+    keys = put_apart(scene, 3)
+    paces, left = [], []
+    for _ in range(5):
+        paces.append(resume(scene.store, scene.now, most=2))
+        left.append(sum(shard.startswith("held#") for shard in shards(scene, keys)))
+    assert (paces, left) == ([2, 2, 2, 2, 1], [7, 5, 3, 1, 0])
+    assert {item.key for _ in range(3) for item in scene.claim().items} == set(keys)
+
+
+def test_the_pace_is_shared_among_the_lanes(scene: Scene) -> None:
+    keys = put_apart(scene, 3)
+    assert resume(scene.store, scene.now, most=3) == 3
+    apart = [key for key in keys if scene.image(key)["dueShard"]["S"].startswith("held#")]
+    assert sorted(key[:-1] for key in apart) == sorted([*LANES, *LANES])
+
+
+def test_a_row_that_the_index_shows_late_is_resumed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = put_apart(scene, 1)
+    query = scene.store.requests.query
+    lagging = True
+
+    def late(table: str, **params: Any) -> Any:
+        asked = params.get("ExpressionAttributeValues", {}).get(":shard", {}).get("S", "")
+        return iter(()) if lagging and asked.startswith("held#") else query(table, **params)
+
+    monkeypatch.setattr(scene.store.requests, "query", late)
+    assert [resume(scene.store, scene.now) for _ in range(3)] == [0, 0, 0]
+    assert len(scene.store.control.read(HOLDING)) == len(LANES)
+    lagging = False
+    assert resume(scene.store, scene.now + EMPTY_MS // 2) == len(keys)
+
+
+def test_a_row_put_apart_after_its_lane_was_found_empty_keeps_the_record(scene: Scene) -> None:
+    keys = put_apart(scene, 1)
+    assert resume(scene.store, scene.now) == len(keys)
+    assert {item.key for item in scene.claim().items} == set(keys)
+    assert resume(scene.store, scene.now) == 0
+    assert all("emptyAt" in document.value for document in scene.store.control.read(HOLDING).values())
+    scene.add("late", lane="air")
+    scene.hold("parcels/weigh/air")
+    scene.follow()
+    assert scene.claim().items == []
+    scene.release("parcels/weigh/air")
+    scene.clock.advance(EMPTY_MS // 1000)
+    assert resume(scene.store, scene.now) == 1
+    assert list(scene.store.control.read(HOLDING)) == ["parcels/weigh/air"]
+
+
+def finish_untold(scene: Scene, records: list[Any]) -> None:
+    finish(scene.store, scene.relay.handle(records, scene.now), 0, scene.now)
+
+
+def test_rows_that_ended_are_swept_in_portions_while_there_is_time(scene: Scene) -> None:
+    keys = [f"p{n:03}" for n in range(60)]
+    scene.add(*keys)
+    scene.follow()
+    ended: list[str] = []
+    while len(ended) < len(keys):
+        for item in scene.claim().items:
+            assert scene.settle(item, Reject("no")) is None
+            ended.append(item.key)
+    while scene.stream.poll(lambda records: finish_untold(scene, records), scene.now):
+        pass
+    assert all(shard.startswith("ended#") for shard in shards(scene, keys))
+    told = scene.store.journal.last_seq()
+    assert sweep(scene.store, "parcels", told, scene.now, in_time=lambda: False) == 0
+    before = scene.store.requests.counts["dynamodb", "batch_get_item"]
+    assert sweep(scene.store, "parcels", told, scene.now) == len(keys)
+    assert scene.store.requests.counts["dynamodb", "batch_get_item"] - before <= 8
