@@ -44,8 +44,8 @@ class Reaper:
         def attach(requests: Any) -> None:
             make = requests.client
 
-            def client(service: str) -> Any:
-                made = make(service)
+            def client(service: str, *timeouts: Any) -> Any:
+                made = make(service, *timeouts)
                 handler = functools.partial(self._before_send, alive, made)
                 made.meta.events.register("before-send", handler, unique_id="reaper")
                 return made

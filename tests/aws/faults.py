@@ -91,8 +91,8 @@ class Faults:
             return
         make = target.client
 
-        def client(service: str) -> Any:
-            made = make(service)
+        def client(service: str, *timeouts: Any) -> Any:
+            made = make(service, *timeouts)
             with self._lock:
                 self.attach(made)
             return made

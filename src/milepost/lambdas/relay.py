@@ -20,18 +20,20 @@ RESERVE_MS = 30_000
 """Kept for what comes after telling; of a short run, half."""
 OTHERS_S, LOOK_S = 1.0, 0.1
 """So long another function that tells just now is waited for, where rows have ended: telling them later costs a write each."""
+STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
+"""How long one call waits for a route that has changed, at most half of its time, and how often it looks."""
 
 _relay: tuple[Opened, Relay] | None = None
 
 
 def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
     """An event of one table's stream. When AWS is the trouble, or a route has changed, all of it comes again: nothing is skipped."""
+    until = time.monotonic() + min(STAND_BY_S, context.get_remaining_time_in_millis() / 2000)
     with logged(context), traced(context) as trace:
         try:
-            records, ended = _carry_out(event, context, trace)
+            records, ended = _when_it_may(event, context, trace, until)
         except RouteChanged as error:
             log.warning("the whole batch comes again: %s", error)
-            forget()
         except LedgerError as error:
             log.error("the whole batch comes again: %s", error)
         else:
@@ -40,6 +42,20 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
             trace.note(done=done)
             return {"batchItemFailures": []}
         return {"batchItemFailures": [{"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}]}
+
+
+def _when_it_may(event: Mapping[str, Any], call: Call, trace: Trace, until: float) -> tuple[list[Record], list[Ended]]:
+    """Carry out the batch. While a changed route is only announced, or is newer than here, wait: a stream repeats a batch at once and
+    only so often, and then gives it up."""
+    while True:
+        try:
+            return _carry_out(event, call, trace)
+        except RouteChanged as error:
+            forget()
+            if time.monotonic() + LOOK_AGAIN_S > until:
+                raise
+            log.info("waiting for the route: %s", error)
+            time.sleep(LOOK_AGAIN_S)
 
 
 def _carry_out(event: Mapping[str, Any], call: Call, trace: Trace) -> tuple[list[Record], list[Ended]]:

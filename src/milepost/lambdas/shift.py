@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from milepost.core.due import Grip
 from milepost.core.errors import ConfigMistake, LedgerError
@@ -18,6 +19,7 @@ from milepost.engine.execute import ready, run_async, run_plain
 from milepost.engine.settle import give_back, settle
 from milepost.lambdas.start import Call, Opened, log
 from milepost.ledgers.aws.calling import Answered, Calls
+from milepost.ledgers.aws.deadline import CALL
 from milepost.ledgers.aws.queues import Message
 from milepost.ports.documents import scope
 from milepost.ports.ledger import Ask
@@ -85,7 +87,8 @@ class Shift:
         self.outdated = False
 
     def run(self, messages: Sequence[Message]) -> Again:
-        self._station.widen(self._ctx.clock.now())
+        with suppress(LedgerError), CALL.within(self._left() / 1000):
+            self._station.widen(self._ctx.clock.now())
         fragile: list[Message] = []
         todo = list(messages)
         while todo:
@@ -112,7 +115,12 @@ class Shift:
         spent, desk.spent = desk.spent, {}
         grip = Grip(ctx.chance.token(), self._station.opened.holder, self._until)
         ask = Ask(desk.plan, desk.stage.name, len(messages), grip, desk.stage.batch, dict(desk.lanes), spent, fragile)
-        answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
+        try:
+            with CALL.within(self._left() / 1000):
+                answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
+        except LedgerError as error:
+            log.error("nothing can be claimed now: %s", error)
+            answered = Answered(failed=list(messages))
         self.outdated = self.outdated or answered.outdated
         self._come_again(answered.failed, OUTDATED_S if answered.outdated else TROUBLE_S)
         self.counts["claimed"] += len(answered.items)
@@ -172,7 +180,8 @@ class Shift:
         if not self._finished:
             return 0
         try:
-            summary = settle(self._ctx, self._finished)
+            with CALL.within(max(self._left(), self._reserve // 3) / 1000):
+                summary = settle(self._ctx, self._finished)
         except LedgerError as error:
             log.error("outcomes cannot be written now: %s", error)
             return 0
@@ -199,7 +208,9 @@ class Shift:
         if not items:
             return
         try:
-            self.counts["given_back"] += give_back(self._ctx, items, why, unknown=unknown)
+            # What is left of the time after that is for the messages.
+            with CALL.within((self._call.get_remaining_time_in_millis() - self._reserve // 3) / 1000):
+                self.counts["given_back"] += give_back(self._ctx, items, why, unknown=unknown)
         except LedgerError as error:
             log.error("items could not be given back: %s", error)
             self._items_again(items)

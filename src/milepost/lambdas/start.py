@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from aws_lambda_powertools import Logger
+from msgspec.structs import replace
 
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.engine.context import Context
 from milepost.engine.relay import Relay as Teller
-from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.deadline import CALL
+from milepost.ledgers.aws.ledger import AwsLedger, parse
+from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.queues import Message, Queues
 from milepost.ledgers.aws.store import Store
 from milepost.loading import load_routes
 from milepost.ports.documents import PROCESS, Process
@@ -22,6 +27,9 @@ from milepost.wiring import open_context, who
 
 BEAT_MS = 20_000
 """How often a function that is called all the time says that it is alive."""
+
+MARGIN_S = 1.0
+"""Kept for the answer of a function, after its last request to AWS; of a short call, a tenth."""
 
 log = Logger(service="milepost")
 """The parent of all loggers in this package: what they say is structured too."""
@@ -100,13 +108,33 @@ def forget() -> None:
         _opened = None
 
 
+def hide(event: Mapping[str, Any], seconds: int) -> None:
+    """Have the messages of an SQS event come again after so many seconds. It needs SQS alone, not the ledger."""
+    address = parse(_needed("MILEPOST_LEDGER"))
+    requests = Requests(address.region, address.endpoint)
+    try:
+        queues = Queues(requests, Names(address.prefix))
+        by_name: dict[str, list[Message]] = {}
+        for record in event["Records"]:
+            name = record["eventSourceARN"].rpartition(":")[2]
+            by_name.setdefault(name, []).append(Message("", record["receiptHandle"], {}, 1, record["messageId"], lent=True))
+        for name, messages in by_name.items():
+            url = requests.call("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
+            queues.extend([replace(message, url=url) for message in messages], seconds)
+    finally:
+        requests.close()
+
+
 @contextmanager
 def logged(call: Call) -> Iterator[None]:
-    """Every line that is logged meanwhile names the call. A route that was changed is looked at anew by the next one."""
+    """Every line that is logged meanwhile names the call, and no request to AWS lasts longer than it. A route that was changed is
+    looked at anew by the next one."""
     log.append_keys(function_name=call.function_name)
     log.set_correlation_id(call.aws_request_id)
+    left_s = call.get_remaining_time_in_millis() / 1000
     try:
-        yield
+        with CALL.within(left_s - min(MARGIN_S, left_s / 10)):
+            yield
     except RouteChanged:
         forget()
         raise

@@ -10,39 +10,64 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from milepost.core.errors import ConfigMistake, LedgerError
-from milepost.lambdas.shift import Shift, Station
-from milepost.lambdas.start import Call, forget, log, logged, opened
-from milepost.lambdas.traces import traced
+from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
+from milepost.lambdas.shift import OUTDATED_S, TROUBLE_S, Shift, Station
+from milepost.lambdas.start import Call, forget, hide, log, logged, opened
+from milepost.lambdas.traces import Trace, traced
 from milepost.ledgers.aws.calling import from_event
 
 _station: Station | None = None
 
 
 def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
-    """An SQS event of the queue of MILEPOST_STAGE. A batch item failure is a message that must come again."""
+    """An SQS event of the queue of MILEPOST_STAGE. A batch item failure is a message that must come again. Only a wrong setting is
+    raised: whatever else goes wrong, messages that were not seen to come again soon, and not after the queue's visibility timeout."""
     with logged(context), traced(context) as trace:
-        station = _at_work()
-        trace.annotate(route=station.desk.plan.name, stage=station.desk.stage.name)
-        store = station.opened.store
-        messages = from_event(event, store, station.url)
-        shift = Shift(station, context)
-        again = shift.run(messages)
-        # Left alone, they would be hidden for as long as the queue hides a message that a worker was lost with.
-        for delay_s, wanted in again.items():
-            with suppress(LedgerError):
-                store.queues.extend(wanted, delay_s)
-        if shift.outdated:
-            forget()
-        else:
-            with suppress(LedgerError):
-                station.opened.beat(context, "worker")
-        failed = [message.id for wanted in again.values() for message in wanted]
-        done = {"messages": len(messages), "again": len(failed), **shift.counts}
-        log.info("called", extra={"stage": station.name, **done})
-        trace.note(done=done)
-        trace.items(shift.correlation_ids)
-        return {"batchItemFailures": [{"itemIdentifier": id} for id in failed]}
+        try:
+            return _called(event, context, trace)
+        except ConfigMistake:
+            raise
+        except RouteChanged as error:
+            log.warning("the route is out of date here: %s", error)
+            return _all_again(event, OUTDATED_S)
+        except Exception as error:
+            log.exception("no message of the batch could be seen to: %s", error)
+            return _all_again(event, TROUBLE_S)
+
+
+def _called(event: Mapping[str, Any], context: Call, trace: Trace) -> dict[str, Any]:
+    station = _at_work()
+    trace.annotate(route=station.desk.plan.name, stage=station.desk.stage.name)
+    store = station.opened.store
+    messages = from_event(event, store, station.url)
+    shift = Shift(station, context)
+    again = shift.run(messages)
+    # Left alone, they would be hidden for as long as the queue hides a message that a worker was lost with.
+    for delay_s, wanted in again.items():
+        with suppress(LedgerError):
+            store.queues.extend(wanted, delay_s)
+    if shift.outdated:
+        forget()
+    else:
+        with suppress(LedgerError):
+            station.opened.beat(context, "worker")
+    failed = [message.id for wanted in again.values() for message in wanted]
+    done = {"messages": len(messages), "again": len(failed), **shift.counts}
+    log.info("called", extra={"stage": station.name, **done})
+    trace.note(done=done)
+    trace.items(shift.correlation_ids)
+    return {"batchItemFailures": [{"itemIdentifier": id} for id in failed]}
+
+
+def _all_again(event: Mapping[str, Any], hidden_s: int) -> dict[str, Any]:
+    """Report every message, and have them all come again after so many seconds. The container starts anew: what it had in hand when
+    it failed is not known."""
+    global _station
+    _station = None
+    forget()
+    with suppress(Exception):
+        hide(event, hidden_s)
+    return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in event["Records"]]}
 
 
 def _at_work() -> Station:

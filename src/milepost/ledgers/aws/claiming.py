@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -36,6 +37,7 @@ MOST_COPIES = 400
 MOST_LOOKS = 3
 """A call for a pure check that came more often was never answered: from then on the item is claimed, so that losses are counted."""
 
+log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _NO_IMAGES: Mapping[str, Image] = {}
 
@@ -86,8 +88,14 @@ class Claims:
         takes = [partial(self._take_alone, ask, layout, message, now, jitter, images) for message in admitted.chosen]
         verdicts = store.requests.each(takes)
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
-        gate.settle([item.lane for item in items])
-        self._clear_away(ask, layout, verdicts, admitted.paused, admitted.waiting)
+        try:
+            gate.settle([item.lane for item in items])
+            self._clear_away(ask, layout, verdicts, admitted.paused, admitted.waiting)
+        except LedgerError as error:
+            # What is in hand is worked on all the same; the other messages come again when their visibility has run out.
+            if not items:
+                raise
+            log.warning("messages that brought no item could not be seen to: %s", error)
         moved = sum(verdict.moved for verdict in verdicts)
         next_at = gate.next_at
         if not items and next_at is None:

@@ -13,12 +13,22 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError
+from milepost.ledgers.aws.deadline import CALL, Deadline
 from milepost.ledgers.aws.errors import PASSING, AwsRefused, ConditionFailed, Image, TransactionRefused, passing
 
 __all__ = ["PASSING", "AwsRefused", "ConditionFailed", "Image", "Patience", "Requests", "TransactionRefused"]
 
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+CONNECTIONS = 64
+"""Connections that are kept to one service: enough for the pool's threads, the services of a process and the server's threads
+together. One is opened only when it is needed."""
+Timeouts = tuple[float, float]
+"""How long one request may take to connect, and to answer, in seconds."""
+USUAL: Timeouts = (3.0, 10.0)
+LONG_POLL: Timeouts = (3.0, 25.0)
+SHORT: tuple[Timeouts, ...] = ((1.0, 3.0), (0.5, 0.5))
+"""For requests that are made shortly before their deadline."""
 _WRITES = {"put_item", "update_item", "delete_item", "batch_write_item", "transact_write_items"}
 _METERED = {*_WRITES, "get_item", "query", "scan", "batch_get_item", "transact_get_items"}
 
@@ -28,15 +38,17 @@ class Patience:
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._until = requests.clock() + requests.deadline_s
+        self._since = requests.clock()
+        self._until = self._since + requests.deadline_s
         self._pauses = 0
 
     def pause(self, where: str, why: str, cause: Exception | None = None) -> None:
         """Wait a little before trying again; LedgerBusy when the time is up."""
-        left = self._until - self._requests.clock()
+        left = min(self._until - self._requests.clock(), self._requests.deadline.left())
         if left <= 0:
+            took = self._requests.clock() - self._since
             raise LedgerBusy(
-                f"{where}: {why}; given up after {self._pauses + 1} tries in {self._requests.deadline_s:g} s. Whether the last of them"
+                f"{where}: {why}; given up after {self._pauses + 1} tries in {took:.3g} s. Whether the last of them"
                 " was carried out is not known. Try again later; if it goes on, look at AWS's limits for it and at the network"
             ) from cause
         longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(self._pauses, 10))
@@ -60,6 +72,7 @@ class Requests:
         sleep: Callable[[float], object] = time.sleep,
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
+        deadline: Deadline = CALL,
     ) -> None:
         try:
             from boto3.session import Session
@@ -67,34 +80,34 @@ class Requests:
             raise ConfigMistake("the AWS ledger needs boto3: pip install 'milepost[aws]'") from None
         self.region, self.endpoint, self.deadline_s, self.width = region, endpoint, deadline_s, width
         self.endpoints = dict(endpoints or {})
-        self.sleep, self.chance, self.clock = sleep, chance, clock
+        self.sleep, self.chance, self.clock, self.deadline = sleep, chance, clock, deadline
         self.measure = False
         self.counts: Counter[tuple[str, str]] = Counter()
         self.units: Counter[tuple[str, str]] = Counter()
         self._new_session = Session
         self._session: Any = None
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[tuple[str, Timeouts], Any] = {}
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._in_pool = threading.local()
         self._closed = False
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, timeouts: Timeouts = USUAL) -> Any:
         """boto3's client for the service, made on first use. It never tries again by itself: that is counted and timed here."""
-        made = self._clients.get(service)
+        made = self._clients.get((service, timeouts))
         if made is None:
             from botocore.config import Config
 
             # Making clients is not safe in several threads at once; using them is.
             with self._lock:
                 self._check_open()
-                made = self._clients.get(service)
+                made = self._clients.get((service, timeouts))
                 if made is None:
                     config = Config(
                         retries={"total_max_attempts": 1, "mode": "standard"},
-                        connect_timeout=3,
-                        read_timeout=10,
-                        max_pool_connections=self.width,
+                        connect_timeout=timeouts[0],
+                        read_timeout=timeouts[1],
+                        max_pool_connections=max(CONNECTIONS, 2 * self.width),
                         # Some stand-ins name shards more shortly than AWS does, and boto3 would refuse to ask for one of those.
                         parameter_validation=service != "dynamodbstreams",
                     )
@@ -102,7 +115,7 @@ class Requests:
                     made = self._session.client(service, endpoint_url=self._at(service), config=config)
                     if made.meta.service_model.resolved_protocol == "json":
                         made.meta.events.register("before-parse", _check_whole)
-                    self._clients[service] = made
+                    self._clients[service, timeouts] = made
         return made
 
     def patience(self) -> Patience:
@@ -121,10 +134,13 @@ class Requests:
             # One token for all attempts: a repeat after a lost answer is then known to DynamoDB, and not done twice.
             params = {"ClientRequestToken": uuid.uuid4().hex, **params}
         while True:
+            timeouts = self._timeouts(service, operation, params)
             with self._lock:
                 self.counts[service, operation] += 1
             try:
-                answer: dict[str, Any] = getattr(self.client(service), operation)(**params)
+                # The usual ones are not named: whoever watches the clients in a test need not know of others.
+                client = self.client(service) if timeouts == USUAL else self.client(service, timeouts)
+                answer: dict[str, Any] = getattr(client, operation)(**params)
             except Exception as error:
                 where = self.where(service, operation, params)
                 patience.pause(where, passing(error, where), error)
@@ -132,6 +148,15 @@ class Requests:
                 if "ConsumedCapacity" in answer:
                     self._meter(operation, answer["ConsumedCapacity"])
                 return answer
+
+    def _timeouts(self, service: str, operation: str, params: dict[str, Any]) -> Timeouts:
+        """The longest timeouts that still end before the deadline. Raises LedgerBusy where there is no time for a request."""
+        left = self.deadline.left()
+        wanted = LONG_POLL if params.get("WaitTimeSeconds", 0) > USUAL[1] - 2 else USUAL
+        for timeouts in (wanted, *SHORT):
+            if sum(timeouts) <= left:
+                return timeouts
+        raise LedgerBusy(f"{self.where(service, operation, params)}: not tried, since the function's time is nearly over")
 
     def where(self, service: str, operation: str, params: dict[str, Any]) -> str:
         """What a request is about, for messages: 'dynamodb update_item of orders in eu-central-1'."""
