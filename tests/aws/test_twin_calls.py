@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from standins import REGION
 
-import standins
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import look
 from milepost.core.status import Status
@@ -32,7 +32,7 @@ ROUNDS = int(os.environ.get("MILEPOST_TWIN_ROUNDS", "6"))
 
 @pytest.fixture
 def ledger(endpoint: str, prefix: str) -> Iterator[AwsLedger]:
-    ledger = AwsLedger(Requests(standins.REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True)
+    ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True)
     yield ledger
     ledger.close()
 
@@ -86,7 +86,7 @@ def answer_both(world: World, ledger: AwsLedger) -> None:
 
 def test_no_item_is_left_without_a_call_when_visibility_ends_as_the_resender_comes(ledger: AwsLedger, endpoint: str, prefix: str) -> None:
     """No fault point: a worker died with six items, and their messages become visible at about the time of the resender's run."""
-    other = AwsLedger(Requests(standins.REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT)
+    other = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT)
     world = World(ledger)
     second = World(other, clock=world.clock)
     second.chance = world.chance
