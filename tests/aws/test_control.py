@@ -12,13 +12,32 @@ from milepost.ledgers.aws.control import Control
 from milepost.ports.ledger import Document
 
 
-def test_versions_start_at_one_and_rise_by_one(control: Control) -> None:
+@pytest.fixture
+def control(scene: Scene, process: Process) -> Control:
+    """Its documents begin at 1, since no two of a name are made here within the test of that."""
+    return Control(process, scene.names, lambda: 1)
+
+
+def test_versions_rise_by_one(control: Control) -> None:
     assert control.read("hold") == {}
     assert control.get("hold", "parcels") is None
     for version in (1, 2, 3):
         assert control.write("hold", "parcels", {"n": version})
         assert control.read("hold") == {"parcels": Document({"n": version}, version)}
         assert control.get("hold", "parcels") == Document({"n": version}, version)
+
+
+def test_a_document_made_anew_begins_above_the_one_that_was_removed(scene: Scene, process: Process) -> None:
+    control, seen = Control(process, scene.names), list[int]()
+    for _ in range(3):
+        first = control.put("hold", "a", 1, 0)
+        assert first is not None
+        assert control.get("hold", "a") == Document(1, first)
+        assert control.put("hold", "a", 2, first) == first + 1
+        assert control.put("hold", "a", 3, first) is None
+        seen += [first, first + 1]
+        assert control.write("hold", "a", None, expect=first + 1)
+    assert seen == sorted(set(seen))
 
 
 def test_kinds_and_names_are_kept_apart(control: Control) -> None:
@@ -124,7 +143,7 @@ def test_a_removal_that_died_half_way_has_removed(control: Control, process: Pro
 
 
 def test_a_removal_never_takes_what_was_written_anew(scene: Scene, control: Control, process: Process) -> None:
-    other = Control(scene.process(), scene.names)
+    other = Control(scene.process(), scene.names, lambda: 1)
     control.write("hold", "a", 1)
     process.at("delete_item", lambda: other.write("hold", "a", 2, expect=0))
     assert control.write("hold", "a", None, expect=1)
@@ -135,7 +154,7 @@ def test_of_many_writers_one_wins(scene: Scene) -> None:
     start, won = Barrier(8), []
 
     def race(number: int) -> None:
-        control = Control(scene.process(), scene.names)
+        control = Control(scene.process(), scene.names, lambda: 1)
         start.wait()
         if control.write("cursor", "log", number, expect=0):
             won.append(number)

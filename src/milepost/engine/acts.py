@@ -109,7 +109,7 @@ def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
     """Record the act; one that has been recorded under this id before goes on as it began."""
     if not dry_run and ctx.ledger.write(ACT, act.id, act, expect=0):
         return act
-    held = ctx.ledger.read(ACT).get(act.id)
+    held = ctx.ledger.read_one(ACT, act.id)
     if held is None:
         return act
     begun = read_as(Act, held.value)
@@ -161,7 +161,7 @@ def finish(ctx: Context, act: Act, done: int) -> None:
 
 def recorded(ctx: Context, act_id: str) -> Act:
     """The act of this id."""
-    held = ctx.ledger.read(ACT).get(act_id)
+    held = ctx.ledger.read_one(ACT, act_id)
     if held is None:
         raise UsageError(f"there is no act {act_id!r} on record; 'milepost acts' names them")
     return read_as(Act, held.value)

@@ -71,7 +71,7 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
     """Put a paced back-fill on record; the resender does the rest. Said again for the same version it changes nothing."""
     name = f"{plan.name}-v{plan.version}-back-fill"
     while True:
-        held = ctx.ledger.read(BACK_FILL).get(plan.name)
+        held = ctx.ledger.read_one(BACK_FILL, plan.name)
         before = None if held is None else read_as(BackFill, held.value)
         if before is not None and before.act == name:
             return before
@@ -87,7 +87,7 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
 
 def refuse_second(ledger: Ledger, route: str) -> None:
     """Two back-fills of one route at a time would be in each other's way."""
-    held = ledger.read(BACK_FILL).get(route)
+    held = ledger.read_one(BACK_FILL, route)
     there = None if held is None else read_as(BackFill, held.value)
     if there is not None and there.under_way:
         raise UsageError(
@@ -124,7 +124,7 @@ def _act(
 ) -> BackFill:
     signed(by, reason)
     while True:
-        held = ctx.ledger.read(BACK_FILL).get(route)
+        held = ctx.ledger.read_one(BACK_FILL, route)
         there = None if held is None else read_as(BackFill, held.value)
         if held is None or there is None or there.finished_at is not None:
             raise UsageError(f"no back-fill of route {route!r} is under way; see 'milepost routes'")
@@ -138,7 +138,7 @@ def _act(
 
 def rename(ledger: Ledger, route: str, old: str, new: str) -> None:
     """The stage has another name now."""
-    while (held := ledger.read(BACK_FILL).get(route)) is not None:
+    while (held := ledger.read_one(BACK_FILL, route)) is not None:
         there = read_as(BackFill, held.value)
         if there.stage != old or ledger.write(BACK_FILL, route, replace(there, stage=new), expect=held.version):
             return
@@ -258,7 +258,7 @@ def _sealed(ctx: Context, route: str, since: int, after: Any, limit: int) -> tup
 
 def _lay_down(ctx: Context, route: str, taken: BackFill, sent: int) -> bool:
     """The portion is done. Is there room for another now? (Somebody may have stopped it, or set another pace, meanwhile.)"""
-    while (held := ctx.ledger.read(BACK_FILL).get(route)) is not None:
+    while (held := ctx.ledger.read_one(BACK_FILL, route)) is not None:
         there, now = read_as(BackFill, held.value), ctx.clock.now()
         if (there.act, there.in_hand, there.held_until) != (taken.act, taken.in_hand, taken.held_until):
             return False  # we were taken to be dead

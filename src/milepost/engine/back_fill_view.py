@@ -78,7 +78,7 @@ def left(there: BackFill) -> int:
 
 def hindrance(ctx: Context, route: str, there: BackFill) -> str | None:
     """What keeps it from going on, whoever tries. A pause of the route or of the stage holds it too."""
-    version = ctx.ledger.read(ROUTE).get(route)
+    version = ctx.ledger.read_one(ROUTE, route)
     if version is None or all(name != there.stage for name, _ in read_as(RouteVersion, version.value).shape):
         return f"the route has no stage {there.stage!r} any more"
     holds = ctx.ledger.read(HOLD)
@@ -87,7 +87,7 @@ def hindrance(ctx: Context, route: str, there: BackFill) -> str | None:
 
 def view(ctx: Context, route: str) -> dict[str, Any] | None:
     """A route's last back-fill for programs; None if it never had a paced one."""
-    held = ctx.ledger.read(BACK_FILL).get(route)
+    held = ctx.ledger.read_one(BACK_FILL, route)
     if held is None:
         return None
     there, now = read_as(BackFill, held.value), ctx.clock.now()

@@ -123,7 +123,7 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
         raise LedgerMoved("the move is finished, and the items may have gone on there: it cannot be given up any more")
     opened = []
     for route in routes:
-        held = source.ledger.read(MOVED).get(route)
+        held = source.ledger.read_one(MOVED, route)
         if held is None or read_as(Moved, held.value).finished_at is not None:
             continue
         if source.ledger.write(MOVED, route, None, expect=held.version):
@@ -149,7 +149,7 @@ def finish(source: Context, target: Context, moving: Moving, name: str, by: str,
             target.ledger.write(CURSOR, subscriber, opened, expect=document.version)
     holds = source.ledger.read(HOLD)
     for route in moving.routes:
-        there = target.ledger.read(HOLD).get(route)
+        there = target.ledger.read_one(HOLD, route)
         if there is not None and read_as(Hold, there.value).by == MOVER:
             target.ledger.write(HOLD, route, holds[route].value if route in holds else None, expect=there.version)
     target.ledger.write(MOVING, name, replace(moving, finished_at=now))

@@ -107,7 +107,7 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
     """It is told no more, and nothing is kept for it. False: nobody knows it. If it is started again, it goes on from here."""
     signed(by, reason)
     while True:
-        document = ctx.ledger.read(CURSOR).get(name)
+        document = ctx.ledger.read_one(CURSOR, name)
         if document is None:
             return False
         gone = replace(read_as(Cursor, document.value), removed=True, lease="", until=0, failures=0, retry_at=0, error="")

@@ -33,6 +33,11 @@ class Glance:
     def read(self, kind: str) -> dict[str, Document]:
         return self._once(("read", kind), lambda: self._ledger.read(kind))
 
+    def read_one(self, kind: str, name: str) -> Document | None:
+        if ("read", kind) in self._seen:
+            return self.read(kind).get(name)
+        return self._once(("read_one", kind, name), lambda: self._ledger.read_one(kind, name))
+
     def counts(self, route: str | None = None) -> list[Count]:
         return self._once(("counts", route), lambda: self._ledger.counts(route))
 

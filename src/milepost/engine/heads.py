@@ -69,7 +69,7 @@ def day_of(now: int) -> str:
 
 
 def last_head(ctx: Context) -> Head | None:
-    document = ctx.ledger.read(HEAD).get(LAST)
+    document = ctx.ledger.read_one(HEAD, LAST)
     return None if document is None else document.value
 
 

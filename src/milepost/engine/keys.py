@@ -76,7 +76,7 @@ def make_key(
         burst=burst,
     )
     while True:
-        held = ctx.ledger.read(KEY).get(name)
+        held = ctx.ledger.read_one(KEY, name)
         if held is not None and read_as(Key, held.value).holds(now):
             raise UsageError(f"there is a key {name!r} already; take another name, or revoke that one first: milepost keys revoke {name}")
         if ctx.ledger.write(KEY, name, key, expect=0 if held is None else held.version):
@@ -90,7 +90,7 @@ def revoke_key(ctx: Context, name: str, *, by: str, reason: str) -> Key:
     """It opens nothing any more: here at once, in other processes within five seconds. Whoever has logged in with it is out, too."""
     signed(by, reason)
     while True:
-        held = ctx.ledger.read(KEY).get(name)
+        held = ctx.ledger.read_one(KEY, name)
         if held is None:
             raise UsageError(f"there is no key {name!r}; 'milepost keys' names them")
         key = read_as(Key, held.value)
@@ -120,7 +120,7 @@ def digest_of(secret: str) -> str:
 def note_use(ctx: Context, key: Key, now: int) -> None:
     """Write that a key is in use. Only for people to see, so that it never stops a call: if it cannot be written, it is not."""
     try:
-        held = ctx.ledger.read(KEY).get(key.name)
+        held = ctx.ledger.read_one(KEY, key.name)
         if held is None:
             return
         there = read_as(Key, held.value)

@@ -118,7 +118,7 @@ def _name(source: Context, routes: Sequence[str]) -> str:
 
 def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -> Moving:
     """The move's own document there; subscribers are held before the first line comes, so that they are told nothing twice."""
-    held = target.ledger.read(MOVING).get(name)
+    held = target.ledger.read_one(MOVING, name)
     for route in routes:
         if held is None and target.ledger.find(Query(route=route, limit=1)).items:
             raise LedgerError(f"there are items of {route!r} at {target.ledger.url} already; move to another prefix")

@@ -28,7 +28,7 @@ def stage_names(ctx: Context, route: str) -> list[str]:
     plan = ctx.plans.get(route)
     if plan is not None:
         return [stage.name for stage in plan.stages]
-    document = ctx.ledger.read(ROUTE).get(route)
+    document = ctx.ledger.read_one(ROUTE, route)
     return [] if document is None else [pair[0] for pair in read_as(RouteVersion, document.value).shape]
 
 

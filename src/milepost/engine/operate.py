@@ -243,7 +243,7 @@ def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None =
     if ctx.ledger.write(HOLD, name, hold, expect=0):
         record(ctx, "pause", route, by, reason, {"scope": name})
         return hold
-    held = ctx.ledger.read(HOLD).get(name)
+    held = ctx.ledger.read_one(HOLD, name)
     return hold if held is None else read_as(Hold, held.value)
 
 
@@ -251,7 +251,7 @@ def resume(ctx: Context, route: str, stage: str | None = None, lane: str | None 
     """Lift that pause, and no other. False: there was none."""
     name = _scope(ctx, route, stage, lane)
     signed(by, reason)
-    held = ctx.ledger.read(HOLD).get(name)
+    held = ctx.ledger.read_one(HOLD, name)
     if held is None or not ctx.ledger.write(HOLD, name, None, expect=held.version):
         return False
     record(ctx, "resume", route, by, reason, {"scope": name})
@@ -281,7 +281,7 @@ def limit(
         rate_per_second(rate, "rate")
     check_count(concurrency, "concurrency")
     while True:
-        held = ctx.ledger.read(LIMIT).get(name)
+        held = ctx.ledger.read_one(LIMIT, name)
         old = Limit() if held is None else read_as(Limit, held.value)
         new = None if clear else Limit(rate or old.rate, concurrency or old.concurrency, by, reason, ctx.clock.now())
         if ctx.ledger.write(LIMIT, name, new, expect=0 if held is None else held.version):

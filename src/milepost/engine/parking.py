@@ -77,7 +77,7 @@ def wait_behind(ctx: Context, space: Space, newest: int) -> Space | None:
         name, waiting = _name(space.parked), replace(space.parked, behind=newest)
         if ctx.ledger.write(PARKED, name, waiting, expect=space.version):
             return Space(waiting, space.version + 1)
-        held = ctx.ledger.read(PARKED).get(name)
+        held = ctx.ledger.read_one(PARKED, name)
         if held is None:
             return None
         space = Space(read_as(Parked, held.value), held.version)
@@ -90,7 +90,7 @@ def park(ctx: Context, subscriber: str, entry: Entry, error: Exception) -> None:
     parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
     name, expect = _name(parked), 0
     while not ctx.ledger.write(PARKED, name, parked, expect=expect):
-        held = ctx.ledger.read(PARKED).get(name)
+        held = ctx.ledger.read_one(PARKED, name)
         if held is not None and read_as(Parked, held.value).version <= parked.version:
             return
         expect = 0 if held is None else held.version

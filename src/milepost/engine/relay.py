@@ -223,13 +223,12 @@ class Relay:
     def _look(self, now: int) -> str | None:
         """Read the cursor; say why it is not our turn, if it is not."""
         ledger, name = self._ctx.ledger, self._subscriber.name
-        document = ledger.read(CURSOR).get(name)
+        document = ledger.read_one(CURSOR, name)
         if document is None:
-            self._cursor = Cursor(ledger.last_seq() if self._from_now else 0, now)
-            if not ledger.write(CURSOR, name, self._cursor, expect=0):
-                return "another process has just begun to tell it"
-            self._version, self._joined = 1, True
-            return None
+            ledger.write(CURSOR, name, Cursor(ledger.last_seq() if self._from_now else 0, now), expect=0)
+            document = ledger.read_one(CURSOR, name)
+        if document is None:
+            return "it has just been forgotten"
         self._cursor, self._version = read_as(Cursor, document.value), document.version
         if self._cursor.removed:
             if self._joined:

@@ -13,7 +13,7 @@ from milepost.ports.documents import ROUTE, RouteVersion, read_as
 
 def route_view(ctx: Context, name: str) -> dict[str, Any]:
     """One route. `cure` is the command that puts a file in force that differs."""
-    document = ctx.ledger.read(ROUTE).get(name)
+    document = ctx.ledger.read_one(ROUTE, name)
     held = None if document is None else read_as(RouteVersion, document.value)
     plan = ctx.plans.get(name)
     difference = None if plan is None else compare(ctx.ledger, plan)

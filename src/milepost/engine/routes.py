@@ -82,7 +82,7 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
     Raises RouteChanged if the ledger holds other stages under this name.
     """
     while True:
-        held = ledger.read(ROUTE).get(plan.name)
+        held = ledger.read_one(ROUTE, plan.name)
         if held is None:
             if ledger.write(ROUTE, plan.name, RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by), expect=0):
                 return plan.at_version(1)
@@ -100,7 +100,7 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
 def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> Difference:
     """What differs between the plan and the ledger's version of its route. Items are counted by the ledger's counters, which may be
     a moment late, or as `there` has counted them."""
-    held = ledger.read(ROUTE).get(plan.name)
+    held = ledger.read_one(ROUTE, plan.name)
     if held is None:
         return Difference(plan.name, 0, added=tuple(plan.by_name))
     stored = read_as(RouteVersion, held.value)
@@ -169,7 +169,7 @@ def apply_route(
     while True:
         there = exact_census(ledger, plan)
         difference = compare(ledger, plan, there)
-        held = ledger.read(ROUTE).get(plan.name)
+        held = ledger.read_one(ROUTE, plan.name)
         if held is None:
             if not dry_run:
                 register(ledger, plan, ctx.clock.now(), by)
@@ -231,7 +231,7 @@ def by_counters(ledger: Ledger, route: str) -> Census:
 def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Census:
     """What `routes apply` decides by: exact for every stage that the plan lacks, that changes its kind, or that is `gone`, with the
     keys of some items there. Where counters may be late, all rows are read if there is such a stage."""
-    held = ledger.read(ROUTE).get(plan.name)
+    held = ledger.read_one(ROUTE, plan.name)
     stored = None if held is None else read_as(RouteVersion, held.value)
     there = by_counters(ledger, plan.name)
     kinds = dict(plan.shape)

@@ -121,7 +121,7 @@ async def again(desk: Desk, call: Call) -> Answer:
     by = named(call, body.for_)
 
     def work() -> ActReport:
-        held = desk.ctx.ledger.read(ACT).get(call.path["id"])
+        held = desk.ctx.ledger.read_one(ACT, call.path["id"])
         begun = None if held is None else read_as(Act, held.value)
         if begun is None or begun.route != plan.name:
             raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
@@ -153,7 +153,7 @@ def one_act(desk: Desk, call: Call) -> Answer:
     how many there are, null where that is not known, and `finished` turns true at the end. Give an act an `id` of your own to ask for it
     while the call that does it is still waiting. Which items it has touched no index knows: each line that it wrote in an item's history
     carries its id."""
-    held = desk.ctx.ledger.read(ACT).get(call.path["id"])
+    held = desk.ctx.ledger.read_one(ACT, call.path["id"])
     found = None if held is None else read_as(Act, held.value)
     if found is None or not call.caller.sees(found.route):
         raise _unknown_act(f"there is no act {call.path['id']!r}")
@@ -162,7 +162,7 @@ def one_act(desk: Desk, call: Call) -> Answer:
 
 def _check_free(desk: Desk, call: Call, wanted: str) -> None:
     """Raise a problem if an act of a route that the caller does not see has this id already: what that act is, is not told."""
-    held = desk.ctx.ledger.read(ACT).get(wanted)
+    held = desk.ctx.ledger.read_one(ACT, wanted)
     if held is not None and not call.caller.sees(read_as(Act, held.value).route):
         raise trouble("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
 

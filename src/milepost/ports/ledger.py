@@ -249,9 +249,13 @@ class Ledger(Protocol):
     def read(self, kind: str) -> dict[str, Document]:
         """All control documents of a kind, by name."""
 
+    def read_one(self, kind: str, name: str) -> Document | None:
+        """One control document; None: there is none of that name. Costs one small read, however many documents the kind has."""
+
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
         """Write one document (None removes it). `expect` is the version it must have now, 0 for absent; False: it has not.
-        Each write raises a document's version by one, from 1."""
+        Each write raises a document's version by one. Which version a new document begins with is up to the ledger, but never one
+        that a document of this name had before, even if that was removed: so an old version can never be mistaken for a new one."""
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def cost_of(self, query: Query) -> ScanCost | None:

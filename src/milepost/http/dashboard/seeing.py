@@ -133,7 +133,7 @@ def _route(ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group
 
 def _born(ctx: Context, route: str) -> int | None:
     """When there was such a route for the first time, if the ledger still knows."""
-    document = ctx.ledger.read(ROUTE).get(route)
+    document = ctx.ledger.read_one(ROUTE, route)
     version = None if document is None else read_as(RouteVersion, document.value)
     return version.at if version is not None and version.version == 1 else None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +21,10 @@ LONGEST_NAME = 1024
 _ATTRIBUTES = {"#version": "version", "#value": "value", "#token": "token"}
 
 
+def _microseconds() -> int:
+    return time.time_ns() // 1000
+
+
 class Control:
     """The documents of one ledger. Each write leaves a token of its own on the document: when an answer is lost, the request's
     repeat fails its condition and finds that token, so it knows that it was itself.
@@ -27,11 +33,15 @@ class Control:
     remainder is taken away. Whoever dies in between leaves a remainder that harms nobody. The one thing that cannot be
     recognised is a write that somebody else has written over before its repeat came: it is answered like a lost race, and
     where no version was expected it is written again.
+
+    A document's first version is the microsecond in which it was made. So it is higher than any version of a document that was
+    removed before, and nothing has to be kept of that one.
     """
 
-    def __init__(self, requests: Requests, names: Names) -> None:
+    def __init__(self, requests: Requests, names: Names, first_version: Callable[[], int] = _microseconds) -> None:
         self._requests = requests
         self._table = names.control
+        self._first_version = first_version
 
     def read(self, kind: str) -> dict[str, Document]:
         """All documents of a kind, by name."""
@@ -54,11 +64,20 @@ class Control:
         """Write one document (None removes it) if it has the version `expect`, 0 for absent; False: it has not."""
         if value is None:
             return self._remove(kind, name, expect)
+        return self._set(kind, name, value, expect, self._first_version())
+
+    def put(self, kind: str, name: str, value: Any, expect: int) -> int | None:
+        """Write one document, and say which version it has then; None: it did not have the version `expect`."""
+        first = self._first_version()
+        return (expect + 1 if expect else first) if self._set(kind, name, value, expect, first) else None
+
+    def _set(self, kind: str, name: str, value: Any, expect: int | None, first: int) -> bool:
+        """Write one document; `first` is the version that it begins with if there is none."""
         token = secrets.token_urlsafe(9)
         values = {
             ":value": {"S": msgspec.json.encode(value).decode()},
             ":token": {"S": token},
-            ":none": {"N": "0"},
+            ":none": {"N": str(first - 1)},
             ":one": {"N": "1"},
         }
         if expect is None:

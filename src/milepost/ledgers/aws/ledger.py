@@ -160,6 +160,9 @@ class AwsLedger:
     def read(self, kind: str) -> dict[str, Document]:
         return self.store.control.read(kind)
 
+    def read_one(self, kind: str, name: str) -> Document | None:
+        return self.store.control.get(kind, name)
+
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
         return self.store.control.write(kind, name, value, expect)
 

@@ -152,10 +152,11 @@ class Repair:
         return run if self._save(run) else None
 
     def _save(self, run: Run) -> bool:
-        if not self._store.control.write(REPAIR, self._route, to_builtins(run), self._version):
+        version = self._store.control.put(REPAIR, self._route, to_builtins(run), self._version)
+        if version is None:
             self._run = None
             return False
-        self._run, self._version = run, self._version + 1
+        self._run, self._version = run, version
         return True
 
     # What it does -----------------------------------------------------------------------------------------------------

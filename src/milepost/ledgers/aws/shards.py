@@ -122,13 +122,13 @@ class Shards:
             document = self._control.get(GAP, self.route)
             noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
             version = document.version if document else 0
-            if self._control.write(GAP, self.route, noticed, expect=version):
-                self.gap = Gap(noticed, version + 1)
+            written = self._control.put(GAP, self.route, noticed, version)
+            if written is not None:
+                self.gap = Gap(noticed, written)
                 return
 
     def mended(self, gap: Gap) -> None:
         """What that gap lost has been found by other means. What was noticed since then stays."""
-        # Emptied, never removed: a document made anew would begin at the versions of the one before.
         self._control.write(GAP, self.route, {}, expect=gap.version)
         self._read_gap()
 
@@ -281,8 +281,9 @@ class Shards:
                     left = True
                     continue
             place = replace(place, holder=self.holder, until=now + LEASE_MS)
-            if self._write(shard, place, version):
-                self.held[shard] = Held(shard, place, version + 1)
+            written = self._control.put("shard", self._name(shard), msgspec.to_builtins(place), version)
+            if written is not None:
+                self.held[shard] = Held(shard, place, written)
         counts[self.holder] = len(self.held)
         # One at a time, by one poller at a time, and only once there is nothing free that others could take.
         first = max(sorted(counts), key=counts.__getitem__)

@@ -175,16 +175,19 @@ class MemoryLedger:
         with self._lock:
             return {name: Document(msgspec.json.decode(value), n) for name, (value, n) in self._state.documents.get(kind, {}).items()}
 
+    def read_one(self, kind: str, name: str) -> Document | None:
+        return self.read(kind).get(name)
+
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
         with self._lock:
             documents = self._state.documents.setdefault(kind, {})
             version = documents[name][1] if name in documents else 0
             if expect is not None and expect != version:
                 return False
-            if value is None:
-                documents.pop(name, None)
-            else:
-                documents[name] = (encode(value), version + 1)
+            if value is not None:
+                self._state.put_document(kind, name, encode(value))
+            elif name in documents:
+                self._state.remove_document(kind, name)
             self._state.writes += 1
             return True
 

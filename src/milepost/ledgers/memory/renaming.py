@@ -33,7 +33,7 @@ def rename_stage(state: State, route: str, old: str, new: str) -> None:
     for kind in (HOLD, LIMIT):
         documents = state.documents.get(kind, {})
         for name in [name for name in documents if (name + "/").startswith(f"{route}/{old}/")]:
-            documents[f"{route}/{new}" + name.removeprefix(f"{route}/{old}")] = documents.pop(name)
+            state.put_document(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), state.remove_document(kind, name))
 
 
 def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:

@@ -91,6 +91,8 @@ class State:
         self.offered: dict[int, bytes] = {}
         """The payload that a line offered to an external stage, by the line's place."""
         self.documents: dict[str, dict[str, tuple[bytes, int]]] = {}
+        self.removed: dict[str, int] = {}
+        """The highest version that a removed document of each kind had; a new one begins above it."""
         self.groups: dict[tuple[str, str, str], GroupSeen] = {}
         self.buckets: dict[str, Bucket] = {}
         self.served: dict[str, int] = {}
@@ -131,6 +133,16 @@ class State:
     def document(self, kind: str, name: str) -> Any:
         found = self.documents.get(kind, {}).get(name)
         return None if found is None else msgspec.json.decode(found[0])
+
+    def put_document(self, kind: str, name: str, value: bytes) -> None:
+        documents = self.documents.setdefault(kind, {})
+        version = documents[name][1] if name in documents else self.removed.get(kind, 0)
+        documents[name] = (value, version + 1)
+
+    def remove_document(self, kind: str, name: str) -> bytes:
+        value, version = self.documents[kind].pop(name)
+        self.removed[kind] = max(version, self.removed.get(kind, 0))
+        return value
 
     def outdated(self, route: str, version: int) -> bool:
         held = self.document(ROUTE, route)

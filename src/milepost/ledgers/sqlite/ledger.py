@@ -11,9 +11,9 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
-from milepost.ledgers.sqlite import claiming, finding, reading, upkeep
+from milepost.ledgers.sqlite import claiming, documents, finding, reading, upkeep
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
-from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, chunks, decode, encode, row_of
+from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, chunks, row_of
 from milepost.ledgers.sqlite.liveness import Liveness
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.store import Store
@@ -192,31 +192,13 @@ class SqliteLedger:
         return self._read(lambda connection, names: reading.groups(connection, names, route))
 
     def read(self, kind: str) -> dict[str, Document]:
-        return self._read(
-            lambda connection, names: {
-                name: Document(decode(value), version)
-                for name, version, value in connection.execute(
-                    "SELECT name, version, value FROM document WHERE kind = ? ORDER BY name", (kind,)
-                )
-            }
-        )
+        return self._read(lambda connection, names: documents.read(connection, kind))
+
+    def read_one(self, kind: str, name: str) -> Document | None:
+        return self._read(lambda connection, names: documents.read_one(connection, kind, name))
 
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
-        def run(connection: sqlite3.Connection, names: Names) -> bool:
-            row = connection.execute("SELECT version FROM document WHERE kind = ? AND name = ?", (kind, name)).fetchone()
-            version = row[0] if row else 0
-            if expect is not None and expect != version:
-                return False
-            if value is None:
-                connection.execute("DELETE FROM document WHERE kind = ? AND name = ?", (kind, name))
-            else:
-                connection.execute(
-                    "INSERT OR REPLACE INTO document (kind, name, version, value) VALUES (?, ?, ?, ?)",
-                    (kind, name, version + 1, encode(value)),
-                )
-            return True
-
-        return self._write(run)
+        return self._write(lambda connection, names: documents.write(connection, kind, name, value, expect))
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def cost_of(self, query: Query) -> None:

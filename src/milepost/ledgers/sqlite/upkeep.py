@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from milepost.core.item import Row
 from milepost.core.status import Status
+from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, LOOK_AT, Rest, chunks, decode, decode_rest, encode, items_of, row_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.reading import history
@@ -75,13 +76,12 @@ def rename_stage(connection: sqlite3.Connection, names: Names, route: str, old: 
 
 def _rename_scopes(connection: sqlite3.Connection, old: str, new: str) -> None:
     """Pauses, limits and used-up rates come along: renaming a stage must not lift what was set on it."""
-    inside = (new, len(old) + 1, old, len(old) + 1, old + "/")
-    for table, column in (("document", "name"), ("rate", "scope")):
-        connection.execute(
-            f"UPDATE OR REPLACE {table} SET {column} = ? || substr({column}, ?)"
-            f" WHERE ({column} = ? OR substr({column}, 1, ?) = ?)" + (f" AND kind IN ('{HOLD}', '{LIMIT}')" if table == "document" else ""),
-            inside,
-        )
+    for kind in (HOLD, LIMIT):
+        documents.rename(connection, kind, old, new)
+    connection.execute(
+        "UPDATE OR REPLACE rate SET scope = ? || substr(scope, ?) WHERE (scope = ? OR substr(scope, 1, ?) = ?)",
+        (new, len(old) + 1, old, len(old) + 1, old + "/"),
+    )
 
 
 def _rename_kept(connection: sqlite3.Connection, route: int, old: str, new: str) -> None:

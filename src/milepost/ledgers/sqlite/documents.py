@@ -1,0 +1,66 @@
+"""Control documents: small, named values with a version that never comes again."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from milepost.ledgers.sqlite.codec import decode, encode
+from milepost.ports.ledger import Document
+
+REMOVED = "removed"
+"""A kind of our own: one row per kind of document, whose version is the highest that a removed document of that kind had.
+A new document begins above it, so no row needs to stay behind for each document that was removed."""
+
+
+def read(connection: sqlite3.Connection, kind: str) -> dict[str, Document]:
+    found = connection.execute("SELECT name, version, value FROM document WHERE kind = ? ORDER BY name", (kind,))
+    return {name: Document(decode(value), version) for name, version, value in found}
+
+
+def read_one(connection: sqlite3.Connection, kind: str, name: str) -> Document | None:
+    row = connection.execute("SELECT value, version FROM document WHERE kind = ? AND name = ?", (kind, name)).fetchone()
+    return None if row is None else Document(decode(row[0]), row[1])
+
+
+def write(connection: sqlite3.Connection, kind: str, name: str, value: Any, expect: int | None) -> bool:
+    """Write or remove (None) one document, if it has the version `expect`."""
+    version = _version(connection, kind, name)
+    if expect is not None and expect != version:
+        return False
+    if value is not None:
+        version = version or _version(connection, REMOVED, kind)
+        _put(connection, kind, name, version + 1, encode(value))
+    elif version:
+        _remove(connection, kind, name, version)
+    return True
+
+
+def rename(connection: sqlite3.Connection, kind: str, old: str, new: str) -> None:
+    """The documents named `old`, or `old/…`, have `new` in its place. One that stands there already is replaced."""
+    inside = (kind, old, len(old) + 1, old + "/")
+    found = connection.execute(
+        "SELECT name, version, value FROM document WHERE kind = ? AND (name = ? OR substr(name, 1, ?) = ?)", inside
+    ).fetchall()
+    for name, version, value in found:
+        _remove(connection, kind, name, version)
+        there = new + name.removeprefix(old)
+        _put(connection, kind, there, (_version(connection, kind, there) or _version(connection, REMOVED, kind)) + 1, value)
+
+
+def _version(connection: sqlite3.Connection, kind: str, name: str) -> int:
+    row = connection.execute("SELECT version FROM document WHERE kind = ? AND name = ?", (kind, name)).fetchone()
+    return row[0] if row else 0
+
+
+def _put(connection: sqlite3.Connection, kind: str, name: str, version: int, value: bytes) -> None:
+    connection.execute("INSERT OR REPLACE INTO document (kind, name, version, value) VALUES (?, ?, ?, ?)", (kind, name, version, value))
+
+
+def _remove(connection: sqlite3.Connection, kind: str, name: str, version: int) -> None:
+    connection.execute("DELETE FROM document WHERE kind = ? AND name = ?", (kind, name))
+    connection.execute(
+        "INSERT INTO document (kind, name, version, value) VALUES (?, ?, ?, '{}')"
+        " ON CONFLICT DO UPDATE SET version = max(version, excluded.version)",
+        (REMOVED, kind, version),
+    )
