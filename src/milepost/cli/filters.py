@@ -24,12 +24,19 @@ _OPTIONS = (
     click.option(
         "--list", "list_", metavar="NAME", help="Brought by the lists of this name, or the one of this id (see 'milepost lists')."
     ),
+    click.option(
+        "--part",
+        "parts",
+        multiple=True,
+        metavar="FIELD=VALUE",
+        help="With this part of a key of several fields, such as batchId=B-7; may be repeated.",
+    ),
     click.option("--older-than", metavar="SPAN", help="At its stage, or ended, for longer than this, such as 2d."),
 )
 
 
 def filters(command: F) -> F:
-    """Give a command the options that choose items; they arrive as `statuses, stages, lane, group, list_, older_than`."""
+    """Give a command the options that choose items; they arrive as `statuses, stages, lane, group, list_, parts, older_than`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

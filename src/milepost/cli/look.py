@@ -9,27 +9,45 @@ import click
 from milepost.cli.config import Settings
 from milepost.cli.filters import afford, choice_of, filters, yes_option
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import console, print_json, safe, show_table, styled, table
+from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
 from milepost.core.errors import MilepostError
 from milepost.core.status import LIVE, Status
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from milepost.engine.context import Context
     from milepost.engine.questions import Asked
     from milepost.engine.snapshot import StageView
+
+
+SHOWN = 10
+"""So many keys are named where several items share the part that was given."""
 
 
 @click.command()
 @click.argument("route", required=False)
 @click.option("--ages", is_flag=True, help="How long the unfinished items have been at each stage.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Only items with this part of a key of several fields, such as batchId=B-7.",
+)
 @json_option
 @settings
-def status(given: Settings, route: str | None, ages: bool, as_json: bool) -> None:
+def status(given: Settings, route: str | None, ages: bool, parts: tuple[str, ...], as_json: bool) -> None:
     """How many items are where.
 
-    For each route: how many items it has, and how many there are at each stage, by status; or, with --ages, for how long.
+    For each route: how many items it has, and how many there are at each stage, by status; or, with --ages, for how long. With --part,
+    how far the items that share a part of their key have come, such as a whole batch: completed, in progress, overdue, failed.
     """
+    if parts:
+        if route is None or ages:
+            raise click.UsageError("--part asks about the items of one route: name the route, and leave out --ages")
+        _part_status(given, route, parts, as_json)
+        return
     from milepost.engine.observe import counted, own_route
     from milepost.engine.observe import status as look
     from milepost.engine.snapshot import snapshots
@@ -55,6 +73,33 @@ def status(given: Settings, route: str | None, ages: bool, as_json: bool) -> Non
         for stage in found["unknown_stages"]:
             n = sum(n for word, n in found["stages"][stage].items() if word != "COMPLETED")
             to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route has not got: see 'milepost routes'", soft_wrap=True)
+
+
+def _part_status(given: Settings, route: str, parts: tuple[str, ...], as_json: bool) -> None:
+    """How far the items with these key parts have come. They are counted one by one, so that the numbers are exact."""
+    import msgspec
+
+    from milepost.engine.key_parts import summary
+    from milepost.engine.observe import counted
+
+    with given.context() as ctx, progress("counting", quiet=as_json) as told:
+        found = summary(ctx, choice_of(ctx, route, parts=parts), told)
+    if as_json:
+        print_json({"parts": list(parts), "whole": found.whole, **msgspec.to_builtins(found)})
+        return
+    to = console()
+    if not found.total:
+        to.print(f"No item of {safe(route)} has {safe(', '.join(parts))}.")
+        return
+    words = {"completed": found.completed, "in progress": found.in_progress, "failed": found.failed, "cancelled": found.cancelled}
+    sums = ", ".join(f"{n:,} {word}" for word, n in words.items() if n)
+    to.print(f"[bold]{safe(route)}[/], {safe(', '.join(parts))}: {counted(found.total, 'item')}: {sums}", soft_wrap=True)
+    if found.overdue:
+        to.print(f"{counted(found.overdue, 'item')} overdue: 'milepost list {safe(route)} --overdue --part …' shows them", soft_wrap=True)
+    if found.left:
+        to.print(f"Of {counted(found.left, 'item')} the row has left; the seal is counted here.", soft_wrap=True)
+    if found.stages:
+        show_table(_by_status(found.stages))
 
 
 def _by_status(stages: dict[str, dict[str, int]]) -> Table:
@@ -102,6 +147,9 @@ def show(given: Settings, route: str, key: str, as_json: bool, whole: bool) -> i
     with given.context() as ctx:
         check_route(ctx, route)
         view = look(ctx, route, key)
+        if view is None:
+            key = _by_first_part(ctx, route, key)
+            view = look(ctx, route, key)
         told = None if as_json else story(ctx, route, key)
     if view is None:
         raise MilepostError(f"route {route!r} has never had an item with the key {key!r}; 'milepost list {route}' shows some")
@@ -110,6 +158,19 @@ def show(given: Settings, route: str, key: str, as_json: bool, whole: bool) -> i
     else:
         tell(told, view, whole)
     return 0
+
+
+def _by_first_part(ctx: Context, route: str, text: str) -> str:
+    """The one key whose first part is this text (an asset's id without its batch); the text itself where there is none."""
+    from milepost.engine.key_parts import keys_with_first_part
+
+    keys = keys_with_first_part(ctx, route, text, SHOWN + 1)
+    if len(keys) > 1:
+        named = ", ".join(keys[:SHOWN]) + (", …" if len(keys) > SHOWN else "")
+        raise MilepostError(
+            f"{len(keys) if len(keys) <= SHOWN else f'over {SHOWN}'} items of {route!r} begin with {text!r}; show one of them: {named}"
+        )
+    return keys[0] if keys else text
 
 
 @click.command("list")

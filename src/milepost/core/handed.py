@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MalformedInput
+from milepost.core.key_parts import SEPARATOR, escape_part
 
 CORRELATION = "correlationId"
 Key = str | Sequence[str] | Callable[[Any], Any]
@@ -38,7 +39,7 @@ def key_in(content: Any, key: Key) -> str:
         except Exception as error:
             raise MalformedInput(f"the route's key function failed on it: {type(error).__name__}: {error}") from error
         return _part({"key": value}, "key")
-    return "#".join(_part(content, field).replace("%", "%25").replace("#", "%23") for field in key)
+    return SEPARATOR.join(escape_part(_part(content, field)) for field in key)
 
 
 def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[Any, str | None]:

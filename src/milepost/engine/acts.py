@@ -57,7 +57,7 @@ class Selection(Struct, frozen=True):
             return {"keys": len(self.keys), "digest": sha256("\n".join(self.keys).encode()).hexdigest()}
         assert self.query is not None
         given = msgspec.to_builtins(replace(self.query, after=None))
-        query = {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value is not None}
+        query = {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value not in (None, [])}
         return {"query": query}
 
     def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | Refused | None]]]:
@@ -85,7 +85,7 @@ class Selection(Struct, frozen=True):
             return len(self.keys)
         query = self.query
         assert query is not None
-        by = (query.prefix, query.lane, query.group, query.lists)
+        by = (query.prefix, query.parts or None, query.lane, query.group, query.lists)
         before = (query.entered_before, query.changed_before, query.due_before, query.overdue_before)
         if any(value is not None for value in (*by, *before)):
             return None

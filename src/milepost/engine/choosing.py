@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from milepost.core.durations import span_ms
 from milepost.core.errors import UsageError
+from milepost.core.key_parts import SEPARATOR
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
+from milepost.engine.key_parts import read_parts
 from milepost.engine.observe import check_route, lists
 from milepost.engine.observe import status as status_of
 from milepost.ports.ledger import Query, ScanCost
@@ -30,6 +32,7 @@ def choose(
     list_: str | None = None,
     older_than: str | None = None,
     prefix: str | None = None,
+    parts: Iterable[str] = (),
     with_content: bool = False,
 ) -> Query:
     """The conditions as a question to the ledger; a stage, group or list that nobody knows is a mistake, not an empty answer."""
@@ -41,9 +44,13 @@ def choose(
     before = None if older_than is None else ctx.clock.now() - span_ms(older_than, "the least age")
     if group is not None and not any(known.group == group for known in ctx.ledger.groups(route)):
         raise UsageError(f"there is no error group {group!r} in route {route!r}; see 'milepost groups {route}'")
+    wanted = read_parts(ctx, route, parts)
+    first = next((part.text for part in wanted if part.position == 0), None)
     return Query(
         route=route,
-        prefix=prefix or None,
+        # The keys that share their first part stand together, so an index serves it.
+        prefix=prefix or (None if first is None else first + SEPARATOR),
+        parts=wanted,
         statuses=_statuses(statuses),
         stages=stages or None,
         lane=lane,

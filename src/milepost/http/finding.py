@@ -38,6 +38,7 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     group: str | None = None
     list_: str | None = field(default=None, name="list")
     prefix: str | None = None
+    part: list[str] = []
     older_than: str | None = None
 
     def choice(self, ctx: Context, route: str) -> Query:
@@ -47,7 +48,7 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def words(self) -> dict[str, Any]:
         """The conditions by the names that `choose` has for them."""
         told = {"statuses": self.status, "stages": self.stage, "lane": self.lane, "group": self.group, "list_": self.list_}
-        return {**told, "older_than": self.older_than, "prefix": self.prefix}
+        return {**told, "older_than": self.older_than, "prefix": self.prefix, "parts": self.part}
 
 
 class Wanted(Chosen, frozen=True, kw_only=True):
@@ -73,7 +74,7 @@ def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Que
         raise
 
 
-_FIELDS = {"statuses": "status", "stages": "stage", "list_": "list"}
+_FIELDS = {"statuses": "status", "stages": "stage", "list_": "list", "parts": "part"}
 
 
 def _means_nothing(ctx: Context, route: str, name: str, value: Any) -> bool:
@@ -92,6 +93,7 @@ def _expected(ctx: Context, route: str, field: str) -> str | None:
     told = {
         "group": f"a group that GET /api/v1/routes/{route}/groups names",
         "list": "the name or id of a list that GET /api/v1/lists names",
+        "part": "FIELD=VALUE, with a field of the route's key",
     }
     return told.get(field, "a span, such as 2d")
 
@@ -120,10 +122,10 @@ class Cursor(Struct, frozen=True):
     query=Wanted,
     answers={200: Found},
     problems=("unknown-route", "costly"),
-    summary="Items of a route, by status, stage, lane, error, list, age or how their key begins",
+    summary="Items of a route, by status, stage, lane, error, list, age, part of the key or how it begins",
 )
 def find(desk: Desk, call: Call) -> Answer:
-    """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `older_than` is
+    """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `part` is `FIELD=VALUE`, a part of a key of several fields (`batchId=B-7`), and may be repeated; `older_than` is
     a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
     through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
     plan, wanted = desk.plan(call), call.query

@@ -16,6 +16,7 @@ from milepost.core.change import Change
 from milepost.core.due import Grip
 from milepost.core.history import Line, decode_line
 from milepost.core.item import Content, Item, Row
+from milepost.core.key_parts import KeyPart
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ports.answers import Count, Document, Group, Pruned, ScanCost, Taken
@@ -118,6 +119,8 @@ class Query(Struct, frozen=True, kw_only=True):
     route: str
     prefix: str | None = None
     """How the key begins."""
+    parts: tuple[KeyPart, ...] = ()
+    """Parts that the key must have, on a route whose key is made of several fields."""
     statuses: frozenset[Status] | None = None
     stages: frozenset[str] | None = None
     lane: str | None = None

@@ -8,9 +8,11 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
+from milepost.core.key_parts import unescape_part
 from milepost.core.operators import VERBS
 from milepost.core.status import FAILED, LIVE
 from milepost.engine.acts import act_view, all_acts
+from milepost.engine.key_parts import key_fields
 from milepost.engine.observe import counted, lists
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.dashboard.rendering import page, seen_routes
@@ -29,10 +31,11 @@ FILTER = ("keys", "digest", "query")
 
 
 class Names(Struct, frozen=True):
-    """What lists and causes are called, by their ids. One that is not known is called by its id."""
+    """What lists and causes are called, by their ids, and the fields of each route's key. One that is not known is called by its id."""
 
     lists: Mapping[str, str] = {}
     causes: Mapping[str, str] = {}
+    key_fields: Mapping[str, Sequence[str]] = {}
 
 
 class Asked(Struct, frozen=True):
@@ -154,6 +157,8 @@ def items_in_words(query: Mapping[str, Any], names: Names) -> str:
         parts.append(f"from the list {names.lists.get(query['lists'][0], query['lists'][0])}")
     if query.get("prefix"):
         parts.append(f"with keys that begin with {query['prefix']}")
+    for part in query.get("parts") or []:
+        parts.append(f"with {unescape_part(part[1])} in their key")
     if query.get("entered_before"):
         parts.append(f"at their stage since before {_minute(query['entered_before'])}")
     if query.get("changed_before"):
@@ -173,6 +178,11 @@ def _items_now(act: Act, query: Mapping[str, Any], names: Names, now: int) -> st
         # Several lists are chosen by the name that they share.
         "list": names.lists.get(brought[0], brought[0]) if len(brought) > 1 else brought[0] if brought else None,
         "prefix": query.get("prefix"),
+        "part": [
+            f"{names.key_fields[act.route][at]}={unescape_part(text)}"
+            for at, text in query.get("parts") or []
+            if act.route in names.key_fields
+        ],
         "older_than": None if before is None else f"{max(0, now - before) // 1000}s",
     }
     return f"/items/{quote(act.route, safe='')}?" + urlencode({name: value for name, value in asked.items() if value}, doseq=True)
@@ -186,7 +196,8 @@ def _minute(moment: str) -> str:
 def _names(desk: Desk, shown: Sequence[Act]) -> Names:
     caused = {act.route for act in shown if (act.filter.get("query") or {}).get("group") is not None}
     causes = {one.group: _cause(one) for route in caused & desk.ctx.plans.keys() for one in desk.ctx.ledger.groups(route)}
-    return Names({record.id: record.name for record in lists(desk.ctx)}, causes)
+    fields = {route: key_fields(desk.ctx, route) for route in desk.ctx.plans}
+    return Names({record.id: record.name for record in lists(desk.ctx)}, causes, fields)
 
 
 def _cause(group: Group) -> str:

@@ -15,6 +15,7 @@ from milepost.core.errors import UsageError
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
+from milepost.engine.key_parts import key_fields
 from milepost.engine.observe import counted, lists, own_route, stage_names
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.dashboard.ages import age, ms_since
@@ -130,6 +131,7 @@ def filled(wanted: Wanted) -> Wanted:
         group=wanted.group or None,
         list_=wanted.list_ or None,
         prefix=wanted.prefix or None,
+        part=_several(wanted.part),
         older_than=(wanted.older_than or "").strip() or None,
         overdue=wanted.overdue,
         nearest=wanted.nearest and not wanted.overdue,
@@ -238,6 +240,7 @@ def _choices(ctx: Context, plan: Plan, asked: Wanted) -> dict[str, Any]:
         "lists": names[:LISTS],
         "causes": [(name, told if len(told) <= 80 else f"{told[:79]}…") for name, told in reversed(causes.items())],
         "lanes": _lanes(ctx, plan),
+        "key_fields": key_fields(ctx, plan.name),
         "laned": asked.lane is not None or any(stage.lane is not None for stage in plan.stages),
     }
 

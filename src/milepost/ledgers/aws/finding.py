@@ -171,6 +171,7 @@ def matches(row: Row, query: Query) -> bool:
     """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
     return (
         (query.prefix is None or row.key.startswith(query.prefix))
+        and all(part.matches(row.key) for part in query.parts)
         and (query.statuses is None or row.status in query.statuses)
         and (query.stages is None or row.stage in query.stages)
         and (query.lane is None or row.lane == query.lane)

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.decide import valid_confirmation
+from milepost.core.key_parts import escape_part, unescape_part
 from milepost.core.plan import Plan
 from milepost.core.route import Route, Stage
 
@@ -78,7 +79,7 @@ class Layout(Struct, frozen=True):
             *others, last = parts[2:]
             parts = ["#".join(parts[:2]), "#".join((*others, _shortened(last)))]
         else:
-            parts = [_said(part) for part in parts]
+            parts = [unescape_part(part) for part in parts]
         return {name: {"S": part} for name, part in zip(self.key, parts, strict=True)}
 
     def naming(self, key: str) -> Image:
@@ -123,7 +124,7 @@ class Layout(Struct, frozen=True):
                 return key
         if len(parts) == 1 or self.key == PAIRS:
             return "#".join(parts)
-        return "#".join(part.replace("%", "%25").replace("#", "%23") for part in parts)
+        return "#".join(map(escape_part, parts))
 
     def partition(self, prefix: str) -> tuple[str, str] | None:
         """Where all rows stand together whose keys begin so: the first key attribute, and how the second begins. None: nowhere."""
@@ -134,7 +135,7 @@ class Layout(Struct, frozen=True):
         first, rest = parts[:of_first], "#".join(parts[of_first:])
         if self.key == PAIRS and len(parts) > 3:
             rest = f"{parts[2]}#"  # how the last part begins is not seen where it stands as its digest
-        return ("#".join(first), rest) if self.key == PAIRS else (_said(first[0]), _said(rest))
+        return ("#".join(first), rest) if self.key == PAIRS else (unescape_part(first[0]), unescape_part(rest))
 
     def valid(self, stage: str, value: Any, payload: Any = None) -> bool:
         """Does this value confirm the stage, which was given this to do? (None: that is not known yet.)"""
@@ -149,11 +150,7 @@ def _shortened(part: str) -> str:
     """A part that would be too long as the digest of what it says (of a URL itself, not of how it is escaped here)."""
     if len(part.encode("utf-8", "surrogatepass")) <= LONGEST_PART:
         return part
-    return f"sha256:{sha256(_said(part).encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def _said(part: str) -> str:
-    return part.replace("%23", "#").replace("%25", "%")
+    return f"sha256:{sha256(unescape_part(part).encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def _text(value: dict[str, Any]) -> str:

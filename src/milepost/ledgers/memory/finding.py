@@ -11,6 +11,7 @@ def matches(row: Row, query: Query) -> bool:
     return (
         row.route == query.route
         and (query.prefix is None or row.key.startswith(query.prefix))
+        and all(row.key.split("#")[part.position : part.position + 1] == [part.text] for part in query.parts)
         and (query.statuses is None or row.status in query.statuses)
         and (query.stages is None or row.stage in query.stages)
         and (query.lane is None or row.lane == query.lane)

@@ -7,6 +7,7 @@ import sqlite3
 from typing import Any
 
 from milepost.core.item import Content, Item
+from milepost.core.key_parts import SEPARATOR, KeyPart
 from milepost.core.status import LIVE, Status
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, items_of, row_of
 from milepost.ledgers.sqlite.names import Names
@@ -20,17 +21,21 @@ _PLACE_OF = {name.strip(): place for place, name in enumerate(COLUMNS.split(",")
 BY_TIME = {"due_at": ("item_due", _PLACE_OF["due_at"]), "entered_at": ("item_age", _PLACE_OF["entered_at"])}
 """The index of each, and where it is among the columns."""
 BY_VALUE = {"error_group": "item_error", "list_id": "item_list"}
+SECOND = "substr(key, instr(key, '#') + 1)"
+"""What follows a key's first part, in SQL, as the index has it."""
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
 def find(connection: sqlite3.Connection, names: Names, query: Query) -> Page:
     route = names.routes.get(query.route)
-    if route is None:
-        return Page([])
+    if route is None or not _places(names, query):
+        return Page([])  # no item has ever been there
     where, values = _conditions(query)
     live = query.statuses is not None and query.statuses <= LIVE
     if query.prefix is not None:
         rows, after = _by_key(connection, names, query, query.prefix, route, where, values)
+    elif (second := next((part for part in query.parts if part.position == 1), None)) is not None:
+        rows, after = _by_second_part(connection, names, query, second, route, where, values)
     elif query.group is not None:
         rows, after = _by_value(connection, names, query, "error_group", [query.group], route, where, values)
     elif query.statuses is not None and query.statuses <= FAILED:
@@ -63,6 +68,9 @@ def _conditions(query: Query) -> tuple[str, list[Any]]:
     if query.lists is not None:
         where += f" AND list_id IN ({','.join('?' * len(query.lists))})"
         values += sorted(query.lists)
+    for part in query.parts:
+        where += " AND key_part(key, ?) = ?"
+        values += [part.position, part.text]
     if query.statuses is not None:
         where += f" AND status IN ({','.join(str(CODES[status]) for status in sorted(query.statuses))})"
     return where, values
@@ -160,6 +168,27 @@ def _by_key(
         (route, prefix, prefix + LAST, query.after or "", *values, query.limit),
     ).fetchall()
     return rows, rows[-1][2] if len(rows) == query.limit else None
+
+
+def _by_second_part(
+    connection: sqlite3.Connection, names: Names, query: Query, second: KeyPart, route: int, where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
+    """All whose key has this second part (a batch, say), in the order of what follows the key's first part. The index holds keys of
+    several parts alone; a key that goes on after its second part continues with the separator."""
+    where += _only_places(names, query)
+    rows: list[Any] = []
+    rest, number = query.after or ("", 0)
+    for first, last in ((second.text, second.text), (second.text + SEPARATOR, second.text + SEPARATOR + LAST)):
+        if last < rest:
+            continue
+        room = query.limit - len(rows)
+        rows += connection.execute(
+            f"SELECT {COLUMNS} FROM item INDEXED BY item_second_part WHERE route = ? AND instr(key, '#') > 0 AND {SECOND} BETWEEN ? AND ?"
+            f" AND ({SECOND}, id) > (?, ?){where} ORDER BY {SECOND}, id LIMIT ?",
+            (route, first, last, rest, number, *values, room),
+        ).fetchall()
+    after = None if len(rows) < query.limit else (rows[-1][_PLACE_OF["key"]].partition(SEPARATOR)[2], rows[-1][0])
+    return rows, after
 
 
 def _along(connection: sqlite3.Connection, names: Names, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from milepost.core.errors import LedgerReadOnly
+from milepost.core.key_parts import SEPARATOR
 from milepost.ledgers.sqlite import schema
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours, translated
 
@@ -32,6 +33,12 @@ class Work(Generic[T]):
         self.done = False
         self.result: T | None = None
         self.error: BaseException | None = None
+
+
+def _key_part(key: str, position: int) -> str | None:
+    """SQL function: one part of a key of several fields, as it is written there; NULL: the key has no such part."""
+    parts = key.split(SEPARATOR)
+    return parts[position] if position < len(parts) else None
 
 
 class Store:
@@ -79,7 +86,9 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         # Waiting is ours (jittered, see _patiently), so SQLite itself is told not to wait.
-        return sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection.create_function("key_part", 2, _key_part, deterministic=True)
+        return connection
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
         """Try until it works; wait a little, unevenly, while another process has the file."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from milepost.core.key_parts import KeyPart
 from milepost.core.outcome import Done, NotYet, Reject, Retry
 from milepost.core.status import FAILED, Status
 from milepost.ports.ledger import Query
@@ -66,6 +68,36 @@ class Finding(Promises):
     def test_by_list(self, full: World) -> None:
         assert self.find(full, lists=frozenset({"list-1"})) == {"failed", "retried"}
         assert self.find(full, lists=frozenset({"list-1", "list-2"})) == {"failed", "retried", "new"}
+
+    def test_by_parts_of_the_key(self, world: World) -> None:
+        keys = ["A1#B1", "A1#B2", "A2#B1", "A2#B1#late", "A3#B1x", "A3#xB1", "B1", "B1#A1", "A4%23#B1"]
+        world.add("A2#B1")
+        world.settle(world.take("A2#B1"), Reject("no such asset"))
+        world.add(*(key for key in keys if key != "A2#B1"))
+        batch = (KeyPart(1, "B1"),)
+        assert self.find(world, parts=batch) == {"A1#B1", "A2#B1", "A2#B1#late", "A4%23#B1"}
+        assert self.find(world, parts=(*batch, KeyPart(2, "late"))) == {"A2#B1#late"}
+        assert self.find(world, parts=(KeyPart(0, "B1"),)) == {"B1", "B1#A1"}
+        assert self.find(world, parts=(KeyPart(0, "A1"), KeyPart(1, "B1"))) == {"A1#B1"}
+        assert self.find(world, prefix="A2#", parts=batch) == {"A2#B1", "A2#B1#late"}
+        assert self.find(world, parts=batch, statuses=frozenset({Status.REJECTED})) == {"A2#B1"}
+        assert self.find(world, parts=batch, stages=frozenset({"stamp"})) == set()
+        assert self.find(world, parts=(KeyPart(1, "B"),)) == set()
+        assert self.find(world, parts=(KeyPart(5, "B1"),)) == set()
+
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    def test_pages_by_a_part_of_the_key_are_complete_and_without_repeats(self, world: World, limit: int) -> None:
+        keys = [f"A{asset}#B{batch}{tail}" for asset in range(4) for batch in range(2) for tail in ("", "#x")]
+        world.add(*keys)
+        found: list[str] = []
+        query = Query(route="parcels", parts=(KeyPart(1, "B1"),), limit=limit)
+        while True:
+            page = world.ledger.find(query)
+            found += [item.key for item in page.items]
+            if page.next is None:
+                break
+            query = replace(query, after=page.next)
+        assert sorted(found) == sorted(key for key in keys if key.split("#")[1] == "B1")
 
     def test_by_age_at_the_stage_and_by_last_change(self, full: World) -> None:
         two_hours_ago = full.now - 2 * 3_600_000
