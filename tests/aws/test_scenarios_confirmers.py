@@ -12,7 +12,7 @@ from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, Whole, long_names, wh
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence import evidence_of
-from milepost.evidence.premis import files_of
+from milepost.evidence.reported_files import reported_files
 from milepost.ledgers.aws.offering import LARGEST_PAYLOAD
 from milepost.routes.postingest.confirmer import Confirmer, Tally
 
@@ -83,5 +83,8 @@ def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
     found = evidence_of(post.ctx, post.route, f"{ASSET}#{BATCH}")
     assert found is not None
     assert found.faults == []
-    assert {path: file.volumes for path, file in files_of(found.record).items()} == volumes
+    assert {
+        path: [volume for named in file.volumes.values() for volume in named]
+        for path, file in reported_files(found.record["stages"]).items()
+    } == volumes
     assert (post.received("CC"), post.received(journey.last), post.aside()) == ([], [], [])

@@ -45,8 +45,47 @@ def test_what_is_exported_and_signed_is_verified_with_the_public_key(shell: Shel
     verdict = shell.ok("verify", "e.jsonl", "--public-key", public(shell), "--json").json
     assert (verdict["holds"], verdict["records"], verdict["signed_by"]) == (True, 3, report["signed_by"])
     told = shell.ok("verify", "e.jsonl").out
-    assert told.startswith("e.jsonl holds: 3 records.\nProved:\n  - 3 of 3 records")
+    assert told.startswith("e.jsonl holds: 3 records.\nIt is the whole route 'parcels', as of ")
+    assert "Proved:\n  - 3 of 3 records" in told
     assert "whose key that is" in told
+
+
+def test_verify_names_each_record_with_its_stages_volumes_and_head(shell: Shell) -> None:
+    shell.submit({"id": "V"})
+    shell.ok("work", "--until-idle", "0.2")
+    at = shell.ok("show", "parcels", "V", "--json").json["stage"]
+    volumes = '{"p/1.tif": ["T1", "T2"], "p/2.tif": ["T1"]}'
+    shell.ok("confirm", "parcels", "V", "--stage", at, "--by", "tape library", "--reason", "on tape", "--output", volumes)
+    shell.ok("export", "parcels", "V", "A", "--evidence", "-o", "v.jsonl")
+    found = shell.ok("verify", "v.jsonl", "--json").json
+    assert (found["whole"], found["choice"]) == (False, {"keys": ["V", "A"]})
+    first, second = found["items"]
+    assert (first["key"], first["holds"], first["sealed"], second["key"]) == ("V", True, False, "A")
+    stage = next(one for one in first["stages"] if one["stage"] == at)
+    assert (stage["how"], stage["by"], stage["files"], stage["volumes"]) == ("confirmed", "tape library", 2, ["T1", "T2"])
+    assert stage["at"].endswith("Z")
+    told = shell.ok("verify", "v.jsonl").out
+    assert "It is a selection from route 'parcels'" in told
+    assert "anything of the route's other items" in told
+    assert f"  {at}: confirmed {stage['at']} by tape library, 2 files on T1, T2" in told
+
+
+def test_verify_names_twenty_records_or_all(shell: Shell, tmp_path: Path) -> None:
+    one = lines(shell.folder / "v.jsonl")[1]
+    from milepost.evidence.files import entry_of, header, write_file
+
+    with (tmp_path / "many.jsonl").open("wb") as out:
+        write_file(out, header("parcels", "", "0", {}, None, None), (entry_of(one["record"], None, None) for _ in range(23)), None)  # type: ignore[arg-type]
+    many = str(tmp_path / "many.jsonl")
+    few = shell.ok("verify", many).out
+    assert (few.count("\nV: "), "… and 3 more; --all names them" in few) == (20, True)
+    assert ("\n" + shell.ok("verify", many, "--all").out).count("\nV: ") == 23
+    assert len(shell.ok("verify", many, "--json").json["items"]) == 23
+
+
+def test_an_export_to_premis_of_nothing_is_refused(shell: Shell) -> None:
+    refused(shell("export", "parcels", "--format", "premis", "--lane", "nowhere", "-o", "none.xml"), 1, "nothing was written")
+    assert not list(shell.folder.glob("*none.xml*"))
 
 
 def test_what_was_altered_is_named_and_the_exit_code_says_so(shell: Shell) -> None:

@@ -234,7 +234,7 @@ def view(request: pytest.FixtureRequest, tmp_path: Path, whole: Path, signer: Si
     with beside.open("wb") as out:
         first = header(ROUTE, "", "0", {}, request.param, signer)
         write_file(out, first, (entry_of(record, None, signer) for record in records_in(whole)), signer)
-    path.write_text("".join(VIEWS[request.param](lambda: records_in(beside))), encoding="utf-8")
+    path.write_text("".join(VIEWS[request.param](lambda: records_in(beside), first)), encoding="utf-8")
     return path
 
 

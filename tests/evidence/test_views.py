@@ -13,7 +13,8 @@ from premis_check import NAMESPACE, faults
 
 from milepost.core.evidence import seal_record
 from milepost.engine.operate import act
-from milepost.evidence.premis import files_of, premis
+from milepost.evidence.premis import premis
+from milepost.evidence.reported_files import reported_files
 from milepost.evidence.views import CSV_COLUMNS, csv_rows
 
 P = f"{{{NAMESPACE}}}"
@@ -46,6 +47,27 @@ def test_premis_is_as_the_schema_has_it(records: list[dict[str, Any]]) -> None:
     assert faults("".join(premis(lambda: records))) == []
 
 
+def test_premis_has_the_medium_of_each_stage_and_the_archives_own_identifiers(archive: Scene) -> None:
+    archive.through("a1")
+    about = {"route": ROUTE, "made_at": "2033-11-14", "choice": {"keys": ["a1--b"]}, "media": {"CC": "disk", "Scout": "tape"}}
+    record = {**archive.record("a1"), "key": "a%231#B 7"}
+    text = "".join(premis(lambda: [record], {**about, "key_fields": ["assetId", "batchId"]}))
+    assert faults(text) == []
+    assert f"<!-- a selection from route '{ROUTE}', as of 2033-11-14: keys a1- -b -->" in text
+    root = ElementTree.fromstring(text)
+    item, file, *_ = root.findall(f"{P}object")
+    names = [
+        (one.findtext(f"{P}objectIdentifierType"), one.findtext(f"{P}objectIdentifierValue"))
+        for one in item.findall(f"{P}objectIdentifier")
+    ]
+    assert names[1:] == [("assetId", "a#1"), ("batchId", "B 7")]
+    places = [
+        (place.findtext(f"{P}contentLocation/{P}contentLocationType"), place.findtext(f"{P}storageMedium"))
+        for place in file.findall(f"{P}storage")
+    ]
+    assert places == [("path", "disk"), ("volume", "tape"), ("volume", "tape")]
+
+
 def test_premis_has_each_file_with_its_digest_and_its_tapes(records: list[dict[str, Any]]) -> None:
     root = ElementTree.fromstring("".join(premis(lambda: records)))
     objects = {element.findtext(f"{P}objectIdentifier/{P}objectIdentifierValue"): element for element in root.findall(f"{P}object")}
@@ -56,7 +78,9 @@ def test_premis_has_each_file_with_its_digest_and_its_tapes(records: list[dict[s
     assert file.findtext(f"{P}objectCharacteristics/{P}fixity/{P}messageDigest") == f"{1:0128x}"
     assert [place.text for place in file.iter(f"{P}contentLocationValue")] == ["V1", "Va1"]
     item = objects["assets/a1"]
-    assert [place.text for place in item.iter(f"{P}relatedObjectIdentifierValue")] == [f"assets/a1/{name}" for name in files_of(records[0])]
+    assert [place.text for place in item.iter(f"{P}relatedObjectIdentifierValue")] == [
+        f"assets/a1/{name}" for name in reported_files(records[0]["stages"])
+    ]
 
 
 def test_premis_links_every_event_to_an_agent_and_an_object_that_are_there(records: list[dict[str, Any]]) -> None:
@@ -98,7 +122,8 @@ def test_files_are_found_in_each_form_that_an_output_may_have() -> None:
         {"x": ["V1"], "y": "not a list"},
         "text",
     ]
-    files = files_of({"stages": [{"output": output} for output in outputs] + [{}]})
-    assert (files["x"].digests, files["x"].size, files["x"].volumes) == ({"md5": "ab", "sha512": "cd"}, 3, ["V1"])
-    assert files["y"].volumes == ["V1", "V2"]
+    files = reported_files([{"stage": "s", "output": output} for output in outputs] + [{}])
+    assert (files["x"].digests, files["x"].size, files["x"].volumes) == ({"md5": "ab", "sha512": "cd"}, 3, {"s": ["V1"]})
+    assert files["y"].volumes == {"s": ["V1", "V2"]}
     assert list(files) == ["x", "z", "y"]
+    assert reported_files([{"stage": "s", "output": {"filePaths": ["x"], "sizes": {"x": 4}}}])["x"].size == 4

@@ -17,7 +17,7 @@ import milepost as mp
 from milepost.engine.doctor import doctor
 from milepost.engine.evidence import evidence_of
 from milepost.engine.observe import status
-from milepost.evidence.premis import files_of
+from milepost.evidence.reported_files import reported_files
 from milepost.routes.postingest import postingest
 from milepost.wiring import open_context
 
@@ -197,7 +197,10 @@ def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(tm
     found = evidence_of(desk.ctx, "postingest", key_of())
     assert found is not None
     assert found.faults == []
-    assert {path: file.volumes for path, file in files_of(found.record).items()} == volumes
+    assert {
+        path: [volume for named in file.volumes.values() for volume in named]
+        for path, file in reported_files(found.record["stages"]).items()
+    } == volumes
     desk.close()
 
 

@@ -26,12 +26,13 @@ from milepost.cli.signing import signing_key
 from milepost.cli.submit import submit
 from milepost.cli.subscribers import subscribers
 from milepost.cli.verify import verify
+from milepost.cli.volume import volume
 from milepost.cli.watch import watch
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Start": (init, demo, completion),
     "Work": (up, work, submit),
-    "Look": (status, show, list_items, groups, watch, lists, acts, export, doctor),
+    "Look": (status, show, list_items, groups, volume, watch, lists, acts, export, doctor),
     "Prove": (signing_key, heads, verify),
     "Act": (retry, skip, confirm, cancel, resend, pause, resume, limit),
     "Keep": (routes, subscribers, keys, prune, adopt, quarantine, move, cost),

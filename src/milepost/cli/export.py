@@ -162,9 +162,10 @@ def _export_evidence(
     chosen: dict[str, Any],
 ) -> int:
     from milepost import __version__
-    from milepost.core.durations import iso
+    from milepost.engine.bundling import first_line
     from milepost.engine.observe import counted
-    from milepost.evidence.files import BESIDE, header, records_in, write_file
+    from milepost.evidence.files import BESIDE, records_in, write_file
+    from milepost.evidence.files import chosen as told_choice
     from milepost.evidence.signing import fingerprint
     from milepost.evidence.views import VIEWS
 
@@ -172,25 +173,39 @@ def _export_evidence(
     target = output if view is None else f"{output}{BESIDE}"
     doubts: list[tuple[str, str]] = []
     with given.context() as ctx, progress("exporting", quiet=as_json) as told:
-        choice = {"keys": len(keys)} if keys else {name: value for name, value in chosen.items() if value}
-        first = header(route, iso(ctx.clock.now()) or "", __version__, choice, view, signer)
+        choice = {"keys": list(keys)} if keys else {name.rstrip("_"): value for name, value in chosen.items() if value}
+        first = first_line(ctx, route, __version__, choice, view, signer)
         entries = _entries(ctx, _chosen(ctx, route, keys, yes, as_json, chosen), signer, told, doubts)
         with _opened(target) as out:
             total = write_file(out, first, entries, signer)
+            if view == "premis" and not total.count:
+                raise MilepostError("no item matches, and PREMIS has no way to say nothing: nothing was written")
         if view is not None and output is not None and target is not None:
             beside = Path(target)
             with _opened(output) as out:
-                for piece in VIEWS[view](lambda: records_in(beside)):
+                for piece in VIEWS[view](lambda: records_in(beside), first):
                     out.write(piece.encode())
     by = None if signer is None else fingerprint(signer.public)
     if as_json:
-        print_json({"file": output, "evidence": target, "records": total.count, "digest": total.digest, "signed_by": by, "doubts": doubts})
+        print_json(
+            {
+                "file": output,
+                "evidence": target,
+                "records": total.count,
+                "choice": choice,
+                "whole": not choice,
+                "digest": total.digest,
+                "signed_by": by,
+                "doubts": doubts,
+            }
+        )
     else:
         for key, what in doubts[:SHOWN]:
             click.echo(f"milepost: {plain(key)}: {what}", err=True)
         signed = "not signed" if by is None else f"signed with {by}"
         where = "" if output is None else f" in {output}"
         click.echo(f"milepost: {counted(total.count, 'record')}{where}, {signed}; check with 'milepost verify'", err=True)
+        click.echo(f"milepost: this is {told_choice(route, choice, first['made_at'])}", err=True)
         if doubts:
             click.echo(f"milepost: {counted(len(doubts), 'record')} the ledger does not bear out in full", err=True)
     return 1 if doubts else 0

@@ -53,6 +53,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     accepts: Callable[[Any, Any], bool] | None = None
     """Does this answer confirm what the stage was given to do? (None, where that is not known yet.)"""
     announce: str | None = None
+    medium: str | None = None
+    """The storage medium that its confirmations speak of, such as "disk" or "tape"; for preservation metadata."""
     queue: str | None = None
     """The address of somebody's own queue at which an external stage is offered, where offers go by queue."""
     message: Callable[[dict[str, Any]], Any] | None = None
@@ -154,6 +156,7 @@ class Route:
         verify: Handler | None = None,
         accepts: Callable[..., bool] | None = None,
         announce: str | None = None,
+        medium: str | None = None,
         remote: bool = False,
     ) -> Callable[[H], H]:
         """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item (or, with `batch`, a list).
@@ -204,6 +207,7 @@ class Route:
                     verify=verify,
                     accepts=judged,
                     announce=announce,
+                    medium=medium,
                     overdue_ms=None if used.overdue is None else span_ms(used.overdue, f"{subject}: overdue"),
                 )
             )
@@ -233,6 +237,7 @@ class Route:
         lane: Callable[[Any], str] | None = None,
         accepts: Callable[..., bool] | None = None,
         announce: str | None = None,
+        medium: str | None = None,
         queue: str | None = None,
         message: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
@@ -256,6 +261,7 @@ class Route:
                 lane=lane,
                 accepts=judged,
                 announce=announce,
+                medium=medium,
                 queue=queue,
                 message=message,
                 resend_after_ms=None if resend_after is None else told(some_ms, resend_after, f"{subject}: resend_after"),

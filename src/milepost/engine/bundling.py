@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from milepost.core.durations import iso
 from milepost.core.errors import LedgerDamaged
 from milepost.engine.context import Context
 from milepost.engine.evidence import Found
 from milepost.engine.heads import prover
-from milepost.evidence.files import entry_of
+from milepost.engine.key_parts import key_fields
+from milepost.evidence.files import entry_of, header
 from milepost.evidence.signing import Signer
+
+
+def first_line(
+    ctx: Context, route: str, version: str, choice: dict[str, Any], view: str | None = None, signer: Signer | None = None
+) -> dict[str, Any]:
+    """The header of a file of evidence that this `version` of Milepost writes. `choice` says which items were chosen; nothing: all of the route."""
+    plan = ctx.plans.get(route)
+    media = {} if plan is None else {stage.name: stage.medium for stage in plan.stages if stage.medium is not None}
+    fields = () if plan is None else key_fields(ctx, route)
+    made_at = iso(ctx.clock.now()) or ""
+    return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media)
 
 
 def entries(ctx: Context, evidence: Iterable[Found], signer: Signer | None, doubts: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:

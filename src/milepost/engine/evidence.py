@@ -62,6 +62,11 @@ def all_evidence(ctx: Context, query: Query) -> Iterator[Found]:
     """Of all items that match, those whose rows are there first; `query` must ask for content."""
     for item in each(ctx, query):
         yield _of_row(ctx, item)
+    yield from sealed_evidence(ctx, query)
+
+
+def sealed_evidence(ctx: Context, query: Query) -> Iterator[Found]:
+    """Of all items that match and whose rows have left: what was kept of them, or their seal."""
     matches = _sealed_match(query)
     after: str | None = None
     while True:
@@ -123,6 +128,7 @@ def _sealed_match(query: Query) -> Callable[[Known], bool]:
             query.lane is None
             and query.group is None
             and known.key.startswith(query.prefix or "")
+            and all(part.matches(known.key) for part in query.parts)
             and (query.statuses is None or known.status in query.statuses)
             and (query.stages is None or known.stage in query.stages)
             and (query.lists is None or known.list_id in query.lists)

@@ -6,7 +6,7 @@ by itself; the last line's is over every byte before it, so that nothing can be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,8 @@ HEADER, END = "milepost.evidence-file/1", "milepost.evidence-end/1"
 RECORD_SIGNED, FILE_SIGNED = "evidence-record", "evidence-file"
 BESIDE = ".evidence.jsonl"
 """A view (csv, premis) stands beside the evidence that it was made from."""
+NAMED = 10
+"""So many keys or values of a choice are named in words; the header has all of them."""
 
 
 class Total(Struct):
@@ -28,14 +30,45 @@ class Total(Struct):
     digest: str
 
 
-def header(route: str, made_at: str, version: str, choice: dict[str, Any], view: str | None, signer: Signer | None) -> dict[str, Any]:
-    """What the file is, what was asked for, and with which key it is signed, if it is."""
+def header(
+    route: str,
+    made_at: str,
+    version: str,
+    choice: dict[str, Any],
+    view: str | None,
+    signer: Signer | None,
+    *,
+    key_fields: Sequence[str] = (),
+    media: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """What the file is, which items were chosen (nothing: the whole route), and with which key it is signed, if it is.
+
+    `key_fields` are the names of the fields of a key, `media` the storage medium that each stage speaks of.
+    """
     made: dict[str, Any] = {"schema": HEADER, "route": route, "made_at": made_at, "made_by": f"milepost {version}", "choice": choice}
     if view is not None:
         made["view"] = view
+    if key_fields:
+        made["key_fields"] = list(key_fields)
+    if media:
+        made["media"] = dict(media)
     if signer is not None:
         made["public_key"] = public_text(signer.public)
     return made
+
+
+def chosen(route: str, choice: Mapping[str, Any], made_at: str) -> str:
+    """Which items an export was asked for, in words."""
+    if not choice:
+        return f"the whole route {route!r}, as of {made_at}"
+    conditions = "; ".join(f"{name} {', '.join(map(str, _several(value)))}" for name, value in sorted(choice.items()))
+    return f"a selection from route {route!r}, as of {made_at}: {conditions}"
+
+
+def _several(value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        return [value]
+    return [*value[:NAMED], f"and {len(value) - NAMED:,} more"] if len(value) > NAMED else list(value)
 
 
 def entry_of(record: dict[str, Any], proof: dict[str, Any] | None, signer: Signer | None) -> dict[str, Any]:

@@ -5,74 +5,36 @@ The schema wants all objects first, then all events, then all agents: the record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
-
-from msgspec import Struct
 
 from milepost.core.durations import iso
 from milepost.core.events import event_id
 from milepost.core.evidence import SCHEMA
 from milepost.core.history import Line, decode_line
 from milepost.core.item import canonical_json
+from milepost.core.key_parts import SEPARATOR, unescape_part
 from milepost.core.status import REASON_MEANING
+from milepost.evidence.files import chosen
+from milepost.evidence.reported_files import FileFacts, reported_files
 
 NAMESPACE = "http://www.loc.gov/premis/v3"
 XSI = "http://www.w3.org/2001/XMLSchema-instance"
 ITEM, FILE, EVENT, AGENT = "milepost item", "milepost file", "milepost event", "milepost agent"
 """The kinds of identifiers."""
+NOTHING: Mapping[str, Any] = {}
 
 
-class FileFacts(Struct):
-    """What the outputs say of one file."""
-
-    digests: dict[str, str] = {}
-    size: int | None = None
-    volumes: list[str] = []
-
-
-def files_of(record: dict[str, Any]) -> dict[str, FileFacts]:
-    """The files that a record's outputs name, by path. An output may have `filePaths`, a list, with `digests` of
-    "algorithm:hex" by path; `files`, a list of objects with `path`, `digest` and `bytes`; or be an object of paths, each with
-    a list of the volumes that hold the file."""
-    files: dict[str, FileFacts] = {}
-    for entry in record.get("stages", ()):
-        output = entry.get("output")
-        if not isinstance(output, dict):
-            continue
-        for path in _texts(output.get("filePaths")):
-            files.setdefault(path, FileFacts())
-        digests = output.get("digests")
-        for path, digest in (digests if isinstance(digests, dict) else {}).items():
-            _digest(files.setdefault(path, FileFacts()), digest)
-        for file in output["files"] if isinstance(output.get("files"), list) else ():
-            if isinstance(file, dict) and isinstance(file.get("path"), str):
-                facts = files.setdefault(file["path"], FileFacts())
-                _digest(facts, file.get("digest"))
-                facts.size = file["bytes"] if type(file.get("bytes")) is int else facts.size
-        if output and all(isinstance(value, list) and value == _texts(value) for value in output.values()) and "filePaths" not in output:
-            for path, volumes in output.items():
-                facts = files.setdefault(path, FileFacts())
-                facts.volumes += [volume for volume in volumes if volume not in facts.volumes]
-    return files
-
-
-def _texts(value: Any) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
-
-
-def _digest(facts: FileFacts, digest: Any) -> None:
-    if isinstance(digest, str) and ":" in digest:
-        algorithm, _, value = digest.partition(":")
-        facts.digests[algorithm] = value
-
-
-def premis(records: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[str]:
-    """The document, a piece at a time. Of all records only the agents' names are held."""
+def premis(records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, Any] = NOTHING) -> Iterator[str]:
+    """The document, a piece at a time. Of all records only the agents' names are held. `about` is the header of the evidence: it names
+    the fields of the key, which are the archive's own identifiers, and the storage medium that each stage speaks of."""
     yield f'<?xml version="1.0" encoding="UTF-8"?>\n<premis xmlns={quoteattr(NAMESPACE)} xmlns:xsi={quoteattr(XSI)} version="3.0">\n'
+    if "choice" in about:
+        yield f"<!-- {_comment(chosen(str(about.get('route')), about['choice'], str(about.get('made_at'))))} -->\n"
+    fields, media = about.get("key_fields") or [], about.get("media") or {}
     for record in records():
-        yield from _objects(record)
+        yield from _objects(record, fields, media)
     agents: dict[str, str] = {}
     for record in records():
         yield from _events(record, agents)
@@ -81,8 +43,8 @@ def premis(records: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[str]:
     yield "</premis>\n"
 
 
-def _objects(record: dict[str, Any]) -> Iterator[str]:
-    files = files_of(record)
+def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]) -> Iterator[str]:
+    files = reported_files(record.get("stages", ()))
     facts = [("input digest, sha256", record["input_digest"]), ("status", record["status"])]
     properties = "".join(
         _element("significantProperties", _text("significantPropertiesType", kind) + _text("significantPropertiesValue", value))
@@ -97,7 +59,9 @@ def _objects(record: dict[str, Any]) -> Iterator[str]:
         )
         for path in files
     )
-    yield _line("object", _identifier("object", ITEM, _item(record)) + properties + parts, 'xsi:type="intellectualEntity"')
+    named = record["key"].split(SEPARATOR) if len(fields) > 1 else [record["key"]]
+    own = "".join(_identifier("object", field, unescape_part(part)) for field, part in zip(fields, named, strict=False))
+    yield _line("object", _identifier("object", ITEM, _item(record)) + own + properties + parts, 'xsi:type="intellectualEntity"')
     for path, facts_of in files.items():
         characteristics = "".join(
             _element("fixity", _text("messageDigestAlgorithm", algorithm) + _text("messageDigest", digest))
@@ -107,21 +71,30 @@ def _objects(record: dict[str, Any]) -> Iterator[str]:
             characteristics += _text("size", str(facts_of.size))
         # The schema wants a format; nothing that Milepost was told says which.
         characteristics += _element("format", _element("formatDesignation", _text("formatName", "unknown")))
-        storage = "".join(
-            _element(
-                "storage",
-                _element("contentLocation", _text("contentLocationType", "volume") + _text("contentLocationValue", volume)),
-            )
-            for volume in facts_of.volumes
-        )
         yield _line(
             "object",
             _identifier("object", FILE, _file(record, path))
             + _element("objectCharacteristics", characteristics)
             + _text("originalName", path)
-            + storage,
+            + _storage(path, facts_of, media),
             'xsi:type="file"',
         )
+
+
+def _storage(path: str, facts: FileFacts, media: Mapping[str, str]) -> str:
+    """Where the file is: on these volumes, and at its path where a stage that names no volume has found it."""
+    places: list[tuple[str, str, str | None]] = [
+        ("path", path, media[stage]) for stage in facts.stages if stage not in facts.volumes and stage in media
+    ]
+    places += [("volume", volume, media.get(stage)) for stage, volumes in facts.volumes.items() for volume in volumes]
+    return "".join(
+        _element(
+            "storage",
+            _element("contentLocation", _text("contentLocationType", kind) + _text("contentLocationValue", place))
+            + ("" if medium is None else _text("storageMedium", medium)),
+        )
+        for kind, place, medium in places
+    )
 
 
 def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
@@ -137,7 +110,7 @@ def _events(record: dict[str, Any], agents: dict[str, str]) -> Iterator[str]:
         linked = _linked("Object", ITEM, _item(record))
         entry = through.get(line.version)
         if entry is not None:
-            linked += "".join(_linked("Object", FILE, _file(record, path)) for path in files_of({"stages": [entry]}))
+            linked += "".join(_linked("Object", FILE, _file(record, path)) for path in reported_files([entry]))
         yield _line(
             "event",
             _identifier("event", EVENT, event_id(record["route"], record["key"], line.version, line.reason.value))
@@ -188,6 +161,11 @@ def _linked(what: str, kind: str, value: str) -> str:
 def _element(name: str, content: str, attributes: str = "") -> str:
     """An element of elements."""
     return f"<{name}{' ' if attributes else ''}{attributes}>{content}</{name}>"
+
+
+def _comment(text: str) -> str:
+    """XML takes no double hyphen inside a comment."""
+    return _allowed(text).replace("--", "- -")
 
 
 def _line(name: str, content: str, attributes: str = "") -> str:

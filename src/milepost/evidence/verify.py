@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,15 @@ from msgspec import Struct
 from milepost.core.errors import MilepostError, UsageError
 from milepost.core.evidence import SEAL_SCHEMA, differences
 from milepost.core.item import canonical_json
-from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, RECORD_SIGNED, records_in
+from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, RECORD_SIGNED, chosen, records_in
 from milepost.evidence.heads import Heads
+from milepost.evidence.reported_files import reported_files, volumes_of
 from milepost.evidence.signing import fingerprint, is_signed, public_text, read_public
 from milepost.evidence.views import VIEWS
 
 KEPT = 100
 """So many differences are named; all are counted."""
-_HEADER_FIELDS = frozenset({"schema", "route", "made_at", "made_by", "choice", "view", "public_key"})
+_HEADER_FIELDS = frozenset({"schema", "route", "made_at", "made_by", "choice", "view", "public_key", "key_fields", "media"})
 _ENTRY_FIELDS = frozenset({"record", "digest", "proof", "signature"})
 _END_FIELDS = frozenset({"schema", "count", "digest", "signature"})
 
@@ -34,10 +35,43 @@ class Difference(Struct, frozen=True):
     key: str | None = None
 
 
+class VerifiedStage(Struct, frozen=True):
+    """A stage that ended: how, when and by whom, and what was reported of files."""
+
+    stage: str
+    how: str
+    at: str | None
+    by: str | None
+    files: int
+    volumes: list[str]
+
+
+class VerifiedRecord(Struct, frozen=True):
+    """One record in a few words. `head_day` is the day of the head that it names as its proof; `under_head`: that head was given, and
+    the proof holds. `holds`: nothing in this record differs; only the verdict on the file says whether the file holds."""
+
+    key: str
+    status: str | None
+    ended_at: str | None
+    sealed: bool
+    stages: list[VerifiedStage]
+    head_day: str | None
+    under_head: bool
+    holds: bool
+
+
+OnRecord = Callable[[VerifiedRecord], None]
+
+
 class Verdict(Struct):
     """What a file proves."""
 
     file: str
+    chosen: str | None = None
+    """Which items the export was asked for, in words; None: one record that was handed on by itself."""
+    choice: dict[str, Any] | None = None
+    whole: bool = False
+    """The export was asked for the whole route."""
     records: int = 0
     seals: int = 0
     signed_by: str | None = None
@@ -60,17 +94,17 @@ class Verdict(Struct):
             self.differences.append(Difference(line, field, what, key))
 
 
-def verify(path: Path, public: bytes | None = None, heads: Heads | None = None) -> Verdict:
-    """Check a file of evidence, or a view with the evidence that stands beside it."""
+def verify(path: Path, public: bytes | None = None, heads: Heads | None = None, on_record: OnRecord | None = None) -> Verdict:
+    """Check a file of evidence, or a view with the evidence that stands beside it. `on_record` is given each record as it is read."""
     try:
         with path.open("rb") as file:
             start = file.read(1)
         if start in (b"{", b""):
-            return _Checker(path, public, heads).run()
+            return _Checker(path, public, heads, on_record).run()
         beside = path.with_name(path.name + BESIDE)
         if not beside.exists():
             raise UsageError(f"{path} is no evidence by itself, and {beside.name} does not stand beside it; both belong together")
-        return _view(path, beside, _Checker(beside, public, heads))
+        return _view(path, beside, _Checker(beside, public, heads, on_record))
     except OSError as error:
         raise MilepostError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 
@@ -85,7 +119,7 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
     elif verdict.holds:
         number = 0
         with path.open("rb") as file:
-            for number, piece in enumerate(make(lambda: records_in(beside)), 1):
+            for number, piece in enumerate(make(lambda: records_in(beside), checker.header), 1):
                 wanted = piece.encode()
                 if file.read(len(wanted)) != wanted:
                     verdict.differ(number, checker.view or "", f"{path.name} differs here from what {beside.name} says")
@@ -100,13 +134,15 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
 class _Checker:
     """One pass over one file."""
 
-    def __init__(self, path: Path, public: bytes | None, heads: Heads | None) -> None:
+    def __init__(self, path: Path, public: bytes | None, heads: Heads | None, on_record: OnRecord | None = None) -> None:
         self._path = path
         self._given = public
         self._key = public
         self._heads = heads
         self._digest = sha256()
         self._signatures = 0
+        self._on_record = on_record
+        self.header: dict[str, Any] = {}
         self.view: str | None = None
         self.verdict = Verdict(str(path))
 
@@ -154,7 +190,13 @@ class _Checker:
             self.verdict.differ(1, "schema", f"a file of evidence begins with {HEADER!r}; this one may be cut off at its beginning")
             return
         self._fields(1, value, _HEADER_FIELDS, None)
-        self.view = value.get("view")
+        self.header, self.view = value, value.get("view")
+        choice = value.get("choice")
+        if not isinstance(choice, dict):
+            self.verdict.differ(1, "choice", "it does not say which items were chosen")
+        else:
+            self.verdict.choice, self.verdict.whole = choice, not choice
+            self.verdict.chosen = chosen(str(value.get("route")), choice, str(value.get("made_at")))
         if "public_key" in value:
             try:
                 named = read_public(str(value["public_key"]))
@@ -172,6 +214,7 @@ class _Checker:
         key = str(record["key"]) if isinstance(record, dict) and "key" in record else None
         self._fields(number, value, _ENTRY_FIELDS, key)
         self.verdict.records += 1
+        differed, under = self.verdict.found, self.verdict.under_heads
         digest = sha256(canonical_json(record)).hexdigest()
         if value.get("digest") != digest:
             self.verdict.differ(number, "digest", "it is not the digest of this record", key)
@@ -182,6 +225,9 @@ class _Checker:
         self._signature(number, value, RECORD_SIGNED, digest, key)
         if "proof" in value and isinstance(record, dict):
             self._proof(number, value["proof"], record, key)
+        if self._on_record is not None and isinstance(record, dict):
+            sound, proved = self.verdict.found == differed, self.verdict.under_heads > under
+            self._on_record(_in_few_words(record, value.get("proof"), sound, proved))
 
     def _proof(self, number: int, proof: Any, record: dict[str, Any], key: str | None) -> None:
         from milepost.evidence.heads import proved_root
@@ -241,6 +287,8 @@ class _Checker:
         verdict.proved.insert(
             0, f"{whole:,} of {verdict.records:,} records: the chain is whole, and all that is said follows from its lines"
         )
+        if verdict.choice:
+            verdict.not_proved.append(f"anything of the route's other items: this is {verdict.chosen}")
         if verdict.seals:
             verdict.not_proved.append(f"what happened to {verdict.seals:,} items of which only the seal is left")
         if self._key is None or not self._signatures:
@@ -262,3 +310,36 @@ class _Checker:
             (verdict.proved if verdict.under_heads else verdict.not_proved).append(under)
         verdict.not_proved.append("that what was reported is true: a stage's output is the word of whoever did it")
         return verdict
+
+
+def _in_few_words(record: dict[str, Any], proof: Any, holds: bool, under_head: bool) -> VerifiedRecord:
+    entries = [entry for entry in _list(record.get("stages")) if isinstance(entry, dict)]
+    stages = [
+        VerifiedStage(
+            str(entry.get("stage")),
+            str(entry.get("how")),
+            _text(entry.get("at")),
+            _text(entry.get("by")),
+            len(reported_files([entry])),
+            volumes_of(entry.get("output")),
+        )
+        for entry in entries
+    ]
+    return VerifiedRecord(
+        str(record.get("key")),
+        _text(record.get("status")),
+        _text(record.get("ended_at")),
+        record.get("schema") == SEAL_SCHEMA,
+        stages,
+        _text(proof.get("day")) if isinstance(proof, dict) else None,
+        under_head,
+        holds,
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

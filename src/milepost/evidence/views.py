@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from milepost.core.durations import iso
@@ -24,7 +24,7 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
-def csv_rows(records: Records) -> Iterator[str]:
+def csv_rows(records: Records, about: Mapping[str, Any] | None = None) -> Iterator[str]:
     """One row for each event that was told; a line that nobody is told of has a row without an event."""
     yield _row(CSV_COLUMNS)
     for record in records():
@@ -58,4 +58,4 @@ def _row(values: Iterable[Any]) -> str:
     return out.getvalue()
 
 
-VIEWS: dict[str, Callable[[Records], Iterator[str]]] = {"csv": csv_rows, "premis": premis}
+VIEWS: dict[str, Callable[[Records, Mapping[str, Any]], Iterator[str]]] = {"csv": csv_rows, "premis": premis}

@@ -7,10 +7,9 @@ import re
 
 from starlette.responses import Response
 
-from milepost.core.durations import iso
-from milepost.engine.bundling import entries
+from milepost.engine.bundling import entries, first_line
 from milepost.engine.evidence import evidence_of
-from milepost.evidence.files import header, write_file
+from milepost.evidence.files import write_file
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.problems import trouble
@@ -37,7 +36,7 @@ def evidence(desk: Desk, call: Call) -> Answer:
     found = evidence_of(desk.ctx, plan.name, key)
     if found is None:
         raise trouble("unknown-item", f"{plan.name} has no item {key!r}", field="key")
-    first = header(plan.name, iso(desk.ctx.clock.now()) or "", __version__, {"keys": 1}, None, None)
+    first = first_line(desk.ctx, plan.name, __version__, {"keys": [key]})
     out = io.BytesIO()
     write_file(out, first, entries(desk.ctx, [found], None, []), None)
     headers = {"Content-Disposition": f'attachment; filename="{file_name(plan.name, key)}"'}

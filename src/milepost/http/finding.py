@@ -19,6 +19,7 @@ from milepost.engine.context import Context
 from milepost.engine.observe import row_view, stage_names, status
 from milepost.engine.questions import asked_view, nearest, overdue
 from milepost.engine.snapshot import Snapshot, snapshots
+from milepost.engine.volumes import OnVolume, all_items, files_on
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.problems import trouble
@@ -193,6 +194,43 @@ def open_cursor(route: str, wanted: Wanted, text: str) -> Cursor:
 def _check(route: str, wanted: Wanted, place: Any, before: int | None) -> str:
     question = replace(wanted, after=None, limit=1, scan=False)
     return sha256(msgspec.json.encode((route, question, place, before), order="sorted")).hexdigest()[:16]
+
+
+class VolumeWanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    scan: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: str | None = None
+
+
+class VolumeItems(Struct, frozen=True):
+    """Items with files on the volume. `next` is given as `after` to go on; null: this was the last page. A page may be short, or empty,
+    though there are more."""
+
+    items: list[OnVolume]
+    next: str | None
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/volumes/{volume:path}",
+    scope="read",
+    query=VolumeWanted,
+    answers={200: VolumeItems},
+    problems=("unknown-route", "costly"),
+    summary="Items with files on a storage volume, such as a tape",
+)
+def volume_items(desk: Desk, call: Call) -> Answer:
+    """From what the stages reported. Every item of the route is read, some at a time: go on with `next` until it is null. Items whose rows
+    have left are not among them; `milepost volume` reads their kept evidence too."""
+    plan, wanted, volume = desk.plan(call), call.query, call.path["volume"]
+    question = Wanted(prefix=f"volume {volume}")
+    begun = None if wanted.after is None else open_cursor(plan.name, question, wanted.after)
+    query = replace(all_items(plan.name), after=None if begun is None else begun.place, limit=wanted.limit)
+    headers = afford(desk.ctx, query, wanted.scan)
+    page = desk.ctx.ledger.find(query)
+    found = [OnVolume(item.key, item.row.status.value, files) for item in page.items if (files := files_on(item.results, volume))]
+    following = None if page.next is None else make_cursor(plan.name, question, page.next, None)
+    return Answer(VolumeItems(found, following), headers=headers)
 
 
 class Routes(Struct, frozen=True):

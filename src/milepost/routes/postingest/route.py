@@ -21,6 +21,8 @@ CHECKS: dict[str, dict[str, str]] = {
 OVERDUE = "30d"
 """Somebody else's stage: longer than queues keep messages, so that it has been sent again by then, and was not answered twice."""
 CONCURRENCY = {"ocfl": 8, "scoutam": 4}
+MEDIA = {"ocfl": "disk", "scoutam": "tape", "CC": "disk", "Scout": "tape", "TC": "tape"}
+"""The storage medium that a stage speaks of, by its worker or by its name; for PREMIS."""
 
 Handler = Any
 """Takes an item and gives an outcome."""
@@ -80,6 +82,7 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, workers: Mappin
             overdue=schedule.overdue or OVERDUE,
             accepts=accepts,
             announce=text,
+            medium=MEDIA.get(alias),
             message=message_of(dialect),
             retry=RETRY,
         )
@@ -95,6 +98,7 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, workers: Mappin
         concurrency=queue.concurrency or CONCURRENCY.get(queue.worker, 8),
         accepts=accepts,
         announce=text,
+        medium=MEDIA.get(queue.worker) or MEDIA.get(alias),
         retry=RETRY,
     )(workers.get(alias) or FromEnvironment(queue.worker, environment))
 
