@@ -22,20 +22,31 @@ class Change(Struct, frozen=True, gc=False):
     body: bytes = b""
     """The line as written: exactly these bytes are stored and hashed."""
     puts: tuple[Put, ...] = ()
+    expired_at: int | None = None
+    """The lease expiry that this change was decided by: it must still stand, or the worker has extended its lease meanwhile."""
 
 
-def holds(before: Row, current: Row) -> bool:
-    """May a change that was decided on `before` be written over `current`?
+def holds(change: Change, current: Row) -> bool:
+    """May this change be written over `current`?
 
     The head tells items apart that share a number, the stage tells a renaming, the status a look that made no line.
     """
+    before = change.before
     return (
-        before.version == current.version
+        (change.expired_at is None or change.expired_at == current.look_at)
+        and before.version == current.version
         and before.lease == current.lease
         and before.head == current.head
         and before.status is current.status
         and before.stage == current.stage
     )
+
+
+def keeps_lease(change: Change) -> bool:
+    """Does this change leave the item with its worker, such as a note does? Then the ledger leaves the lease's expiry as it is now:
+    the worker may have extended it since `before` was read."""
+    before, after = change.before, change.after
+    return after.lease is not None and after.lease == before.lease and after.look_at == before.look_at
 
 
 class Teller(Struct, frozen=True, gc=False):
@@ -45,6 +56,8 @@ class Teller(Struct, frozen=True, gc=False):
     since: int | None = None
     why: str | None = None
     act: str | None = None
+    claim: str | None = None
+    """Digest of the lease that this ends, or is about."""
 
 
 NOBODY = Teller()
@@ -76,8 +89,9 @@ def change(
     """
     version = row.version + 1
     line = Line(
-        version, now, reason, row.stage, status, to, teller.by, teller.since, teller.why, teller.act, attempt, output, offered, note
-    )
+        version, now, reason, row.stage, status, to, teller.by, teller.since, teller.why, teller.act, attempt, output, offered, note,
+        teller.claim,
+    )  # fmt: skip
     body = encode_line(line)
     if fields is None:
         fields = {}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from milepost.core.change import FREE, Change, Fields, Teller, change
 from milepost.core.durations import iso, span_ms
 from milepost.core.failing import end, fail, message_of
-from milepost.core.history import Line, encode_line, link, origin
+from milepost.core.history import Line, claim_digest, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, digest_of, work_id
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.plan import Plan
@@ -36,6 +36,7 @@ _FRESH: Fields = {
     "note": None,
     "error": None,
     "undecided": None,
+    "settled": None,
     "round": 1,
 }
 
@@ -167,16 +168,19 @@ def decide(
     act: str | None = None,
     response_ms: int | None = None,
     outside: bool = False,
+    expired: bool = False,
 ) -> Change:
     """The one rule for every outcome, a handler's or an outsider's.
 
-    A kept outside outcome for the item's stage beats the worker's. `jitter` is a number in [-1, 1].
+    A kept outside outcome for the item's stage beats the worker's. `jitter` is a number in [-1, 1]. `expired`: the lease on the row
+    has run out, so this is no outcome of its claim.
     """
     row = item.row
     if row.kept and not outside and row.stage in row.kept:
         outcome, outside = outcome_from_builtins(row.kept[row.stage]), True
         by, why = "kept", None
-    teller = Teller(by or row.holder, row.claimed_at, why, act)
+    claim = None if expired else _claim_of(row)
+    teller = Teller(by or row.holder, row.claimed_at, why, act, claim)
     if type(outcome) is Done:
         return pass_on(item, outcome, plan, now, Reason.CONFIRMED if outside else Reason.ADVANCED, teller)
     stage = plan.by_name[row.stage]
@@ -248,22 +252,24 @@ def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, fields: Fields, 
     fields |= {"undecided": None, "note": outcome.note}
     if row.looks == 0 or outcome.note != row.note:
         return change(row, Reason.NOT_YET, now, Status.WAITING, fields, teller, note=outcome.note)
-    # Nothing new was said: the row moves, the history does not grow.
-    return Change(row, replace(row, updated_at=now, status=Status.WAITING, **fields))
+    # Nothing new was said: the row moves, the history does not grow. The row alone knows then that the claim was settled.
+    settled = teller.claim or row.settled
+    return Change(row, replace(row, updated_at=now, status=Status.WAITING, settled=settled, **fields))
 
 
 def given_back(row: Row, now: int, *, why: str, unknown: bool = False) -> Change:
     """A worker lets go of an item it has not finished: uncounted, due at once."""
     fields = {**FREE, "look_at": now, "unknown": row.unknown or unknown}
-    return change(row, Reason.GIVEN_BACK, now, Status.QUEUED, fields, Teller(row.holder, row.claimed_at, why))
+    return change(row, Reason.GIVEN_BACK, now, Status.QUEUED, fields, Teller(row.holder, row.claimed_at, why, claim=_claim_of(row)))
 
 
-def late(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
-    """A note that a worker's outcome came after its lease was gone, and was refused."""
+def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = None) -> Change:
+    """A note that a worker's outcome came after its lease was gone, and was refused. `lease` is the one that it had."""
     note = {"refused": type(outcome).__name__}
     if isinstance(outcome, (Retry, Reject)):
         note["error"] = message_of(outcome)
-    return change(row, Reason.LATE, now, row.status, {}, Teller(by), note=note)
+    claim = None if lease is None else claim_digest(lease)
+    return change(row, Reason.LATE, now, row.status, {}, Teller(by, claim=claim), note=note)
 
 
 def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
@@ -271,7 +277,11 @@ def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
     process to decide. `row` is the row as the ledger holds it now (its stage may have been renamed), still under the
     lease of whoever worked on it: the lease ends here, the holder stays on record for the line that decides."""
     fields = {"undecided": outcome_to_builtins(outcome), "look_at": now, "lease": None}
-    return change(row, Reason.UNDECIDED, now, row.status, fields, Teller(by, row.claimed_at))
+    return change(row, Reason.UNDECIDED, now, row.status, fields, Teller(by, row.claimed_at, claim=_claim_of(row)))
+
+
+def _claim_of(row: Row) -> str | None:
+    return None if row.lease is None else claim_digest(row.lease)
 
 
 def without(kept: dict[str, Any], stage: str) -> dict[str, Any]:

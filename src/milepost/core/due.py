@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from milepost.core.change import FREE, Change, Fields, Teller, change
 from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.failing import end, fail
-from milepost.core.history import Attempt
+from milepost.core.history import Attempt, claim_digest
 from milepost.core.item import Failure, Item, Row, work_id
 from milepost.core.outcome import Done, Retry, outcome_from_builtins
 from milepost.core.plan import Plan
@@ -52,12 +52,13 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
             return None
         expired = expired or (row.status in (Status.PENDING, Status.QUEUED) and not row.later_than(now))
     if row.stage in row.kept and (not held or expired):
-        return decide(item, Done(), plan, now, jitter)
+        confirmed = decide(item, Done(), plan, now, jitter, expired=held)
+        return replace(confirmed, expired_at=row.look_at) if held else confirmed
     overdue = row.overdue_at is not None and row.overdue_at <= now
     if not expired:
         return _tell_overdue(row, now) if overdue else None
     if held:
-        return _lost(row, stage, now, grip)
+        return replace(_lost(row, stage, now, grip), expired_at=row.look_at)
     if row.handed_over:
         silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
         return fail(row, stage, silence, now, jitter, {}, Teller("resender"))
@@ -87,7 +88,7 @@ def _tell_overdue(row: Row, now: int) -> Change:
 def _lost(row: Row, stage: Stage, now: int, grip: Grip | None) -> Change:
     """The lease ran out: a loss, not an attempt. The result of that try is unknown. (An overdue mark waits for its own look.)"""
     losses = row.losses + 1
-    teller = Teller(row.holder, row.claimed_at)
+    teller = Teller(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
     if losses >= MAX_LOSSES:
         message = f"{losses} workers were lost while they held this item"
         fields = {**end(now), "losses": losses, "unknown": True, "error": Failure("WORKER_LOST", message, now, "worker-lost")}

@@ -70,7 +70,7 @@ def message_of(outcome: Retry | Reject) -> str:
 
 def end(now: int) -> Fields:
     """The fields of a row that has ended: nothing is due any more."""
-    return {**FREE, "look_at": None, "overdue_at": None, "entered_at": now, "handed_over": False, "undecided": None}
+    return {**FREE, "look_at": None, "overdue_at": None, "entered_at": now, "handed_over": False, "undecided": None, "settled": None}
 
 
 _VARYING = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|\d+|'[^']*'|\"[^\"]*\"", re.IGNORECASE)

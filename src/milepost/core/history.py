@@ -47,6 +47,8 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     offered: str | None = None
     """The work_id under which an external stage was offered by this write."""
     note: Any = None
+    claim: str | None = None
+    """Digest of the lease of the claim that this line ends, or is about (see `claim_digest`)."""
 
     @property
     def after_stage(self) -> str:
@@ -60,6 +62,11 @@ _decode = msgspec.json.Decoder(Line).decode
 def origin(route: str, key: str, input_digest: bytes) -> bytes:
     """Where an item's chain begins: with which item it is, and what was handed over."""
     return sha256(f"{route}\x1f{key}\x1f".encode() + input_digest).digest()
+
+
+def claim_digest(lease: str) -> str:
+    """A claim's public name, made from its secret lease token: 12 hex digits."""
+    return sha256(lease.encode()).hexdigest()[:12]
 
 
 def encode_line(line: Line) -> bytes:
@@ -102,7 +109,7 @@ def line_to_public(line: Line, correlation_id: str) -> dict[str, Any]:
         "stage": line.stage,
         "status": line.status.value,
     }
-    for name in ("to", "by", "why", "act", "output", "offered", "note"):
+    for name in ("to", "by", "why", "act", "output", "offered", "note", "claim"):
         value = getattr(line, name)
         if value is not None:
             public[name] = value

@@ -73,6 +73,8 @@ class Row(Struct, frozen=True, gc=False):
     """The item is neither offered nor claimed earlier; None: it may start at once. A moment in the past means nothing."""
     content_digest: bytes | None = None
     """Digest of the present input, where an operator has replaced the first one (`input_digest`)."""
+    settled: str | None = None
+    """Digest of the last claim at this stage whose outcome made no history line (see `core.history.claim_digest`)."""
 
     @property
     def due_at(self) -> int | None:

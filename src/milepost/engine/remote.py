@@ -16,12 +16,12 @@ from msgspec import Struct
 from milepost.core.due import FRAGILE, Grip
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Item, digest_of
-from milepost.core.outcome import NotYet, Outcome, outcome_to_builtins
+from milepost.core.outcome import Outcome, outcome_to_builtins
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
-from milepost.engine.settle import LET_GO, give_back, settle
+from milepost.engine.settle import give_back, recorded, settle
 from milepost.ports.documents import LIMIT, Limit, read_as, scope
 from milepost.ports.ledger import Ask, Claimed
 from milepost.ports.runner import Ran
@@ -127,7 +127,7 @@ class Remote:
 
     def settle(self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[Shown, Outcome]]) -> list[bool]:
         """Write what the workers say; True: it is written, False: its lease does not hold any more. The same said again has the same
-        answer; something else said under a lease that was settled is refused."""
+        answer, whichever process is asked; something else said under a lease that was settled is refused."""
         now = self._ctx.clock.now()
         found = self._find(plan, stage, [shown for shown, _ in outcomes], now)
         told = [(_ref(plan, shown), digest_of(outcome_to_builtins(outcome))) for shown, outcome in outcomes]
@@ -141,7 +141,12 @@ class Remote:
         with self._lock:
             for ref, (_, said) in rans.items():
                 self._end(ref, Settled(said, written[ref]))
-            return [ref in self._settled and self._settled[ref] == Settled(said, True) for ref, said in told]
+            answers = [self._settled[ref] == Settled(said, True) if ref in self._settled else None for ref, said in told]
+        # Another process may have settled it, or this one before it was started again: the ledger knows.
+        return [
+            self._recorded(ref, outcome) if answer is None else answer
+            for answer, (ref, _), (_, outcome) in zip(answers, told, outcomes, strict=True)
+        ]
 
     def give_back(self, plan: Plan, stage: Stage, shown: Sequence[Shown], why: str, *, unknown: bool = False) -> int:
         """Let go of items unfinished; uncounted. How many were still held under these leases."""
@@ -153,15 +158,14 @@ class Remote:
         return given
 
     def _written(self, ran: Ran) -> bool:
-        """Of several outcomes some were refused: was it this one? A written one has a line that names holder and claim, or, if it said
-        nothing new, has left one more look on the row."""
+        """Of several outcomes some were refused: was it this one?"""
         row = ran.item.row
-        lines = [written.line for written in self._ctx.ledger.history(row.route, row.key)]
-        if any((line.by, line.since) == (row.holder, row.claimed_at) and line.reason not in LET_GO for line in lines):
-            return True
-        [there] = self._ctx.ledger.get([(row.route, row.key)])
-        looked = isinstance(there, Item) and (there.row.version, there.row.looks, there.row.lease) == (row.version, row.looks + 1, None)
-        return looked and isinstance(ran.outcome, NotYet)
+        return row.lease is not None and self._recorded((row.route, row.key, row.lease))
+
+    def _recorded(self, ref: Ref, outcome: Outcome | None = None) -> bool:
+        """Does the ledger hold an outcome of this lease, and this very one where it is given?"""
+        [there] = self._ctx.ledger.get([ref[:2]])
+        return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
     def _ask(self, wish: Wish, want: int, lanes: dict[str, int], now: int, *, fragile: bool = False) -> Claimed:
         plan, stage, ctx = wish.plan, wish.stage, self._ctx

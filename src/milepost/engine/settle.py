@@ -10,12 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.change import Teller
+from milepost.core.claims import is_outcome_of, says
 from milepost.core.decide import decide, given_back, late, undecided
 from milepost.core.errors import LedgerError
 from milepost.core.failing import unstorable
+from milepost.core.history import claim_digest
 from milepost.core.item import Item, Row
-from milepost.core.outcome import Retry
-from milepost.core.status import Reason
+from milepost.core.outcome import NotYet, Outcome, Retry
 from milepost.engine.apply import follow_up
 from milepost.engine.context import Context
 from milepost.ports.ledger import Conflict, Refused
@@ -23,8 +24,6 @@ from milepost.ports.runner import Ran
 
 TRIES = 5
 log = logging.getLogger(__name__)
-LET_GO = (Reason.LOST, Reason.GIVEN_BACK)
-"""Lines that name a claim and say that it ended without an outcome."""
 
 
 class Settled(Struct):
@@ -121,10 +120,10 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
             return
         now = ctx.clock.now()
         if current.lease != held.lease:
-            if _recorded(ctx, held):
+            if recorded(ctx, current, held.lease):
                 summary.written += 1
                 return
-            noted = ctx.ledger.apply([late(current, ran.outcome, now, by=held.holder or "")], now)[0]
+            noted = ctx.ledger.apply([late(current, ran.outcome, now, by=held.holder or "", lease=held.lease)], now)[0]
             if not isinstance(noted, Conflict):
                 break
             answer = noted
@@ -195,10 +194,14 @@ def _look_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, foll
     summary.refused += 1
 
 
-def _recorded(ctx: Context, held: Row) -> bool:
-    """Was an outcome of this very claim written, and only the answer lost? Its line names the holder and the time of the claim."""
-    lines = (written.line for written in ctx.ledger.history(held.route, held.key) if held.claimed_at is not None)
-    return any((line.by, line.since) == (held.holder, held.claimed_at) and line.reason not in LET_GO for line in lines)
+def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = None) -> bool:
+    """Was an outcome of the claim with this lease written (this very one, if it is given), and only the answer lost? Its line names
+    the claim; a `NotYet` that said nothing new made none, and is known by the row."""
+    claim = claim_digest(lease)
+    if current.settled == claim:
+        return outcome is None or isinstance(outcome, NotYet)
+    lines = [written.line for written in ctx.ledger.history(current.route, current.key)]
+    return any(is_outcome_of(line, claim) and (outcome is None or says(line, outcome)) for line in lines)
 
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:

@@ -78,6 +78,7 @@ def attributes(row: Row) -> Image:
         ("holder", row.holder),
         ("listId", row.list_id),
         ("note", row.note),
+        ("lastLease", row.settled),
         ("lane", row.lane or None),
     ):
         if text is not None:
@@ -167,6 +168,7 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
         ),
         not_before=_moment(image, "notBefore"),
         content_digest=unb64(image["contentDigest"]["S"]) if "contentDigest" in image else None,
+        settled=_text(image, "lastLease"),
     )
 
 

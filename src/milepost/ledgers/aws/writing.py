@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from milepost.core.change import Change
+from milepost.core.change import Change, keeps_lease
 from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import NOTES, Status
@@ -47,6 +47,11 @@ class Update:
     def append(self, attribute: str, entries: list[dict[str, Any]]) -> None:
         name = self.name(attribute)
         self._parts["SET"].append(f"{name} = list_append(if_not_exists({name}, {self.value({'L': []})}), {self.value({'L': entries})})")
+
+    def move(self, attribute: str, to: str) -> None:
+        """The attribute's present value, if it has one, becomes the other's."""
+        self._parts["SET"].append(f"{self.name(to)} = if_not_exists({self.name(attribute)}, {self.name(to)})")
+        self.remove(attribute)
 
     def remove(self, attribute: str) -> None:
         self._parts["REMOVE"].append(self.name(attribute))
@@ -124,6 +129,8 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     for name in ("dueShard", "dueAt"):
         # Set in any case: the row may stand elsewhere in the index just now (held, or late in being told).
         stored.pop(name, None)
+    if keeps_lease(change):
+        _leave_expiry(update, change, stored, wanted)
     if after.terminal:
         # Until its last line is known to be copied out it stays where it is in the index, whatever was due there.
         wanted.pop("dueShard", None)
@@ -134,8 +141,6 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     if before.stage != after.stage:
         # A put whose answer was lost is not repeated for so long; and every byte counts on a row of nearly 1 KB.
         update.remove("createToken")
-    if before.lease is not None and after.lease is None:
-        update.set("lastLease", {"S": before.lease})
     _keep(update, change, layout, values, place)
     _put(update, change, layout, values, place, handle.through)
     _queued(update, change)
@@ -153,7 +158,29 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     if copied is not None:
         update.set("copied", {"N": str(copied)})
     require(update, before, handle, layout)
+    if change.expired_at is not None:
+        _require_expiry(update, before)
     return update
+
+
+def _leave_expiry(update: Update, change: Change, stored: Image, wanted: Image) -> None:
+    """The worker may have extended its lease since: the row keeps its present expiry. Once the item has been reported overdue, the
+    expiry alone says when it is due."""
+    told = change.before.due_at != change.before.look_at == change.after.due_at
+    for name in ("dueShard", "dueAt", "lookAt", "leaseUntil"):
+        wanted.pop(name, None)
+        stored.pop(name, None)
+    if told:
+        update.move("lookAt", "dueAt")
+
+
+def _require_expiry(update: Update, before: Row) -> None:
+    """The lease runs out when it did, as it was read."""
+    expiry = None if before.look_at is None else {"S": iso(before.look_at)}
+    if before.look_at == before.due_at:
+        update.equal("dueAt", expiry)
+        expiry = None
+    update.equal("lookAt", expiry)
 
 
 def require(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
@@ -252,12 +279,7 @@ def was_ours(change: Change, image: Image, values: Values) -> bool | None:
     if change.line is None:
         if after.lease is not None and change.before.lease != after.lease:
             return image.get("lease") == {"S": after.lease}
-        return (
-            change.before.lease is not None
-            and image.get("lastLease") == {"S": change.before.lease}
-            and image.get("version") == {"N": str(after.version)}
-            and image.get("status") == {"S": after.status.value}
-        )
+        return after.settled != change.before.settled and after.settled is not None and image.get("lastLease") == {"S": after.settled}
     for link in links_of(image, values):
         if link.version == change.line.version:
             return link.body == change.body and link.previous == change.before.head

@@ -99,7 +99,7 @@ class MemoryLedger:
         row = record.row
         if before.route in versions and self._state.outdated(before.route, versions[before.route]):
             return Conflict(row, outdated=True)
-        if not holds(before, row):
+        if not holds(change, row):
             return Conflict(row)
         self._state.write(record, change)
         return None

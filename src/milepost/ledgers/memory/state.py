@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from milepost.core.change import Change
+from milepost.core.change import Change, keeps_lease
 from milepost.core.durations import rate_per_second
 from milepost.core.item import Content, Item, Put, Row
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as
@@ -111,7 +112,7 @@ class State:
         """The one place where the rules change a row: row, content, line and groups together."""
         new = change.after
         self.writes += 1
-        record.row = new
+        record.row = replace(new, look_at=record.row.look_at) if keeps_lease(change) else new
         if change.puts:
             record.put(change.puts)
         if change.line is not None:

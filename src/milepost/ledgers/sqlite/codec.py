@@ -33,6 +33,7 @@ class Rest(Struct, omit_defaults=True):
     undecided: Any = None
     not_before: int | None = None
     content_digest: bytes | None = None
+    settled: str | None = None
 
 
 encode = msgspec.json.Encoder().encode
@@ -54,9 +55,10 @@ def row_of(columns: Sequence[Any], names: Names) -> Row:
         told = decode_rest(rest)
     return Row(
         place.route, key, place.stage, STATUSES[status], version, head, created_at, updated_at, entered_at, correlation_id,
-        input_digest, place.lane, due_at if look_at is None else look_at if look_at >= 0 else None, overdue_at, lease, holder, claimed_at,
+        input_digest, place.lane, look_at_of(due_at, look_at), overdue_at, lease, holder, claimed_at,
         attempts, total_attempts, looks, losses, round_no, pass_no, bool(flags & UNKNOWN), bool(flags & ALONE), bool(flags & HANDED_OVER),
         bool(flags & AGAIN), list_id, told.note, told.error, told.kept, told.undecided, number, told.not_before, told.content_digest,
+        told.settled,
     )  # fmt: skip
 
 
@@ -77,6 +79,11 @@ UPDATE = (
 
 LOOK_AT = "due_at = CASE WHEN overdue_at < :at THEN overdue_at ELSE :at END, look_at = CASE WHEN overdue_at < :at THEN :at END"
 """The next look is at :at, in SQL; as `clock_of` has it."""
+
+
+def look_at_of(due_at: int | None, look_at: int | None) -> int | None:
+    """The next look from these two columns."""
+    return due_at if look_at is None else look_at if look_at >= 0 else None
 
 
 def clock_of(row: Row) -> tuple[int | None, int | None]:
@@ -101,8 +108,9 @@ def changing(row: Row, place: int) -> tuple[Any, ...]:
         or row.undecided is not None
         or row.not_before is not None
         or row.content_digest is not None
+        or row.settled is not None
     ):
-        rest = encode(Rest(row.note, error, row.kept, row.undecided, row.not_before, row.content_digest))
+        rest = encode(Rest(row.note, error, row.kept, row.undecided, row.not_before, row.content_digest, row.settled))
     return (
         place, CODES[row.status], due_at, kept_look, row.overdue_at, row.version, row.head, row.updated_at, row.entered_at,
         row.attempts, row.total_attempts, row.looks, row.losses, row.round, row.pass_no,

@@ -7,13 +7,15 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from milepost.core.change import Change
+from msgspec.structs import replace
+
+from milepost.core.change import Change, keeps_lease
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.ledgers.sqlite import claiming, documents, finding, reading, upkeep
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
-from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, chunks, row_of
+from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, chunks, look_at_of, row_of
 from milepost.ledgers.sqlite.liveness import Liveness
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.store import Store
@@ -39,6 +41,7 @@ from milepost.ports.ledger import (
 from milepost.ports.runner import Service
 
 T = TypeVar("T")
+LOOK_AT_NOW = "SELECT due_at, look_at FROM item WHERE id = ?"
 
 
 class SqliteLedger:
@@ -117,7 +120,9 @@ class SqliteLedger:
             for index, change in enumerate(changes):
                 before, after = change.before, change.after
                 state = (before.version, before.head, before.lease, before.status, before.stage)
-                if before.route not in outdated and there.get(before.handle) == state:
+                if before.route not in outdated and there.get(before.handle) == state and _unextended(connection, change):
+                    if after.lease is not None:
+                        change = _with_expiry(connection, change)
                     there[before.handle] = (after.version, after.head, after.lease, after.status, after.stage)
                     good.append(change)
                 else:
@@ -284,3 +289,18 @@ class SqliteLedger:
             return run(connection, self._names)
 
         return self._store.write(refreshed)
+
+
+def _unextended(connection: sqlite3.Connection, change: Change) -> bool:
+    """Has the lease not been extended since its expiry was read, where the change goes by that?"""
+    if change.expired_at is None:
+        return True
+    return look_at_of(*connection.execute(LOOK_AT_NOW, (change.before.handle,)).fetchone()) == change.expired_at
+
+
+def _with_expiry(connection: sqlite3.Connection, change: Change) -> Change:
+    """The change with the lease's expiry as it is now, where the worker keeps the lease (see `core.change.keeps_lease`)."""
+    if not keeps_lease(change):
+        return change
+    look_at = look_at_of(*connection.execute(LOOK_AT_NOW, (change.before.handle,)).fetchone())
+    return replace(change, after=replace(change.after, look_at=look_at))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
-    "acting", "adding", "applying", "chain", "claiming", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding",
+    "acting", "adding", "applying", "chain", "claiming", "claims", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding",
     "pruning", "renaming", "world",
 )  # fmt: skip
 # Before the parts are imported, so that a failing promise shows its values.
@@ -26,6 +26,7 @@ from milepost.testing.contract.adding import Adding  # noqa: E402
 from milepost.testing.contract.applying import Applying  # noqa: E402
 from milepost.testing.contract.chain import Chain  # noqa: E402
 from milepost.testing.contract.claiming import Claiming  # noqa: E402
+from milepost.testing.contract.claims import Claims  # noqa: E402
 from milepost.testing.contract.concurrency import Concurrency  # noqa: E402
 from milepost.testing.contract.counting import Counting  # noqa: E402
 from milepost.testing.contract.documents import Documents  # noqa: E402
@@ -41,6 +42,7 @@ from milepost.testing.contract.world import World, sample_route  # noqa: E402
 class LedgerContract(
     Adding,
     Claiming,
+    Claims,
     Fencing,
     Applying,
     Acting,

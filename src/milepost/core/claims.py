@@ -1,0 +1,56 @@
+"""Whether the outcome of a claim was written: its history line says so.
+
+A line names the claim that it ends by a digest of the lease (`core.history.claim_digest`). Holder and time do not identify a claim:
+one worker can claim an item twice within a millisecond, and the line of a lost claim names them too.
+"""
+
+from __future__ import annotations
+
+from milepost.core.failing import message_of
+from milepost.core.history import Line
+from milepost.core.item import digest_of
+from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.status import Reason
+
+OUTCOMES = frozenset(
+    {
+        Reason.ADVANCED,
+        Reason.COMPLETED,
+        Reason.CONFIRMED,
+        Reason.NOT_YET,
+        Reason.HANDED_OVER,
+        Reason.RETRY,
+        Reason.EXHAUSTED,
+        Reason.REJECTED,
+        Reason.UNDECIDED,
+    }
+)
+"""Lines that a worker's outcome leads to. A partner's confirmation that was kept replaces that outcome, and counts for it."""
+KEPT_BY = "kept"
+"""The author of a line that was decided by a kept confirmation."""
+
+
+def is_outcome_of(line: Line, claim: str) -> bool:
+    """Does this line hold the outcome of the claim with this digest? The line of its loss does not, even where that ended the item:
+    no worker reported it, so it has no response time."""
+    if line.claim != claim or line.reason not in OUTCOMES:
+        return False
+    return line.reason is not Reason.EXHAUSTED or (line.attempt is not None and line.attempt.response_ms is not None)
+
+
+def says(line: Line, outcome: Outcome) -> bool:
+    """Is this outcome the one that the line records? A line that was decided otherwise (undecided, or by a kept confirmation) stands
+    for any outcome of its claim."""
+    if line.reason is Reason.UNDECIDED or line.by == KEPT_BY:
+        return True
+    if isinstance(outcome, Done):
+        output = None if outcome.output is None else digest_of(outcome.output).hex()
+        return line.reason in (Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED) and line.output == output
+    if isinstance(outcome, NotYet):
+        return line.reason is Reason.NOT_YET and line.note == outcome.note
+    if isinstance(outcome, HandedOver):
+        return line.reason is Reason.HANDED_OVER and line.note == outcome.note
+    assert isinstance(outcome, (Retry, Reject))
+    ends = (Reason.REJECTED,) if isinstance(outcome, Reject) else (Reason.RETRY, Reason.EXHAUSTED)
+    told = None if line.attempt is None else (line.attempt.category, line.attempt.message)
+    return line.reason in ends and told == (outcome.category, message_of(outcome))
