@@ -15,7 +15,7 @@ from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
 from milepost.blobs.nowhere import NoBlobs
 from milepost.blobs.places import open_blobs
-from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerMissing
+from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerFull, LedgerMissing
 from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.engine.back_fill import waiting
@@ -169,7 +169,9 @@ class Station:
 
     def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
         """Work until `stop()`, or, with `until_idle_s`, until nothing is in hand or to be told and nothing falls due within it."""
-        self.heartbeat.start()
+        with suppress(LedgerBusy, LedgerFull):
+            # Where this cannot be written now, the heartbeat's first turn does it.
+            self.heartbeat.start()
         watching: list[Service] = [self.heartbeat]
         if until_idle_s is not None:
             watching.append(Every("idle-watch", self._idle_every, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
@@ -234,8 +236,8 @@ class Station:
 
 
 class Role:
-    """A service whose last good run is remembered, for `milepost doctor`. While the ledger cannot be reached it waits and tries
-    again, until the station is stopped."""
+    """A service whose last good run is remembered, for `milepost doctor`. While the ledger cannot be reached, or there is no room to
+    write, it waits and tries again, until the station is stopped."""
 
     def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
@@ -243,25 +245,30 @@ class Role:
         self._service = service
         self._clock = clock
         self._stopping = stopping
-        self._busy = False
+        self._trouble = ""
+        """Why it waits for the ledger."""
 
     def turn(self) -> float:
         try:
             delay = self._service.turn()
-        except LedgerBusy as busy:
+        except (LedgerBusy, LedgerFull) as trouble:
             if self._stopping():
                 raise
-            self._busy = True
-            log.warning("%s waits for the ledger: %s", self.name, busy)
+            if self._trouble != str(trouble):
+                # Said once, not every second for as long as it lasts.
+                self._trouble = str(trouble)
+                log.warning("%s waits for the ledger: %s", self.name, trouble)
             return BUSY_S
-        self._busy = False
+        if self._trouble:
+            self._trouble = ""
+            log.warning("%s goes on: the ledger can be used again", self.name)
         self.last_good_run = self._clock.now()
         return delay
 
     @property
     def quiet(self) -> bool:
         """Has it found nothing to do for a while? One that does not say is taken to be."""
-        return not self._busy and bool(getattr(self._service, "quiet", True))
+        return not self._trouble and bool(getattr(self._service, "quiet", True))
 
     @property
     def follows(self) -> bool:

@@ -29,3 +29,9 @@ class TestDynoxide(LedgerContract):
         assert isinstance(ledger, Followed)
         self.opened.append(ledger.another())
         return self.opened[-1]
+
+    def damage(self, ledger: Ledger, route: str, key: str, what: str) -> None:
+        pytest.skip("not yet on AWS")
+
+    def refused_size(self, ledger: Ledger) -> int:
+        pytest.skip("not yet on AWS")

@@ -9,10 +9,21 @@ from msgspec.structs import replace
 
 from milepost.core.change import FREE, Change
 from milepost.core.decide import MAX_LOSSES, decide, given_back, late, undecided
-from milepost.core.failing import MESSAGE_LIMIT, group_of
+from milepost.core.failing import CANNOT_BE_STORED, MESSAGE_LIMIT, group_of
 from milepost.core.history import Line, encode_line, link, origin, verify_chain
 from milepost.core.item import Item, work_id
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, as_outcome, outcome_of_exception
+from milepost.core.limits import NOTE_LIMIT, OUTCOME_LIMIT, cut_note
+from milepost.core.outcome import (
+    Done,
+    HandedOver,
+    NotYet,
+    Outcome,
+    Reject,
+    Retry,
+    as_outcome,
+    outcome_from_builtins,
+    outcome_of_exception,
+)
 from milepost.core.outside import confirm
 from milepost.core.status import Reason, Status
 
@@ -228,3 +239,32 @@ def test_the_chain_begins_with_the_item_and_its_input() -> None:
     body = encode_line(Line(1, START, Reason.ACCEPTED, "weigh", Status.QUEUED))
     start = origin(row.route, row.key, row.input_digest)
     assert verify_chain([(start, body)], start, row.head) is None
+
+
+def test_a_long_note_is_cut_and_says_so() -> None:
+    for outcome in (NotYet(after="1h", note="x" * 450_000), HandedOver("1h", note="x" * 450_000)):
+        change = decide(claimed(new_item(PLAN), PLAN), outcome, PLAN, START, 0.0)
+        note = change.after.note
+        assert note is not None
+        assert len(note) == NOTE_LIMIT
+        assert note.endswith("… (cut: 450,000 characters)")
+        assert change.line is not None
+        assert change.line.note == note
+    assert cut_note("x" * NOTE_LIMIT) == "x" * NOTE_LIMIT
+    assert cut_note(None) is None
+
+
+def test_the_same_long_note_again_says_nothing_new() -> None:
+    said = NotYet(after="1h", note="x" * 450_000)
+    waiting = settled(claimed(new_item(PLAN), PLAN), said, PLAN)
+    later = START + 3_600_000
+    assert decide(claimed(waiting, PLAN, later), said, PLAN, later, 0.0).line is None
+
+
+def test_an_outcome_that_is_too_large_is_not_kept_undecided() -> None:
+    held = claimed(new_item(PLAN), PLAN)
+    kept = undecided(held.row, Done("x" * OUTCOME_LIMIT), START, by="old").after
+    outcome = outcome_from_builtins(kept.undecided)
+    assert isinstance(outcome, Retry)
+    assert (outcome.category, outcome.unknown) == (CANNOT_BE_STORED, True)
+    assert "1,048,603 bytes" in outcome.error

@@ -12,6 +12,7 @@ from life import START, after, at_stage, claimed, handler, make_plan, new_item, 
 from milepost.core.change import Change
 from milepost.core.decide import valid_confirmation
 from milepost.core.item import Item
+from milepost.core.limits import OUTCOME_LIMIT
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
 from milepost.core.outside import Ended, NotedBefore, SaidBefore, confirm, noted_once, too_late
@@ -259,3 +260,11 @@ def test_a_note_is_written_once_for_each_who_says_it_and_each_thing_said() -> No
 def test_what_is_no_note_asks_for_no_history() -> None:
     moved = given_word(at_stage("delivered", PLAN), "delivered", Done({"at": "door"}))
     assert noted_once(moved, lambda: pytest.fail("nobody need look")) is moved
+
+
+def test_a_confirmation_that_is_too_large_to_be_kept_is_refused() -> None:
+    for stage in ("weigh", "stamp"):
+        answer = given_word(new_item(PLAN), stage, Done("x" * OUTCOME_LIMIT))
+        assert isinstance(answer, str)
+        assert "cannot be taken" in answer
+        assert "at most 1,048,576" in answer

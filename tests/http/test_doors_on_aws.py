@@ -96,7 +96,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/api/v1/acts/{id}": {"/api/v1/acts/cancel-one": ['"verb":"cancel"', '"done":1']},
     "/api/v1/events": {"/api/v1/events": ["parcels/gone/2/cancelled"]},
     "/api/v1/subscribers": {"/api/v1/subscribers": ['"name":"office"', '"behind":0']},
-    "/api/v1/quarantine": {"/api/v1/quarantine": ["what is this?", '"possible":true']},
+    "/api/v1/quarantine": {"/api/v1/quarantine": ["what is this?", '"kind":"message"']},
     "/api/v1/processes": {"/api/v1/processes": ['"stopped":true', "relay-office"]},
     "/api/v1/doctor": {"/api/v1/doctor": ['"lacks":["fair lanes","proof of death","pulse"]', "are set aside"]},
 }

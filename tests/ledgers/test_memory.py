@@ -22,3 +22,12 @@ class TestMemoryLedger(LedgerContract):
         assert isinstance(ledger, MemoryLedger)
         ledger.sign_on(holder)
         ledger.kill(holder)
+
+    def damage(self, ledger: Ledger, route: str, key: str, what: str) -> None:
+        assert isinstance(ledger, MemoryLedger)
+        ledger.damage(route, key, what)
+
+    def refused_size(self, ledger: Ledger) -> int:
+        assert isinstance(ledger, MemoryLedger)
+        ledger.refuse_above(50_000)
+        return 60_000

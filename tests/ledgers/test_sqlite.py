@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,3 +53,17 @@ class TestSqliteLedger(LedgerContract):
         """A real process that signs on and is gone without signing off."""
         done = subprocess.run([sys.executable, "-c", SIGN_ON_AND_DIE, str(self.path_used), holder], check=False, timeout=60)
         assert done.returncode == 9
+
+    def damage(self, ledger: Ledger, route: str, key: str, what: str) -> None:
+        connection = sqlite3.connect(self.path_used)
+        if what == "content":
+            connection.execute("UPDATE content SET body = x'7b' WHERE item = (SELECT id FROM item WHERE key = ?)", (key,))
+        else:
+            connection.execute("UPDATE item SET rest = x'7b' WHERE key = ?", (key,))
+        connection.commit()
+        connection.close()
+
+    def refused_size(self, ledger: Ledger) -> int:
+        assert isinstance(ledger, SqliteLedger)
+        ledger._store._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
+        return 60_000

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,7 +106,7 @@ def test_a_full_disk_undoes_the_write_whole_and_the_ledger_goes_on_when_there_is
     pages = ledger._store._writer.execute("PRAGMA page_count").fetchone()[0]
     # SQLite's own limit gives the very error that a full disk does.
     ledger._store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(LedgerFull, match="disk is full; nothing was written"):
+    with pytest.raises(LedgerFull, match="disk is full, so this was not written"):
         ledger.add(plan(), [newcomer(f"big{n}", 5_000) for n in range(100)], NOW)
     assert ledger.peek("parcels", ["big0", "p0"])[0] is None
     assert audit(ledger, "parcels", plan()) == 50
@@ -211,3 +214,35 @@ def test_people_with_a_database_browser_can_read_the_items(tmp_path: Path) -> No
         ("parcels", "p0", "weigh", "QUEUED", 0, "2023-11-14T22:13:20.000Z")
     ]
     connection.close()
+
+
+def test_one_members_error_does_not_fail_its_commit_group(tmp_path: Path) -> None:
+    ledger = SqliteLedger.open(str(filled(tmp_path / "m.db")))
+    store = ledger._store
+
+    def missing(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO nowhere VALUES (1)")
+
+    def undone(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")
+        raise sqlite3.OperationalError("the whole transaction is undone, as SQLite does when the disk is full")
+
+    def good(number: int) -> Callable[[sqlite3.Connection], int]:
+        def run(connection: sqlite3.Connection) -> int:
+            connection.execute("INSERT INTO document (kind, name, version, value) VALUES ('test', ?, 1, '1')", (str(number),))
+            return number
+
+        return run
+
+    for bad in (missing, undone):
+        with ThreadPoolExecutor(7) as pool, store._turn:
+            # While somebody else writes they all come together, and one of them carries the others' work along.
+            futures = [pool.submit(store.write, run) for run in (good(1), good(2), bad, good(3), good(4))]
+            while len(store._queue) < len(futures):
+                time.sleep(0.001)
+        answers = [future.exception() or future.result() for future in futures]
+        assert [answers[place] for place in (0, 1, 3, 4)] == [1, 2, 3, 4]
+        assert isinstance(answers[2], LedgerError)
+        assert set(ledger.read("test")) == {"1", "2", "3", "4"}
+        store.write(lambda connection: connection.execute("DELETE FROM document WHERE kind = 'test'").rowcount)
+    ledger.close()

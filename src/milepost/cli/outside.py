@@ -117,7 +117,7 @@ def list_aside(given: Settings, limit: int, as_json: bool) -> None:
         print_json(found)
         return
     if not found.set_aside:
-        click.echo(f"Nothing is set aside{'' if found.why is None else f': {found.why}'}.")
+        click.echo("Nothing is set aside.")
         return
     shown = table("id", "what", "when", "why")
     for aside in found.set_aside:

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from milepost.core.change import FREE, Change, Fields, Teller, change
 from milepost.core.durations import iso, span_ms
-from milepost.core.failing import end, fail, message_of
+from milepost.core.failing import CANNOT_BE_STORED, end, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, digest_of, work_id
+from milepost.core.limits import cut_note, too_large
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
@@ -190,8 +191,9 @@ def decide(
     if type(outcome) is HandedOver:
         fields |= FREE
         fields |= {"look_at": now + span_ms(outcome.within, "within"), "handed_over": True, "unknown": False}
-        fields |= {"undecided": None, "note": outcome.note}
-        return change(row, Reason.HANDED_OVER, now, Status.WAITING, fields, teller, note=outcome.note)
+        note = cut_note(outcome.note)
+        fields |= {"undecided": None, "note": note}
+        return change(row, Reason.HANDED_OVER, now, Status.WAITING, fields, teller, note=note)
     assert isinstance(outcome, (Retry, Reject))
     return fail(row, stage, outcome, now, jitter, fields, teller, response_ms)
 
@@ -249,9 +251,10 @@ def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, fields: Fields, 
     after = stage.checks.after_ms(row.looks) if outcome.after is None else max(SHORTEST_LOOK_MS, span_ms(outcome.after, "after"))
     fields |= FREE
     fields |= {"look_at": now + after, "looks": row.looks + 1, "handed_over": False, "unknown": False}
-    fields |= {"undecided": None, "note": outcome.note}
-    if row.looks == 0 or outcome.note != row.note:
-        return change(row, Reason.NOT_YET, now, Status.WAITING, fields, teller, note=outcome.note)
+    note = cut_note(outcome.note)
+    fields |= {"undecided": None, "note": note}
+    if row.looks == 0 or note != row.note:
+        return change(row, Reason.NOT_YET, now, Status.WAITING, fields, teller, note=note)
     # Nothing new was said: the row moves, the history does not grow. The row alone knows then that the claim was settled.
     settled = teller.claim or row.settled
     return Change(row, replace(row, updated_at=now, status=Status.WAITING, settled=settled, **fields))
@@ -275,7 +278,11 @@ def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = N
 def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
     """A process whose route is out of date settles what it holds: the outcome is kept as it is, due at once for a newer
     process to decide. `row` is the row as the ledger holds it now (its stage may have been renamed), still under the
-    lease of whoever worked on it: the lease ends here, the holder stays on record for the line that decides."""
+    lease of whoever worked on it: the lease ends here, the holder stays on record for the line that decides. An outcome that is
+    too large to be kept is kept as a failed try that says so."""
+    large = too_large(outcome)
+    if large is not None:
+        outcome = Retry(f"this outcome cannot be kept until it is decided: {large}", category=CANNOT_BE_STORED, unknown=True)
     fields = {"undecided": outcome_to_builtins(outcome), "look_at": now, "lease": None}
     return change(row, Reason.UNDECIDED, now, row.status, fields, Teller(by, row.claimed_at, claim=_claim_of(row)))
 

@@ -60,6 +60,10 @@ class EventRefused(MilepostError):
 class LedgerError(MilepostError):
     """The ledger cannot be used."""
 
+    def after(self, done: str) -> None:
+        """Say in the message what had been done before."""
+        self.args = (f"{self}. {done}", *self.args[1:])
+
 
 class LedgerBusy(LedgerError):
     """Other processes held the ledger for too long."""

@@ -63,6 +63,12 @@ def unstorable(
     return fail(row, stage, outcome, now, jitter, {"note": None}, teller, response_ms)
 
 
+def unreadable(row: Row, stage: Stage, reason: str, now: int, teller: Teller = NOBODY) -> Change:
+    """The end of an item whose content cannot be read any more: trying again would not help, a person has to put it right."""
+    outcome = Reject(f"what it carries cannot be read: {reason[:300]}", category=CANNOT_BE_READ)
+    return fail(row, stage, outcome, now, 0.0, {}, teller)
+
+
 def message_of(outcome: Retry | Reject) -> str:
     """What is kept of an error: without secrets, and cut to size only then, since half a secret does not always look like one."""
     return redacted_text(outcome.error[: 2 * MESSAGE_LIMIT])[:MESSAGE_LIMIT]

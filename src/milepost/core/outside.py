@@ -9,6 +9,7 @@ from milepost.core.change import Change, Teller, change
 from milepost.core.decide import decide, valid_confirmation
 from milepost.core.history import Line
 from milepost.core.item import Item, canonical_json
+from milepost.core.limits import too_large
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
 from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status
@@ -60,6 +61,9 @@ def confirm(
     if isinstance(outcome, Done) and not valid_confirmation(outcome.output, stage, item.payload_of(stage_name)):
         cure = "give true, a number, text or an object" if stage.accepts is None else "the stage's own check does not accept it"
         return f"{canonical_json(outcome.output).decode()[:100]} confirms nothing; {cure}"
+    large = too_large(outcome)
+    if large is not None:
+        return f"this outcome cannot be taken: {large}"
     teller: dict[str, Any] = {"by": by, "why": why, "act": act}
     told = outcome_to_builtins(outcome)
     here = plan.position.get(row.stage)

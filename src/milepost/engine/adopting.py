@@ -20,7 +20,7 @@ BATCH = 100
 SHOWN = 100
 ALL = 10_000
 """So much of what is set aside is gone through, at most."""
-NOBODY_ELSE = "nobody else can write to this ledger, so nothing is ever set aside or left to be taken in"
+NOBODY_ELSE = "nobody else can write to this ledger, so nothing is ever left to be taken in"
 
 Progress = Callable[[int, int | None], None]
 """Called with how many rows have been looked at, and about how many there are, if that is known."""
@@ -126,7 +126,7 @@ def _strays(
 
 def quarantined(ctx: Context, most: int) -> tuple[list[Aside], bool]:
     """What is set aside, oldest first, and whether there is more."""
-    return outside_of(ctx).set_aside(most)
+    return ctx.ledger.quarantine.set_aside(most)
 
 
 class AsideView(Struct, frozen=True):
@@ -140,19 +140,14 @@ class AsideView(Struct, frozen=True):
 
 
 class Quarantine(Struct, frozen=True):
-    """What is set aside, the oldest first; `more`: there is more than that. `possible` is false on a ledger where nothing can be, and
-    `why` says why not."""
+    """What is set aside, the oldest first; `more`: there is more than that."""
 
     set_aside: list[AsideView]
     more: bool
-    possible: bool = True
-    why: str | None = None
 
 
 def quarantine_view(ctx: Context, most: int) -> Quarantine:
     """What is set aside, for people and programs."""
-    if ctx.ledger.outside is None:
-        return Quarantine([], False, False, NOBODY_ELSE)
     found, more = quarantined(ctx, most)
     return Quarantine([aside_view(aside) for aside in found], more)
 
@@ -169,7 +164,7 @@ def all_ids(ctx: Context) -> list[str]:
 def replay(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[Adopted]:
     """See to what was set aside once more; it is on record who did so and why."""
     signed(by, reason)
-    answers = outside_of(ctx).replay(ctx.plans, ids, ctx.clock.now(), by=by, why=reason)
+    answers = ctx.ledger.quarantine.replay(ctx.plans, ids, ctx.clock.now(), by=by, why=reason)
     record(ctx, "replay", "", by, reason, {"ids": list(ids)[:SHOWN]}, sum(answer.done for answer in answers))
     return answers
 
@@ -177,7 +172,7 @@ def replay(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[Ad
 def drop(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[str]:
     """Throw away what was set aside; it is on record who did so and why. Those that there were."""
     signed(by, reason)
-    dropped = outside_of(ctx).drop(ids)
+    dropped = ctx.ledger.quarantine.drop(ids)
     record(ctx, "drop", "", by, reason, {"ids": dropped[:SHOWN]}, len(dropped))
     return dropped
 

@@ -37,6 +37,8 @@ ROLES = ("worker", "resender")
 """Roles that every ledger needs; a relay only where there are subscribers."""
 GONE_MS = 10 * 60_000
 """For so long a silent process is asked after that had items in hand; by then their leases have been taken over."""
+LITTLE_ROOM, NO_ROOM = 100_000_000, 1_048_576
+"""Free bytes on the ledger's disk below which there is little room, or none."""
 CHAINS = 50
 
 
@@ -86,10 +88,22 @@ def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> Report
         findings.append(
             Finding(BAD, "ledger", "the ledger's file does not pass its own check", "stop all processes and go back to a backup")
         )
+    findings += _room(facts.get("free_bytes"))
     findings += [Finding(WARN, "ledger", problem, _cure(problem)) for problem in facts.get("problems", ())]
     for look in (_routes, _back_fills, _processes, _roles, _holds, _gone_stages, _leases, _late, _failed, _subscribers, _parked, _chains):
         findings.extend(look(ctx, watch))
     return Report(watch.now, facts, findings)
+
+
+def _room(free: int | None) -> list[Finding]:
+    """Is there room where the ledger lives? None: that is not known, or no matter."""
+    if free is None or free >= LITTLE_ROOM:
+        return []
+    if free < NO_ROOM:
+        what = "the disk is full: nothing new can be recorded, and workers wait"
+        return [Finding(BAD, "disk", what, "free some space on the disk of the ledger; all goes on by itself then")]
+    what = f"only {free / 1_000_000:,.0f} MB are free on the disk of the ledger"
+    return [Finding(WARN, "disk", what, "free some space, or prune: milepost prune --help")]
 
 
 def _cure(problem: str) -> str:

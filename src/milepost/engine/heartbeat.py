@@ -33,6 +33,7 @@ class Heartbeat:
         self.facts = facts
         self.started_at = ctx.clock.now()
         self.taken_back = 0
+        self._started = False
 
     def start(self) -> None:
         """Sign on, take back the leases of the dead, forget processes not heard of for a week."""
@@ -43,6 +44,7 @@ class Heartbeat:
             if read_as(Process, document.value).seen_at < now - FORGET_MS:
                 self.ctx.ledger.write(PROCESS, name, None, document.version)
         self.beat()
+        self._started = True
 
     def take_back(self) -> None:
         dead = self.ctx.ledger.departed()
@@ -61,6 +63,8 @@ class Heartbeat:
         self.ctx.ledger.write(PROCESS, self.holder, msgspec.to_builtins(sheet))
 
     def turn(self) -> float:
+        if not self._started:
+            self.start()
         self.take_back()
         self.beat()
         if not self.facts().get("in_hand"):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from milepost.core.decide import accept
 from milepost.core.depth import check_depth
-from milepost.core.errors import MalformedInput, UsageError
+from milepost.core.errors import LedgerError, MalformedInput, UsageError
 from milepost.core.item import canonical_json
 from milepost.core.plan import Plan
 from milepost.core.status import Status
@@ -58,7 +58,14 @@ def submit(
     while batch := list(islice(rest, BATCH)):
         done = len(receipts)
         ids = correlation_id if correlation_id is None or isinstance(correlation_id, str) else correlation_id[done : done + BATCH]
-        receipts += take_in(ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id)
+        try:
+            receipts += take_in(ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id)
+        except LedgerError as error:
+            if receipts:
+                error.after(
+                    f"The first {len(receipts):,} inputs had been taken in before; hand them all over again: what is there is known"
+                )
+            raise
     return receipts
 
 

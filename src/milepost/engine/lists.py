@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.durations import iso
-from milepost.core.errors import MilepostError, UsageError
+from milepost.core.errors import LedgerError, MilepostError, UsageError
 from milepost.core.status import TERMINAL, Status
 from milepost.engine.context import Context
 from milepost.engine.formats import BadLine, Batch, bad_line, read_batches
@@ -122,6 +122,7 @@ def take_in_list(
     changed: list[ChangedLine] = []
     notes: list[str] = []
     refused = 0
+    fresh = 0
     told_at = 0
     begun = dry_run
     with SortedKeys() as keys:
@@ -134,7 +135,13 @@ def take_in_list(
                 notes.append(batch.note)
             bad = batch.bad
             if batch.inputs:
-                receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run)
+                try:
+                    receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run)
+                except LedgerError as error:
+                    if fresh:
+                        error.after(f"{fresh:,} new items of this list had been recorded before; submit it again: what is there is known")
+                    raise
+                fresh += sum(receipt.answer == "new" for receipt in receipts)
                 bad = _sorted_out(batch, receipts, keys)
                 lines = zip(batch.numbers, receipts, strict=True)
                 others = (ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed")

@@ -162,7 +162,9 @@ def _count_refused(ctx: Context, ran: Ran, row: Row, refused: Refused, summary: 
     if answer is None:
         summary.written += 1
         return None
-    log.error("%s/%s: neither its outcome nor its failure can be stored: %s", row.route, row.key, answer.reason)
+    # Not even its failure can be stored: it is set aside, or it would be worked on again and again.
+    ctx.ledger.quarantine.put([(row.route, row.key)], f"neither its outcome nor its failure can be stored: {answer.reason}", now)
+    log.error("%s/%s is set aside: neither its outcome nor its failure can be stored: %s", row.route, row.key, answer.reason)
     summary.refused += 1
     return None
 

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from milepost.engine.adopting import ALL, NOBODY_ELSE, Quarantine, all_ids, drop, quarantine_view, replay
+from milepost.engine.adopting import ALL, Quarantine, all_ids, drop, quarantine_view, replay
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.holding import Why
@@ -63,7 +63,6 @@ def listed(desk: Desk, call: Call) -> Answer:
     scope="operate",
     body=Which,
     answers={200: Replayed},
-    problems=("lacking",),
     summary="See to what was set aside once more",
 )
 async def again(desk: Desk, call: Call) -> Answer:
@@ -79,7 +78,6 @@ async def again(desk: Desk, call: Call) -> Answer:
     scope="operate",
     body=Which,
     answers={200: Dropped},
-    problems=("lacking",),
     summary="Throw away what was set aside",
 )
 async def thrown_away(desk: Desk, call: Call) -> Answer:
@@ -93,8 +91,6 @@ def _checked(desk: Desk, call: Call) -> str:
     check_sees_all(call)
     if (call.body.ids is not None) == call.body.all:
         raise trouble("wrong-value", "say which", field="ids", expected="either ids or all: true")
-    if desk.ctx.ledger.outside is None:
-        raise trouble("lacking", NOBODY_ELSE)
     return named(call, call.body.for_)
 
 

@@ -20,7 +20,7 @@ from milepost.core.key_parts import KeyPart
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ports.answers import Count, Document, Group, Pruned, ScanCost, Taken
-from milepost.ports.outside import Outside
+from milepost.ports.outside import Outside, QuarantineStore
 from milepost.ports.runner import Chance, Clock, Service
 
 
@@ -193,7 +193,11 @@ class Ledger(Protocol):
 
     @property
     def outside(self) -> Outside | None:
-        """For what others write to it; None: nobody else can, and nothing is ever set aside."""
+        """For rows that others put; None: nobody else can write to it."""
+
+    @property
+    def quarantine(self) -> QuarantineStore:
+        """What was set aside because it cannot be used."""
 
     def prepare(self, plan: Plan) -> None:
         """This process has the route at hand: what is read and offered from now on goes by it."""

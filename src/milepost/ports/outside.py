@@ -1,4 +1,4 @@
-"""What only a ledger has that others may write to: rows that somebody else put, and what was set aside because it cannot be used."""
+"""Rows that others put into a ledger, and the quarantine: what was set aside because it cannot be used."""
 
 from __future__ import annotations
 
@@ -49,17 +49,12 @@ class Aside(Struct, frozen=True):
     """When it was set aside."""
 
 
-class Outside(Protocol):
-    """Rows that others put, and what was set aside."""
+class QuarantineStore(Protocol):
+    """What was set aside because it cannot be used: rows that cannot be read or written and, on a ledger that others write to, changes
+    of rows and messages."""
 
-    def strays(self, plan: Plan, after: Any = None) -> Strays:
-        """Go through a part of the route's table for rows that are not taken in."""
-
-    def stray(self, plan: Plan, keys: Sequence[str]) -> list[Stray | None]:
-        """The strays with these keys; None: there is no row, or it is taken in."""
-
-    def adopt(self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
-        """Take these rows in, each where it stands: at the stage that it names, with what it has been through."""
+    def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
+        """Set these rows aside, each given by (route, key): they stay as they are, and are due no more until they are replayed."""
 
     def set_aside(self, most: int) -> tuple[list[Aside], bool]:
         """What was set aside, oldest first, and whether there is more than that. It is left where it is."""
@@ -69,4 +64,17 @@ class Outside(Protocol):
         no more; what is not stays, with the reason."""
 
     def drop(self, ids: Sequence[str]) -> list[str]:
-        """Throw these away; those that there were."""
+        """Take these off the list; those that there were. A row itself stays where it is."""
+
+
+class Outside(Protocol):
+    """Rows that others put."""
+
+    def strays(self, plan: Plan, after: Any = None) -> Strays:
+        """Go through a part of the route's table for rows that are not taken in."""
+
+    def stray(self, plan: Plan, keys: Sequence[str]) -> list[Stray | None]:
+        """The strays with these keys; None: there is no row, or it is taken in."""
+
+    def adopt(self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+        """Take these rows in, each where it stands: at the stage that it names, with what it has been through."""

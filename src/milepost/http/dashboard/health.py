@@ -19,7 +19,7 @@ from milepost.engine.observe import counted, live_processes, processes
 from milepost.engine.snapshot import Snapshot
 from milepost.http.seldom import Seldom
 from milepost.ports.documents import HOLD, PARKED, Parked, Process, read_as
-from milepost.ports.outside import Outside
+from milepost.ports.outside import QuarantineStore
 
 WORK = (Status.PENDING, Status.QUEUED)
 
@@ -40,14 +40,13 @@ class Health(Struct, frozen=True):
 
 
 def _any_aside(ctx: Context, seldom: Seldom) -> bool | None:
-    """Is anything set aside? To look is to ask a queue. None: on this ledger nothing ever is, or it cannot be told now."""
-    outside = ctx.ledger.outside
-    return None if outside is None else seldom.once(("set aside",), lambda: _any_in(outside))
+    """Is anything set aside? To look may be to ask a queue. None: it cannot be told now."""
+    return seldom.once(("set aside",), lambda: _any_in(ctx.ledger.quarantine))
 
 
-def _any_in(outside: Outside) -> bool | None:
+def _any_in(quarantine: QuarantineStore) -> bool | None:
     try:
-        some, more = outside.set_aside(1)
+        some, more = quarantine.set_aside(1)
     except MilepostError:
         return None
     return bool(some) or more

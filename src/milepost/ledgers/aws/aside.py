@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from milepost.core.item import digest_of
-from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.values import plain
+from milepost.ledgers.aws.writing import Update
+
+LONGEST = 4_000
+"""Characters of one attribute that are shown of a row that was set aside."""
 
 
 class Aside(Struct, frozen=True):
@@ -21,10 +29,28 @@ class Aside(Struct, frozen=True):
     seen_at: int
 
 
+def put_aside(store: Store, layout: Layout, image: Image, reason: str, now: int) -> None:
+    """Set a row aside that can be neither used nor written: it leaves the index of what is due, so that it is not met again at once.
+    The repair scan puts it back there and sees to it again, and so does an operator's replay."""
+    if aside(store, layout, image, now) is None:
+        set_aside(store, layout, image, reason, now)
+    update = Update(layout, layout.key_of(image))
+    update.remove("dueShard")
+    for name in ("version", "lease", "dueShard"):
+        update.equal(name, image.get(name))
+    try:
+        store.requests.call("dynamodb", "update_item", **update.params())
+    except ConditionFailed:
+        return  # somebody has changed it meanwhile, so that it can be written after all
+
+
 def set_aside(store: Store, layout: Layout, image: Image, reason: str, now: int) -> None:
-    """Put a copy of the row where people find it, with the reason, and remember that."""
+    """Put a copy of the row where people find it, with the reason, and remember that. Long values are cut: what is needed to find
+    the row again must fit into a message."""
     row = {name: plain(value) for name, value in image.items()}
-    store.queues.set_aside("row", {"route": layout.route, "table": layout.table, "row": row}, reason)
+    names = (*layout.key, FULL_KEY)
+    shown = {name: value if name in names else _cut(value) for name, value in row.items()}
+    store.queues.set_aside("row", {"route": layout.route, "table": layout.table, "row": shown}, reason)
     told = Aside(digest_of(row).hex(), reason, now, now)
     store.control.write(_kind(layout.route), layout.key_of(image), to_builtins(told))
 
@@ -47,6 +73,11 @@ def forget(store: Store, route: str, before: int) -> None:
     for key, held in store.control.read(_kind(route)).items():
         if convert(held.value, Aside).seen_at < before:
             store.control.write(_kind(route), key, None, held.version)
+
+
+def _cut(value: Any) -> Any:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if len(text) <= LONGEST else f"{text[:LONGEST]}… (cut: {len(text):,} characters)"
 
 
 def _kind(route: str) -> str:

@@ -70,7 +70,7 @@ class AwsLedger:
         self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.patience_ms, SEALED_FOR_MS)
         self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
         self.store = Store(requests, names, blobs, settings)
-        self.outside = Outsiders(self.store)
+        self.outside = self.quarantine = Outsiders(self.store)
         self._claims = Claims(self.store)
         self._make = make
         self._made: set[tuple[str, str]] = set()

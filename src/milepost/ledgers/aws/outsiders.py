@@ -9,6 +9,7 @@ from typing import Any
 
 from milepost.core.plan import Plan
 from milepost.ledgers.aws import quarantine
+from milepost.ledgers.aws.aside import put_aside
 from milepost.ledgers.aws.image import is_ours
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.strays import PAGE, adopt_at, stray_of
@@ -56,6 +57,12 @@ class Outsiders:
             return adopt_at(self._store, layout, plan, image, now, by=by, why=why)
 
         return self._store.requests.each([partial(one, key) for key in keys])
+
+    def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
+        for route, key in refs:
+            layout, image = self._store.layout(route), self._store.images(route, [key]).get(key)
+            if layout is not None and image is not None:
+                put_aside(self._store, layout, image, reason, now)
 
     def set_aside(self, most: int) -> tuple[list[Aside], bool]:
         return quarantine.look(self._store, most)

@@ -21,6 +21,7 @@ from milepost.core.status import Status
 from milepost.ledgers.memory.claiming import claim_one
 from milepost.ledgers.memory.finding import matches
 from milepost.ledgers.memory.pruning import prune
+from milepost.ledgers.memory.quarantine import MemoryQuarantine
 from milepost.ledgers.memory.renaming import rename_stage
 from milepost.ledgers.memory.state import Record, State, encode
 from milepost.ports.ledger import (
@@ -55,6 +56,7 @@ class MemoryLedger:
         self.url = "memory:"
         self._lock = RLock()
         self._state = State()
+        self.quarantine = MemoryQuarantine(self._state, self._lock)
 
     def prepare(self, plan: Plan) -> None:
         """Nothing: rows of all routes are in one place, and nothing is sent."""
@@ -75,8 +77,9 @@ class MemoryLedger:
             for newcomer in newcomers:
                 ref = (newcomer.change.after.route, newcomer.change.after.key)
                 known = self._state.known(ref)
-                answers.append(known)
-                if known is None:
+                refused = self._state.refuses(newcomer.change, newcomer.input) if known is None else None
+                answers.append(known or refused)
+                if known is None and refused is None:
                     self._state.numbers += 1
                     record = Record(self._state.numbers, newcomer.change.before, encode(Content(newcomer.input)))
                     self._state.records[ref] = record
@@ -101,8 +104,12 @@ class MemoryLedger:
             return Conflict(row, outdated=True)
         if not holds(change, row):
             return Conflict(row)
-        self._state.write(record, change)
-        return None
+        refused = self._state.refuses(change)
+        if refused is None:
+            self._state.write(record, change)
+            # Whoever could write to it has seen to it.
+            self._state.aside.pop((before.route, before.key), None)
+        return refused
 
     def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
         with self._lock:
@@ -121,14 +128,18 @@ class MemoryLedger:
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         with self._lock:
-            return [self._state.records[ref].item() if ref in self._state.records else None for ref in map(tuple, refs)]
+            return [self._state.records[ref].read() if ref in self._state.records else None for ref in map(tuple, refs)]
 
     def find(self, query: Query) -> Page:
         with self._lock:
             found = [record for record in self._state.records.values() if record.number > (query.after or 0) and matches(record.row, query)]
             page = found[: query.limit]
-            items = [record.item() if query.with_content else Item(record.row, Content()) for record in page]
-            return Page(items, page[-1].number if len(found) > len(page) else None)
+            items = [record.read() if query.with_content or record.damage == "row" else Item(record.row, Content()) for record in page]
+            return Page(
+                [item for item in items if isinstance(item, Item)],
+                page[-1].number if len(found) > len(page) else None,
+                [item for item in items if isinstance(item, Refused)],
+            )
 
     def history(self, route: str, key: str) -> list[Written]:
         with self._lock:
@@ -207,8 +218,12 @@ class MemoryLedger:
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         with self._lock:
             ours = {(plan.name, stage.name) for plan in plans for stage in plan.stages if stage.ours}
-            rows = [record.row for record in self._state.records.values() if (record.row.route, record.row.stage) in ours]
-            return min((row.due_at for row in rows if row.due_at is not None and self._state.open(row)), default=None)
+            rows = [
+                record.row
+                for record in self._state.records.values()
+                if (record.row.route, record.row.stage) in ours and self._state.workable(record)
+            ]
+            return min((row.due_at for row in rows if row.due_at is not None), default=None)
 
     def rename_stage(self, route: str, old: str, new: str) -> None:
         with self._lock:
@@ -247,6 +262,15 @@ class MemoryLedger:
         """For tests: from now on the holder is proved dead."""
         with self._lock:
             self._state.holders[holder] = False
+
+    def damage(self, route: str, key: str, what: str | None) -> None:
+        """For tests: from now on the "row" or the "content" of this item cannot be read (None: it can again)."""
+        with self._lock:
+            self._state.records[route, key].damage = what
+
+    def refuse_above(self, largest: int | None) -> None:
+        """For tests: from now on no write may take more than so many bytes."""
+        self._state.largest = largest
 
     def departed(self) -> list[str]:
         with self._lock:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
+from milepost.core.change import Teller
 from milepost.core.due import fragile, look
+from milepost.core.failing import unreadable
 from milepost.core.item import Item
 from milepost.core.route import Limits
 from milepost.core.status import Status
 from milepost.ledgers.memory.state import Bucket, Record, State
 from milepost.ports.documents import scope
-from milepost.ports.ledger import Ask, Claimed
+from milepost.ports.ledger import Ask, Claimed, Refused
 
 
 def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
@@ -32,6 +34,7 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     claimed: list[Item] = []
     taken = dict.fromkeys(lanes, 0)
     moved: list[Record] = []
+    refused: list[Refused] = []
     lost = 0
     while left > 0:
         # The lane with the least in hand comes first, then the one that was served longest ago: none starves another.
@@ -40,7 +43,16 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
             break
         lane = min(turn, key=lambda lane: (ask.held.get(lane, 0) + taken[lane], state.served.get(scope(route, ask.stage, lane), 0)))
         record = lanes[lane].pop(0)
-        change = look(record.item(), ask.plan, now, jitter, ask.grip)
+        item = record.read()
+        if isinstance(item, Refused):
+            refused.append(item)
+            moved.append(record)
+            if item.row is None:
+                state.set_aside(record, item.reason, now)
+            else:
+                state.write(record, unreadable(item.row, stage, item.reason, now, Teller(item.row.holder, item.row.claimed_at)))
+            continue
+        change = look(item, ask.plan, now, jitter, ask.grip)
         if change is None:
             continue
         state.write(record, change)
@@ -57,17 +69,17 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     if tokens is not None:
         tokens.tokens -= math.ceil(len(claimed) / ask.batch)
         if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
-            return Claimed(claimed, len(moved), tokens.next_at, fragile=passed_over, lost=lost)
+            return Claimed(claimed, len(moved), tokens.next_at, fragile=passed_over, lost=lost, refused=refused)
     waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
     waits += _coming(state, ask, now, moved)
-    return Claimed(claimed, len(moved), min(waits, default=None), fragile=passed_over, lost=lost)
+    return Claimed(claimed, len(moved), min(waits, default=None), fragile=passed_over, lost=lost, refused=refused)
 
 
 def _due_by_lane(state: State, ask: Ask, now: int) -> dict[str, list[Record]]:
     lanes: dict[str, list[Record]] = {}
     for record in state.records.values():
         row = record.row
-        if (row.route, row.stage) == (ask.plan.name, ask.stage) and row.due_at is not None and row.due_at <= now and state.open(row):
+        if (row.route, row.stage) == (ask.plan.name, ask.stage) and row.due_at is not None and row.due_at <= now and state.workable(record):
             lanes.setdefault(row.lane, []).append(record)
     for records in lanes.values():
         records.sort(key=lambda record: (record.row.due_at, record.number))

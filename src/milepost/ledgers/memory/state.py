@@ -13,7 +13,8 @@ from milepost.core.change import Change, keeps_lease
 from milepost.core.durations import rate_per_second
 from milepost.core.item import Content, Item, Put, Row
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as
-from milepost.ports.ledger import Known, Written
+from milepost.ports.ledger import Known, Refused, Written
+from milepost.ports.outside import Aside
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
@@ -23,13 +24,21 @@ decode_content = msgspec.json.Decoder(Content).decode
 class Record:
     """One item: its row, its content as JSON (so that nobody shares a mutable value with the ledger), its lines."""
 
-    __slots__ = ("content", "lines", "number", "row")
+    __slots__ = ("content", "damage", "lines", "number", "row")
 
     def __init__(self, number: int, row: Row, content: bytes) -> None:
         self.number = number
         self.row = row
         self.content = content
         self.lines: list[Written] = []
+        self.damage: str | None = None
+        """What of it cannot be read any more, for tests: "row" or "content"."""
+
+    def read(self) -> Item | Refused:
+        """The item, or that it cannot be read."""
+        if self.damage is not None:
+            return Refused(f"its {self.damage} is damaged", self.row.key, self.row if self.damage == "content" else None)
+        return self.item()
 
     def item(self) -> Item:
         return Item(self.row, decode_content(self.content))
@@ -98,6 +107,10 @@ class State:
         self.buckets: dict[str, Bucket] = {}
         self.served: dict[str, int] = {}
         self.holders: dict[str, bool] = {}
+        self.aside: dict[Ref, Aside] = {}
+        """Rows that are due no more, until they are replayed."""
+        self.largest: int | None = None
+        """Bytes that one write may take, for tests of what happens when the storage refuses one."""
         self.numbers = self.seq = self.writes = 0
 
     def known(self, ref: Ref) -> Known | None:
@@ -107,6 +120,14 @@ class State:
         row = record.row
         ended_at = row.entered_at if row.terminal else None
         return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head, row.content_digest)
+
+    def refuses(self, change: Change, content: Any = None) -> Refused | None:
+        """Is this more than one write may take?"""
+        if self.largest is None:
+            return None
+        values = [replace(change.after, handle=None), content, *(put.value for put in change.puts)]
+        size = len(change.body) + sum(len(encode(value)) for value in values)
+        return None if size <= self.largest else Refused(f"it takes {size:,} bytes; {self.largest:,} are allowed")
 
     def write(self, record: Record, change: Change) -> None:
         """The one place where the rules change a row: row, content, line and groups together."""
@@ -151,6 +172,16 @@ class State:
 
     def open(self, row: Row) -> bool:
         return not is_held(self.documents.get(HOLD, {}), row.route, row.stage, row.lane)
+
+    def workable(self, record: Record) -> bool:
+        """Is its lane open, and is it not set aside?"""
+        return self.open(record.row) and (record.row.route, record.row.key) not in self.aside
+
+    def set_aside(self, record: Record, reason: str, now: int) -> None:
+        ref = (record.row.route, record.row.key)
+        content = {"route": ref[0], "key": ref[1], "content": msgspec.json.decode(record.content)}
+        self.aside.setdefault(ref, Aside(str(record.number), "row", reason, content, now))
+        self.writes += 1
 
     def limit(self, name: str) -> Limit:
         found = self.document(LIMIT, name)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from milepost.core.change import Change
+from milepost.core.change import Change, Teller
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.durations import rate_per_second
+from milepost.core.failing import unreadable
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.codec import CODES, COLUMNS, clock_of, decode, items_of, row_of
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, UNREADABLE, clock_of, decode, items_of, row_of, rows_of
 from milepost.ledgers.sqlite.names import Names
+from milepost.ledgers.sqlite.quarantine import put_aside
 from milepost.ledgers.sqlite.writing import Tally, write_changes
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as, scope
-from milepost.ports.ledger import Ask, Claimed
+from milepost.ports.ledger import Ask, Claimed, Refused
 
 BURST_SECONDS = 0.1
 MANY_LANES = 32
@@ -133,7 +136,8 @@ def claim_one(
         lanes = more
     if hunt.left > 0:
         hunt.waits += [now] if hunt.moved else _next_due(connection, lived_in, now)
-    return Claimed(hunt.claimed, hunt.moved, min(hunt.waits, default=None), fragile=hunt.passed_over, lost=hunt.lost)
+    waits = min(hunt.waits, default=None)
+    return Claimed(hunt.claimed, hunt.moved, waits, fragile=hunt.passed_over, lost=hunt.lost, refused=hunt.refused)
 
 
 class Hunt:
@@ -150,6 +154,7 @@ class Hunt:
         self.lost = 0
         self.passed_over = False
         self.waits: list[int] = []
+        self.refused: list[Refused] = []
 
     def in_hand(self, place: int) -> int:
         return self.held.get(self.names.by_id[place].lane, 0)
@@ -173,18 +178,65 @@ class Hunt:
 
     def _claim(self, place: int, share: int, lane: str) -> int:
         ask, route = self.ask, self.ask.plan.name
-        rows, skipped = _due_rows(self.connection, self.names, place, self.now, share, ask.fragile)
+        rows, skipped, damaged = _due_rows(self.connection, self.names, place, self.now, share, ask.fragile)
         self.passed_over = self.passed_over or skipped
-        got, others, lost = _claim_rows(self.connection, self.names, self.tally, ask, rows, self.now, self.jitter)
+        if damaged:
+            self._set_aside(damaged)
+        got, moved, lost = self._claim_rows(rows)
         self.claimed += got
         self.left -= len(got)
-        self.moved += others
+        self.moved += moved
         self.lost += lost
         if got:
             self.held[lane] = self.held.get(lane, 0) + len(got)
             for name, rate in self.rules.rates(self.stage, route, lane):
                 _charge(self.connection, name, rate, -(-len(got) // ask.batch), self.now)
         return len(got)
+
+    def _claim_rows(self, rows: list[Row]) -> tuple[list[Item], int, int]:
+        """Claim these rows, or move them on without a worker: what was claimed, how many were moved on, how many leases were lost."""
+        ask, now = self.ask, self.now
+        silent: list[Change] = []
+        written: list[Change] = []
+        claimed: list[Item] = []
+        damaged: list[tuple[int, Refused]] = []
+        for row, item in zip(rows, items_of(self.connection, rows, self.names), strict=True):
+            if isinstance(item, Refused):
+                self.refused.append(item)
+                written.append(unreadable(row, self.stage, item.reason, now, Teller(row.holder, row.claimed_at)))
+                continue
+            try:
+                change = look(item, ask.plan, now, self.jitter, ask.grip)
+            except UNREADABLE as error:
+                damaged.append((row.handle, Refused(f"it cannot be decided: {type(error).__name__}: {error}", row.key, row)))
+                continue
+            if change is None:
+                continue
+            after = change.after
+            if after.lease == ask.grip.token:
+                claimed.append(Item(after, item.content))
+                (written if change.body else silent).append(change)
+            else:
+                written.append(change)
+        if damaged:
+            self._set_aside(damaged)
+        if silent:
+            # A plain claim touches six columns and makes no line.
+            self.connection.executemany(
+                CLAIM,
+                [(PROCESSING, *clock_of(row), row.lease, row.holder, row.claimed_at, row.handle) for row in (c.after for c in silent)],
+            )
+            self.tally.add(silent)
+        if written:
+            write_changes(self.connection, self.names, written, self.tally)
+        # Only a written change can be of a lost lease: a loss makes a line.
+        lost = sum(change.after.losses > change.before.losses for change in written)
+        return claimed, len(rows) - len(claimed), lost
+
+    def _set_aside(self, damaged: list[tuple[int, Refused]]) -> None:
+        put_aside(self.connection, [(number, refused.reason) for number, refused in damaged], self.now)
+        self.refused += [refused for _, refused in damaged]
+        self.moved += len(damaged)
 
 
 def _open(names: Names, rules: Rules, route: str, stage: str) -> list[int]:
@@ -200,12 +252,25 @@ def _next_due(connection: sqlite3.Connection, places: list[int], now: int) -> li
     ]
 
 
-def _due_rows(connection: sqlite3.Connection, names: Names, place: int, now: int, limit: int, want_fragile: bool) -> tuple[list[Row], bool]:
-    """The rows to look at, and whether fragile ones were passed over. Only where some turn up is a second, slower look needed."""
-    rows = [row_of(columns, names) for columns in connection.execute(ONE_FRAGILE if want_fragile else DUE, (place, now, limit))]
+def _due_rows(
+    connection: sqlite3.Connection, names: Names, place: int, now: int, limit: int, want_fragile: bool
+) -> tuple[list[Row], bool, list[tuple[int, Refused]]]:
+    """The rows to look at, whether fragile ones were passed over, and those that cannot be read, by number. Only where fragile ones
+    turn up is a second, slower look needed."""
+    rows, damaged = _readable(connection.execute(ONE_FRAGILE if want_fragile else DUE, (place, now, limit)).fetchall(), names)
     if want_fragile or not any(fragile(row) for row in rows):
-        return rows, False
-    return [row_of(columns, names) for columns in connection.execute(SOUND, (place, now, limit))], True
+        return rows, False, damaged
+    rows, more = _readable(connection.execute(SOUND, (place, now, limit)).fetchall(), names)
+    return rows, True, [*damaged, *more]
+
+
+def _readable(found: list[tuple[Any, ...]], names: Names) -> tuple[list[Row], list[tuple[int, Refused]]]:
+    try:
+        return [row_of(columns, names) for columns in found], []
+    except UNREADABLE:
+        rows = rows_of(found, names)
+        damaged = [(columns[0], row) for columns, row in zip(found, rows, strict=True) if isinstance(row, Refused)]
+        return [row for row in rows if isinstance(row, Row)], damaged
 
 
 def next_due(connection: sqlite3.Connection, names: Names, plans: Iterable[Plan]) -> int | None:
@@ -220,36 +285,6 @@ def next_due(connection: sqlite3.Connection, names: Names, plans: Iterable[Plan]
         for row in connection.execute("SELECT min(due_at) FROM item WHERE place = ? AND due_at IS NOT NULL", (place,))
     ]
     return min((due for due in found if due is not None), default=None)
-
-
-def _claim_rows(
-    connection: sqlite3.Connection, names: Names, tally: Tally, ask: Ask, rows: list[Row], now: int, jitter: float
-) -> tuple[list[Item], int, int]:
-    grip, plan = ask.grip, ask.plan
-    silent: list[Change] = []
-    written: list[Change] = []
-    claimed: list[Item] = []
-    for item in items_of(connection, rows, names):
-        change = look(item, plan, now, jitter, grip)
-        if change is None:
-            continue
-        after = change.after
-        if after.lease == grip.token:
-            claimed.append(Item(after, item.content))
-            (written if change.body else silent).append(change)
-        else:
-            written.append(change)
-    if silent:
-        # A plain claim touches six columns and makes no line.
-        connection.executemany(
-            CLAIM, [(PROCESSING, *clock_of(row), row.lease, row.holder, row.claimed_at, row.handle) for row in (c.after for c in silent)]
-        )
-        tally.add(silent)
-    if written:
-        write_changes(connection, names, written, tally)
-    # Only a written change can be of a lost lease: a loss makes a line.
-    lost = sum(change.after.losses > change.before.losses for change in written)
-    return claimed, len(rows) - len(claimed), lost
 
 
 def _used_until(connection: sqlite3.Connection, name: str, latest: float) -> float:

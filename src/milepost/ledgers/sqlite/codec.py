@@ -12,6 +12,7 @@ from msgspec import Struct
 from milepost.core.item import Content, Failure, Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.names import Names
+from milepost.ports.ledger import Refused
 
 STATUSES: tuple[Status, ...] = tuple(Status)
 CODES: dict[Status, int] = {status: code for code, status in enumerate(STATUSES)}
@@ -35,6 +36,9 @@ class Rest(Struct, omit_defaults=True):
     content_digest: bytes | None = None
     settled: str | None = None
 
+
+UNREADABLE = (msgspec.MsgspecError, KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What reading one damaged row raises. Anything else is trouble with the whole file."""
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.decode
@@ -63,6 +67,28 @@ def row_of(columns: Sequence[Any], names: Names) -> Row:
 
 
 NO_REST = Rest()
+
+
+def rows_of(found: Iterable[Sequence[Any]], names: Names) -> list[Row | Refused]:
+    """The rows in these columns; Refused in the place of one that cannot be read."""
+    found = list(found)
+    try:
+        return [row_of(columns, names) for columns in found]
+    except UNREADABLE:
+        return [_row_or_refused(columns, names) for columns in found]
+
+
+def _row_or_refused(columns: Sequence[Any], names: Names) -> Row | Refused:
+    try:
+        return row_of(columns, names)
+    except UNREADABLE as error:
+        reason = f"its row is damaged: {type(error).__name__}: {error}"
+    try:
+        # Without the part that few rows have it may well be readable: enough to take the item off the route.
+        return Refused(reason, str(columns[2]), row_of((*columns[:-1], None), names))
+    except UNREADABLE:
+        return Refused(reason, str(columns[2]))
+
 
 INSERT = (
     "INSERT INTO item (route, place, status, due_at, look_at, overdue_at, version, head, updated_at, entered_at,"
@@ -122,28 +148,38 @@ def changing(row: Row, place: int) -> tuple[Any, ...]:
 INPUT, PAYLOAD, RESULT = 0, 1, 2
 
 
-def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: Names) -> dict[int, Content]:
-    """The content of each of these items."""
+def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: Names) -> dict[int, Content | str]:
+    """The content of each of these items; a sentence in the place of one that cannot be read."""
     found: dict[int, Content] = {}
+    damaged: dict[int, str] = {}
     for chunk in chunks(numbers, 500):
         marks = ",".join("?" * len(chunk))
         for number, kind, stage, body in connection.execute(f"SELECT item, kind, stage, body FROM content WHERE item IN ({marks})", chunk):
             content = found.get(number)
             if content is None:
                 content = found[number] = Content(None, {}, {})
-            value = decode(body)
-            if kind == INPUT:
-                content.input = value
-            else:
-                name = names.stage_names[stage][1]
-                (content.payloads if kind == PAYLOAD else content.results)[name] = value
-    return found
+            try:
+                value = decode(body)
+                if kind == INPUT:
+                    content.input = value
+                else:
+                    name = names.stage_names[stage][1]
+                    (content.payloads if kind == PAYLOAD else content.results)[name] = value
+            except UNREADABLE as error:
+                what = ("input", "payload", "result")[kind] if kind in (INPUT, PAYLOAD, RESULT) else f"content of kind {kind!r}"
+                damaged[number] = f"its {what} is damaged: {type(error).__name__}: {error}"
+    return {**found, **damaged}
 
 
-def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: Names) -> list[Item]:
+def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: Names) -> list[Item | Refused]:
+    """These rows with their content; Refused in the place of one whose content cannot be read."""
     rows = list(rows)
     contents = contents_of(connection, [row.handle for row in rows], names)
-    return [Item(row, contents.get(row.handle) or Content()) for row in rows]
+    items: list[Item | Refused] = []
+    for row in rows:
+        content = contents.get(row.handle)
+        items.append(Refused(content, row.key, row) if isinstance(content, str) else Item(row, content or Content()))
+    return items
 
 
 def chunks(values: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import msgspec
 
 from milepost.core.errors import (
     LedgerBusy,
@@ -15,7 +18,17 @@ from milepost.core.errors import (
     LedgerReadOnly,
 )
 
+ROW = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
+"""Codes that say something of the values that were to be written, not of the file."""
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class ValueRefused(LedgerError):
+    """SQLite will not take a value: it is too large, or of a kind that it does not know."""
+
+
+ROW_REFUSED = (ValueRefused, msgspec.MsgspecError, OverflowError, ValueError, TypeError, RecursionError)
+"""What writing one row raises that cannot be written. Anything else is trouble with the whole file."""
 
 
 def primary_code(error: sqlite3.Error) -> int:
@@ -27,8 +40,10 @@ def translated(error: sqlite3.Error, path: str) -> LedgerError:
     code = primary_code(error)
     if code in BUSY:
         return LedgerBusy(f"{path}: other processes have held the ledger for too long; look for one that hangs with 'milepost doctor'")
-    if code == sqlite3.SQLITE_FULL:
-        return LedgerFull(f"{path}: the disk is full; nothing was written. Free some space and start again: every item is as it was")
+    if code in ROW or (not isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")):
+        return ValueRefused(f"{path}: {error}")
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and no_room(path)):
+        return LedgerFull(f"{path}: the disk is full, so this was not written; free some space: every item is as it was")
     if code == sqlite3.SQLITE_READONLY:
         return LedgerReadOnly(f"{path}: the ledger or its folder may not be written by this user; check the permissions")
     if code == sqlite3.SQLITE_CORRUPT:
@@ -46,3 +61,22 @@ def said_in_ours(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translated(error, path) from error
+
+
+NO_ROOM = 1_048_576
+"""With less than this many bytes free a disk counts as full: the log grows by whole pages."""
+
+
+def free_bytes(path: str) -> int | None:
+    """Bytes that may still be written beside this file; None: the system does not say."""
+    try:
+        disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize
+
+
+def no_room(path: str) -> bool:
+    """Is the disk that the file is on full?"""
+    free = free_bytes(path)
+    return free is not None and free < NO_ROOM

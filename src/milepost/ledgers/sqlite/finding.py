@@ -4,14 +4,14 @@ None reads for long, however many rows there are."""
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from typing import Any, cast
 
-from milepost.core.item import Content, Item
+from milepost.core.item import Content, Item, Row
 from milepost.core.key_parts import SEPARATOR, KeyPart
 from milepost.core.status import LIVE, Status
-from milepost.ledgers.sqlite.codec import CODES, COLUMNS, items_of, row_of
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, items_of, rows_of
 from milepost.ledgers.sqlite.names import Names
-from milepost.ports.ledger import Page, Query
+from milepost.ports.ledger import Page, Query, Refused
 
 WINDOW = 200_000
 """How many rows of the table one page may pass over: keeps every read transaction short."""
@@ -48,9 +48,14 @@ def find(connection: sqlite3.Connection, names: Names, query: Query) -> Page:
         rows, after = _by_time(connection, names, query, "due_at", where, values)
     else:
         rows, after = _along(connection, names, query, route, where, values)
-    found = [row_of(columns, names) for columns in rows]
-    items = items_of(connection, found, names) if query.with_content else [Item(row, Content()) for row in found]
-    return Page(items, after)
+    found = rows_of(rows, names)
+    refused = [row for row in found if isinstance(row, Refused)]
+    sound = [row for row in found if isinstance(row, Row)] if refused else cast(list[Row], found)
+    if not query.with_content:
+        return Page([Item(row, Content()) for row in sound], after, refused)
+    items = items_of(connection, sound, names)
+    refused += [item for item in items if isinstance(item, Refused)]
+    return Page([item for item in items if isinstance(item, Item)], after, refused)
 
 
 def _conditions(query: Query) -> tuple[str, list[Any]]:

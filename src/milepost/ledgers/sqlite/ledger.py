@@ -15,11 +15,13 @@ from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.ledgers.sqlite import claiming, documents, finding, reading, upkeep
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
-from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, chunks, look_at_of, row_of
+from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, UNREADABLE, chunks, look_at_of, rows_of
+from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.liveness import Liveness
 from milepost.ledgers.sqlite.names import Names
+from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_aside
 from milepost.ledgers.sqlite.store import Store
-from milepost.ledgers.sqlite.writing import Tally, write_changes, write_new
+from milepost.ledgers.sqlite.writing import Tally, one_by_one, write_changes, write_each, write_new
 from milepost.ports.ledger import (
     Ask,
     Claimed,
@@ -60,6 +62,7 @@ class SqliteLedger:
         self._reading = threading.local()
         self._liveness = Liveness(path)
         self._served = Served()
+        self.quarantine = SqliteQuarantine(self._read, self._write)
 
     @classmethod
     def open(cls, path: str) -> SqliteLedger:
@@ -77,7 +80,7 @@ class SqliteLedger:
         return {}
 
     def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Known | Refused | None]:
+        def run(connection: sqlite3.Connection, names: Names, alone: bool) -> list[Known | Refused | None]:
             if Rules(connection).outdated(plan.name, plan.version):
                 raise RouteChanged(
                     f"route {plan.name!r} has been changed in the ledger since this process started; restart it with the new route"
@@ -94,12 +97,17 @@ class SqliteLedger:
                 elif there is None:
                     first[row.key] = newcomer
                 answers.append(there)
-            tally = Tally()
-            write_new(connection, names, list(first.values()), tally)
+            tally, fresh = Tally(), list(first.values())
+            if alone:
+                refused = one_by_one(connection, names, fresh, lambda one: write_new(connection, names, one, tally))
+                keys = {fresh[place].change.after.key: answer for place, answer in refused.items()}
+                answers = [keys.get(newcomer.change.after.key, answer) for newcomer, answer in zip(newcomers, answers, strict=True)]
+            else:
+                write_new(connection, names, fresh, tally)
             tally.write(connection, names)
             return answers
 
-        return self._write(run)
+        return self._write_rows(run)
 
     def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
         def run(connection: sqlite3.Connection, names: Names) -> list[Claimed]:
@@ -111,11 +119,12 @@ class SqliteLedger:
         return self._write(run)
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Conflict | Refused | None]:
+        def run(connection: sqlite3.Connection, names: Names, alone: bool) -> list[Conflict | Refused | None]:
             rules = Rules(connection) if versions else None
             outdated = {route for route, version in (versions or {}).items() if rules is not None and rules.outdated(route, version)}
             there = self._there(connection, names, changes)
             good: list[Change] = []
+            places: list[int] = []
             lost: list[int] = []
             for index, change in enumerate(changes):
                 before, after = change.before, change.after
@@ -125,18 +134,23 @@ class SqliteLedger:
                         change = _with_expiry(connection, change)
                     there[before.handle] = (after.version, after.head, after.lease, after.status, after.stage)
                     good.append(change)
+                    places.append(index)
                 else:
                     lost.append(index)
-            tally = Tally()
-            write_changes(connection, names, good, tally)
+            tally, answers = Tally(), list[Conflict | Refused | None]([None] * len(changes))
+            if alone:
+                for place, answer in write_each(connection, names, good, tally).items():
+                    answers[places[place]] = answer
+            else:
+                write_changes(connection, names, good, tally)
             tally.write(connection, names)
-            answers: list[Conflict | Refused | None] = [None] * len(changes)
             for index in lost:
                 before = changes[index].before
-                answers[index] = Conflict(self._row(connection, names, before), before.route in outdated)
+                current = self._row(connection, names, before)
+                answers[index] = current if isinstance(current, Refused) else Conflict(current, before.route in outdated)
             return answers
 
-        return self._write(run)
+        return self._write_rows(run)
 
     def _there(self, connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> dict[Any, tuple[Any, ...]]:
         """What `core.change.holds` compares, as it is now, by row number."""
@@ -147,16 +161,19 @@ class SqliteLedger:
             for number, version, head, lease, status, place in connection.execute(
                 f"SELECT id, version, head, lease, status, place FROM item WHERE id IN ({marks})", chunk
             ):
-                there[number] = (version, head, lease, STATUSES[status], by_id[place].stage)
+                try:
+                    there[number] = (version, head, lease, STATUSES[status], by_id[place].stage)
+                except UNREADABLE:
+                    continue  # it is damaged, and not what was read
         return there
 
-    def _row(self, connection: sqlite3.Connection, names: Names, wanted: Row) -> Row | None:
+    def _row(self, connection: sqlite3.Connection, names: Names, wanted: Row) -> Row | Refused | None:
         """The item's row as it is now; a number alone would not tell it from a later item's."""
         columns = connection.execute(
             f"SELECT {COLUMNS} FROM item WHERE id = ? AND route = ? AND key = ?",
             (wanted.handle, names.routes.get(wanted.route), wanted.key),
         ).fetchone()
-        return None if columns is None else row_of(columns, names)
+        return None if columns is None else rows_of([columns], names)[0]
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
         """There are none: the row is the queue."""
@@ -254,10 +271,23 @@ class SqliteLedger:
             lambda connection, names: {
                 "schema": connection.execute("PRAGMA user_version").fetchone()[0],
                 "sqlite": sqlite3.sqlite_version,
+                "set_aside": count_aside(connection),
                 "sound": connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" if sizes["file"] < 200_000_000 else None,
             }
         )
-        return {"kind": "sqlite", "path": self.path, "bytes": sizes["file"], "log_bytes": sizes["log"], **facts}
+        free = free_bytes(self.path)
+        problems = []
+        if facts["set_aside"]:
+            problems.append(f"rows that cannot be read or written are set aside: {facts['set_aside']:,}; none of them is worked on")
+        return {
+            "kind": "sqlite",
+            "path": self.path,
+            "bytes": sizes["file"],
+            "log_bytes": sizes["log"],
+            "free_bytes": free,
+            **facts,
+            "problems": problems,
+        }
 
     def rest(self) -> None:
         """Nothing to do just now: move the log into the file."""
@@ -282,6 +312,13 @@ class SqliteLedger:
                 connection.execute("ROLLBACK")
 
         return self._store.read(refreshed)
+
+    def _write_rows(self, run: Callable[[sqlite3.Connection, Names, bool], T]) -> T:
+        """Write all rows at once; where one of them cannot be written, each by itself."""
+        try:
+            return self._write(lambda connection, names: run(connection, names, False))
+        except ROW_REFUSED:
+            return self._write(lambda connection, names: run(connection, names, True))
 
     def _write(self, run: Callable[[sqlite3.Connection, Names], T]) -> T:
         def refreshed(connection: sqlite3.Connection) -> T:

@@ -5,10 +5,13 @@ The operating system lets go of the lock when the process ends, however it ends.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
 from pathlib import Path
+
+from milepost.core.errors import LedgerFull, LedgerReadOnly
 
 
 class Liveness:
@@ -22,6 +25,16 @@ class Liveness:
         return self.folder / f"{holder}@{self._machine}.lock"
 
     def sign_on(self, holder: str) -> None:
+        if holder in self._held:
+            return
+        try:
+            self._lock(holder)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise LedgerFull(f"{self.folder}: the disk is full, so this process cannot say that it is at work ({error})") from error
+            raise LedgerReadOnly(f"{self.folder}: this process cannot say there that it is at work ({error})") from error
+
+    def _lock(self, holder: str) -> None:
         self.folder.mkdir(exist_ok=True)
         # Locked under a name that nobody looks for, then moved into place: nobody ever sees it unlocked.
         hidden = self.folder / f".{holder}"

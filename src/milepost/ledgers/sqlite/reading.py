@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from milepost.core.history import decode_line
-from milepost.core.item import Item, Row
-from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, chunks, contents_of, decode_rest, items_of, row_of
+from milepost.core.item import Content, Item, Row
+from milepost.core.status import Status
+from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, UNREADABLE, chunks, contents_of, decode_rest, items_of, rows_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Count, Group, Known, Refused, Written
 
@@ -25,8 +26,11 @@ def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequen
         for key, status, digest, place, list_id, rest in connection.execute(
             f"SELECT key, status, input_digest, place, list_id, rest FROM item WHERE route = ? AND key IN ({marks})", (number, *chunk)
         ):
-            replaced = None if rest is None else decode_rest(rest).content_digest
-            found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id, content_digest=replaced)
+            try:
+                replaced = None if rest is None else decode_rest(rest).content_digest
+                found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id, content_digest=replaced)
+            except UNREADABLE:
+                found[key] = Known(key, Status.PENDING, digest)  # it is there, and its row is damaged
         missing = [key for key in chunk if key not in found]
         if missing:
             marks = ",".join("?" * len(missing))
@@ -55,12 +59,12 @@ def sealed(connection: sqlite3.Connection, names: Names, route: str, after: str 
 
 
 def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
-    found: list[Row | None] = []
+    found: list[Row | Refused | None] = []
     for route, key in refs:
         columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)).fetchone()
-        found.append(None if columns is None else row_of(columns, names))
-    items = iter(items_of(connection, [row for row in found if row is not None], names))
-    return [None if row is None else next(items) for row in found]
+        found.append(None if columns is None else rows_of([columns], names)[0])
+    items = iter(items_of(connection, [row for row in found if isinstance(row, Row)], names))
+    return [next(items) if isinstance(row, Row) else row for row in found]
 
 
 def history(connection: sqlite3.Connection, names: Names, route: str, key: str) -> list[Written]:
@@ -86,9 +90,13 @@ def feed(connection: sqlite3.Connection, names: Names, after: int, limit: int) -
     found = []
     for seq, item, place, key, correlation_id, previous, body in lines:
         payload = None
-        if item in contents and b'"offered":"' in body:
-            payload = contents[item].payloads.get(decode_line(body).after_stage, contents[item].input)
-        found.append(Written(seq, names.by_id[place].route, key, correlation_id, previous, body, payload))
+        content = contents.get(item)
+        if isinstance(content, Content) and b'"offered":"' in body:
+            payload = content.payloads.get(decode_line(body).after_stage, content.input)
+        at = names.by_id.get(place)
+        if at is None:
+            continue  # its row is damaged, so that nobody knows of which route it is
+        found.append(Written(seq, at.route, key, correlation_id, previous, body, payload))
     return found
 
 

@@ -10,17 +10,24 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.key_parts import SEPARATOR
 from milepost.ledgers.sqlite import schema
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours, translated
+from milepost.ledgers.sqlite.names import Names
 
 T = TypeVar("T")
 
 PATIENCE = 60.0
 GROUP = 64
+
+
+class Run(Protocol):
+    """How the ledger reads, or writes: in a transaction of its own."""
+
+    def __call__(self, run: Callable[[sqlite3.Connection, Names], T], /) -> T: ...
 
 
 class Work(Generic[T]):
@@ -135,10 +142,17 @@ class Store:
                 self.on_rollback()
                 raise
             self._last_commit = time.monotonic()
+        except sqlite3.Error as error:
+            if len(group) > 1:
+                # One of them, or all together, are too much for the file. Each alone: no other's part is undone with it.
+                for work in group:
+                    work.error = None
+                    self._commit([work])
+                return
+            group[0].error = translated(error, self.path)
         except BaseException as error:
-            told = translated(error, self.path) if isinstance(error, sqlite3.Error) else error
             for work in group:
-                work.error = work.error or told
+                work.error = work.error or error
         finally:
             for work in group:
                 work.done = True
@@ -150,12 +164,12 @@ class Store:
         connection.execute("SAVEPOINT part")
         try:
             work.result = work.run(connection)
-        except sqlite3.Error:
-            raise
         except BaseException as error:
+            if not connection.in_transaction:
+                raise  # SQLite has undone the whole group
             connection.execute("ROLLBACK TO part")
             self.on_rollback()
-            work.error = error
+            work.error = translated(error, self.path) if isinstance(error, sqlite3.Error) else error
         connection.execute("RELEASE part")
 
     def read(self, run: Callable[[sqlite3.Connection], T]) -> T:
@@ -179,7 +193,7 @@ class Store:
 
     def checkpoint(self) -> None:
         """Move the log into the file as far as readers allow; called when idle."""
-        with self._turn:
+        with self._turn, said_in_ours(self.path):
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def size(self) -> dict[str, int]:

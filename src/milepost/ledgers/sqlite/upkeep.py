@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
 
-from milepost.core.item import Row
+from milepost.core.item import Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
-from milepost.ledgers.sqlite.codec import CODES, COLUMNS, LOOK_AT, Rest, chunks, decode, decode_rest, encode, items_of, row_of
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, LOOK_AT, UNREADABLE, Rest, chunks, decode, decode_rest, encode, items_of, rows_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.reading import history
+from milepost.ledgers.sqlite.store import Run
 from milepost.ports.documents import HOLD, LIMIT
 from milepost.ports.ledger import Keep, Leaving, Pruned
 
 PROCESSING = CODES[Status.PROCESSING]
-
-T = TypeVar("T")
 
 
 def reclaim(connection: sqlite3.Connection, names: Names, holders: Sequence[str], now: int) -> int:
@@ -86,7 +84,10 @@ def _rename_scopes(connection: sqlite3.Connection, old: str, new: str) -> None:
 
 def _rename_kept(connection: sqlite3.Connection, route: int, old: str, new: str) -> None:
     for number, body in connection.execute("SELECT id, rest FROM item WHERE route = ? AND rest IS NOT NULL", (route,)).fetchall():
-        rest = decode(body, type=Rest)
+        try:
+            rest = decode(body, type=Rest)
+        except UNREADABLE:
+            continue  # whoever claims it sets it aside
         if old in rest.kept:
             rest.kept = {new if stage == old else stage: value for stage, value in rest.kept.items()}
             connection.execute("UPDATE item SET rest = ? WHERE id = ?", (encode(rest), number))
@@ -98,12 +99,6 @@ ENDED = (
 )
 
 
-class Run(Protocol):
-    """How the ledger reads, or writes: in a transaction of its own."""
-
-    def __call__(self, run: Callable[[sqlite3.Connection, Names], T], /) -> T: ...
-
-
 def let_go(
     read: Run, write: Run, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None
 ) -> Pruned:
@@ -111,10 +106,14 @@ def let_go(
     heads = read(lambda connection, names: prunable(connection, names, route, ended_before, up_to_seq, limit))
     if not heads and forget_before is None:
         return Pruned(0, 0, False)
+    more = len(heads) == limit
     if keep is not None and heads:
-        keep(read(lambda connection, names: leaving(connection, names, list(heads))))
+        going = read(lambda connection, names: leaving(connection, names, list(heads)))
+        keep(going)
+        # One that cannot be read cannot be kept: it stays.
+        heads = {one.item.row.handle: heads[one.item.row.handle] for one in going}
     items, forgotten = write(lambda connection, names: prune(connection, names, route, heads, ended_before, forget_before, up_to_seq))
-    return Pruned(items, forgotten, len(heads) == limit)
+    return Pruned(items, forgotten, more and items > 0)
 
 
 def prunable(connection: sqlite3.Connection, names: Names, route: str, ended_before: int, up_to_seq: int, limit: int) -> dict[int, bytes]:
@@ -128,12 +127,14 @@ def prunable(connection: sqlite3.Connection, names: Names, route: str, ended_bef
 
 
 def leaving(connection: sqlite3.Connection, names: Names, numbers: Sequence[int]) -> list[Leaving]:
-    """These items with their content and their lines, in one view of the file."""
+    """Those of these items that can be read, with their content and their lines, in one view of the file."""
     rows: list[Row] = []
     for chunk in chunks(numbers, 500):
         marks = ",".join("?" * len(chunk))
-        rows += [row_of(columns, names) for columns in connection.execute(f"SELECT {COLUMNS} FROM item WHERE id IN ({marks})", chunk)]
-    return [Leaving(item, history(connection, names, item.route, item.key)) for item in items_of(connection, rows, names)]
+        found = rows_of(connection.execute(f"SELECT {COLUMNS} FROM item WHERE id IN ({marks})", chunk), names)
+        rows += [row for row in found if isinstance(row, Row)]
+    items = [item for item in items_of(connection, rows, names) if isinstance(item, Item)]
+    return [Leaving(item, history(connection, names, item.route, item.key)) for item in items]
 
 
 def prune(

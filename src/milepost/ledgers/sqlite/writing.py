@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from milepost.core.change import Change
 from milepost.core.consequences import CounterKey, GroupKey, count_all
 from milepost.ledgers.sqlite.codec import CODES, INPUT, INSERT, PAYLOAD, RESULT, UPDATE, changing, encode
+from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
 from milepost.ledgers.sqlite.names import Names
-from milepost.ports.ledger import Newcomer
+from milepost.ports.ledger import Newcomer, Refused
 
 HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
 KINDS = {"input": INPUT, "payload": PAYLOAD, "result": RESULT}
@@ -107,3 +108,40 @@ def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[
     connection.executemany("INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?)", contents)
     connection.executemany(HISTORY, lines)
     tally.add([newcomer.change for newcomer in newcomers])
+
+
+def write_each(connection: sqlite3.Connection, names: Names, changes: Sequence[Change], tally: Tally) -> dict[int, Refused]:
+    """Write each change alone; those that cannot be written, by place. What builds on a refused change is refused with it."""
+    heads: dict[Any, bytes] = {}
+
+    def write(one: list[Change]) -> None:
+        before = one[0].before
+        if heads.setdefault(before.handle, before.head) != before.head:
+            raise ValueError("the change that it builds on could not be stored")
+        write_changes(connection, names, one, tally)
+        heads[before.handle] = one[0].after.head
+
+    return one_by_one(connection, names, changes, write)
+
+
+T = TypeVar("T")
+
+
+def one_by_one(connection: sqlite3.Connection, names: Names, values: Sequence[T], write: Callable[[list[T]], None]) -> dict[int, Refused]:
+    """Write each alone; those that cannot be written, by place, with the reason. What others wrote stays."""
+    refused: dict[int, Refused] = {}
+    for place, value in enumerate(values):
+        connection.execute("SAVEPOINT one")
+        try:
+            write([value])
+        except (*ROW_REFUSED, sqlite3.Error) as error:
+            told = translated(error, "") if isinstance(error, sqlite3.Error) else error
+            if not isinstance(told, ROW_REFUSED):
+                raise
+            connection.execute("ROLLBACK TO one")
+            # Numbers that were given out to new names are free again.
+            names.forget()
+            names.refresh(connection)
+            refused[place] = Refused(f"{type(error).__name__}: {error}")
+        connection.execute("RELEASE one")
+    return refused

@@ -7,7 +7,8 @@
         def ledger(self):
             yield MyLedger()
 
-`another` (a second handle on the same ledger) and `make_departed` (a holder that is proved dead) are hooks to override.
+`another` (a second handle on the same ledger), `make_departed` (a holder that is proved dead), `damage` (an item that cannot be read)
+and `refused_size` (a row that is too large) are hooks to override.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 
 _PARTS = (
     "acting", "adding", "applying", "chain", "claiming", "claims", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding",
-    "pruning", "renaming", "world",
+    "pruning", "refusing", "renaming", "world",
 )  # fmt: skip
 # Before the parts are imported, so that a failing promise shows its values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
@@ -35,6 +36,7 @@ from milepost.testing.contract.fencing import Fencing  # noqa: E402
 from milepost.testing.contract.finding import Finding  # noqa: E402
 from milepost.testing.contract.holding import Holding  # noqa: E402
 from milepost.testing.contract.pruning import Pruning  # noqa: E402
+from milepost.testing.contract.refusing import Refusing  # noqa: E402
 from milepost.testing.contract.renaming import Renaming  # noqa: E402
 from milepost.testing.contract.world import World, sample_route  # noqa: E402
 
@@ -54,6 +56,7 @@ class LedgerContract(
     Feeding,
     Pruning,
     Renaming,
+    Refusing,
     Concurrency,
 ):
     """All promises together."""

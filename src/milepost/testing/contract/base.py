@@ -11,7 +11,8 @@ from milepost.testing.contract.world import World
 
 
 class Promises:
-    """Subclass `LedgerContract`, give it a `ledger` fixture, and override the two hooks where they make a difference."""
+    """Subclass `LedgerContract`, give it a `ledger` fixture, say how its rows are damaged and when they are too large, and override
+    the other hooks where they make a difference."""
 
     many = 1000
     """Items in the test of bulk; fewer for a stand-in that is slow at it."""
@@ -29,6 +30,14 @@ class Promises:
         """Make `holder` one that signed on and is proved dead; skip where death cannot be proved."""
         self.needs(ledger, "proof of death")
         raise NotImplementedError("say how a holder is made one that is proved dead")
+
+    def damage(self, ledger: Ledger, route: str, key: str, what: str) -> None:
+        """Make the "content" of this item, or its "row", one that cannot be read any more, as a broken disk or a careless hand would."""
+        raise NotImplementedError("say how an item is damaged")
+
+    def refused_size(self, ledger: Ledger) -> int:
+        """So many bytes one row cannot have; the hook may set the storage such a limit first."""
+        raise NotImplementedError("say how large a row is that the storage refuses")
 
     def needs(self, ledger: Ledger, ability: str) -> None:
         """This promise is only for ledgers that do not say that they lack this."""

@@ -1,0 +1,109 @@
+"""Quarantine of damaged rows: a row that cannot be read stays as it is, is due no more, and is listed with the reason."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from milepost.core.item import Item, Row
+from milepost.core.plan import Plan
+from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, items_of, rows_of
+from milepost.ledgers.sqlite.names import Names
+from milepost.ledgers.sqlite.store import Run
+from milepost.ports.ledger import Refused
+from milepost.ports.outside import Adopted, Aside
+
+NEVER = 253_402_300_799_000
+"""When a row in quarantine is due: at the end of the year 9999. So it stays in the index, and `find` finds it."""
+LONGEST = 10_000
+"""Characters of one damaged value that are shown."""
+
+
+def put_aside(connection: sqlite3.Connection, rows: Sequence[tuple[int, str]], now: int) -> None:
+    """Set these rows aside, each given by its number, with the reason."""
+    connection.executemany("INSERT OR REPLACE INTO set_aside (item, at, reason) VALUES (?, ?, ?)", [(n, now, why) for n, why in rows])
+    connection.executemany("UPDATE item SET due_at = ?, look_at = NULL WHERE id = ?", [(NEVER, number) for number, _ in rows])
+
+
+def count_aside(connection: sqlite3.Connection) -> int:
+    """How many rows are set aside."""
+    found: int = connection.execute(
+        "SELECT count(*) FROM set_aside a JOIN item i ON i.id = a.item WHERE i.due_at = ?", (NEVER,)
+    ).fetchone()[0]
+    return found
+
+
+class SqliteQuarantine:
+    """See `ports.outside.QuarantineStore`."""
+
+    def __init__(self, read: Run, write: Run) -> None:
+        self._read, self._write = read, write
+
+    def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
+        def run(connection: sqlite3.Connection, names: Names) -> None:
+            found = [
+                connection.execute("SELECT id FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)).fetchone()
+                for route, key in refs
+            ]
+            put_aside(connection, [(row[0], reason) for row in found if row is not None], now)
+
+        self._write(run)
+
+    def set_aside(self, most: int) -> tuple[list[Aside], bool]:
+        def run(connection: sqlite3.Connection, names: Names) -> tuple[list[Aside], bool]:
+            found = connection.execute(
+                "SELECT a.item, a.at, a.reason FROM set_aside a JOIN item i ON i.id = a.item WHERE i.due_at = ? ORDER BY a.at, a.item LIMIT ?",
+                (NEVER, most + 1),
+            ).fetchall()
+            return [Aside(str(n), "row", why, _content(connection, names, n), at) for n, at, why in found[:most]], len(found) > most
+
+        return self._read(run)
+
+    def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+        return self._write(lambda connection, names: [_release(connection, names, id, now) for id in ids])
+
+    def drop(self, ids: Sequence[str]) -> list[str]:
+        def run(connection: sqlite3.Connection, names: Names) -> list[str]:
+            return [id for id in ids if connection.execute("DELETE FROM set_aside WHERE item = ?", (_number(id),)).rowcount]
+
+        return self._write(run)
+
+
+def _release(connection: sqlite3.Connection, names: Names, id: str, now: int) -> Adopted:
+    """Due at once, if it can be read by now."""
+    number = _number(id)
+    there = connection.execute("SELECT 1 FROM set_aside WHERE item = ?", (number,)).fetchone()
+    columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE id = ?", (number,)).fetchone()
+    if there is None or columns is None:
+        return Adopted(id, False, why="nothing of this id is set aside; 'milepost quarantine list' shows what is")
+    [row] = rows_of([columns], names)
+    item: Item | Refused = items_of(connection, [row], names)[0] if isinstance(row, Row) else row
+    if isinstance(item, Refused):
+        return Adopted(id, False, why=f"{item.reason}; put it right in the file, or cancel the item")
+    connection.execute(f"UPDATE item SET {LOOK_AT} WHERE id = :id AND due_at = {NEVER}", {"at": now, "id": number})
+    connection.execute("DELETE FROM set_aside WHERE item = ?", (number,))
+    return Adopted(id, True, item.stage)
+
+
+def _content(connection: sqlite3.Connection, names: Names, number: int) -> dict[str, Any]:
+    """All that is stored of a row, as it is stored."""
+    cursor = connection.execute("SELECT * FROM item WHERE id = ?", (number,))
+    row = dict(zip([column[0] for column in cursor.description], map(_shown, cursor.fetchone()), strict=True))
+    contents = connection.execute("SELECT kind, stage, body FROM content WHERE item = ? ORDER BY kind, stage", (number,)).fetchall()
+    route = next((name for name, at in names.routes.items() if at == row["route"]), "")
+    carried = [{"kind": kind, "stage": stage, "body": _shown(body)} for kind, stage, body in contents]
+    return {"route": route, "key": row["key"], "row": row, "content": carried}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            value = value.hex()
+    return value[:LONGEST] if isinstance(value, str) else value
+
+
+def _number(id: str) -> int:
+    return int(id) if id.isascii() and id.isdigit() and len(id) < 19 else -1
