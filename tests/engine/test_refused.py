@@ -85,7 +85,7 @@ def test_a_row_whose_place_is_unknown_stops_nobody(tmp_path: Path) -> None:
     change_file(path, PLACE)
     Station(ctx).run(until_idle_s=0)
     assert completed(ctx) == ITEMS - 1
-    assert [receipt.answer for receipt in submit(ctx, "parcels", [{"id": "k0"}, {"id": "new"}])] == ["changed", "new"]
+    assert [receipt.answer for receipt in submit(ctx, "parcels", [{"id": "k0"}, {"id": "new"}])] == ["known", "new"]
     view = show(ctx, "parcels", "k0")
     assert view is not None
     assert (view["stage"], view["status"], "KeyError" in view["damaged"]) == ("weigh", "QUEUED", True)

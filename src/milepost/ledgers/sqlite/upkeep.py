@@ -191,7 +191,10 @@ def _replaced(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[tu
         marks = ",".join("?" * len(chunk))
         search = f"SELECT id, rest FROM item WHERE id IN ({marks}) AND instr(rest, CAST('\"content_digest\"' AS BLOB))"
         for number, rest in connection.execute(search, chunk):
-            digest = decode_rest(rest).content_digest
+            try:
+                digest = decode_rest(rest).content_digest
+            except UNREADABLE:
+                continue
             if digest is not None:
                 found.append((digest, number))
     return found
