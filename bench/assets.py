@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -15,13 +17,12 @@ import milepost as mp
 from bench.meter import Meter
 from bench.standin import client
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.decide import accept
-from milepost.core.item import digest_of
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.cursors import floor
 from milepost.engine.heads import heads_for
+from milepost.engine.lists import submit_list
 from milepost.engine.relay import Relay as Teller
 from milepost.engine.resend import Resender
 from milepost.engine.routes import register
@@ -30,10 +31,9 @@ from milepost.ledgers.aws.finishing import Ended, finish
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
 from milepost.ledgers.aws.stream import Record, Stream
-from milepost.ports.ledger import Newcomer
-from milepost.runners.clock import SystemClock
+from milepost.runners.clock import SystemChance, SystemClock
 from milepost.subscribers.topic import Topic
-from milepost.testing.clock import SeededChance, VirtualClock
+from milepost.testing.clock import VirtualClock
 
 REGION = "eu-central-1"
 ROUTE, STAGES = "assets", ("CC", "TC")
@@ -47,9 +47,17 @@ def make_route(*, evidence: bool = False) -> mp.Route:
 
 
 def asset(number: int) -> tuple[str, str, dict[str, Any]]:
-    """An asset's two key fields and its input, as long as real ones."""
+    """An asset's two key fields and what it carries, as long as real ones."""
     made = [str(UUID(bytes=sha256(f"{what} {number}".encode()).digest()[:16])) for what in ("asset", "batch", "entity")]
     return made[0], f"TDR_{made[1]}_0", {"preservationSystemId": made[2]}
+
+
+def listed(number: int, size: int = 0) -> str:
+    """An asset as a line of a list, which has the key fields too; filled up to `size` bytes."""
+    asset_id, batch_id, content = asset(number)
+    line = json.dumps({"assetId": asset_id, "batchId": batch_id, **content}, separators=(",", ":"))
+    more = size - len(line) - len(',"title":""')
+    return f'{line[:-1]},"title":"{"t" * more}"}}' if more > 0 else line
 
 
 def confirmation(asset_id: str) -> str:
@@ -87,7 +95,7 @@ class Assets:
             plans[one.name] = register(ledger, plan, self.clock.now(), "bench")
             ledger.prepare(plans[one.name])
         self.plan = plans[ROUTE]
-        self.ctx = Context(ledger, plans, self.clock, SeededChance(), self.blobs)
+        self.ctx = Context(ledger, plans, self.clock, SystemChance(), self.blobs)
         self._stream = Stream(requests, ledger.store.control, ROUTE, self.names.rows(ROUTE), "bench")
         self._relay = Relay(ledger.store, self.ctx.plans, lambda: 0.0)
         self._outside = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs", "sns")}
@@ -129,18 +137,14 @@ class Assets:
             done += len(messages)
 
     # What we do ---------------------------------------------------------------------------------------------------------
-    def put(self, n: int) -> None:
-        """Our own intake, a batch at a time."""
-        for some in _parts(n, self.batch):
-            now = self.clock.now()
-            newcomers = []
-            for number in some:
-                asset_id, batch_id, content = asset(number)
-                own = f"{sha256(str(number).encode()).hexdigest()[:16]}-{number:x}"
-                first = accept(self.plan, f"{asset_id}#{batch_id}", content, now, correlation_id=own, digest=digest_of(content))
-                newcomers.append(Newcomer(first, content))
-            self.ledger.peek(ROUTE, [newcomer.change.after.key for newcomer in newcomers])
-            self.ledger.add(self.plan, newcomers, now)
+    def submit(self, n: int, size: int = 0) -> None:
+        """A list of n assets, taken in as `milepost submit` takes it in."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "assets.jsonl"
+            path.write_text("".join(f"{listed(number, size)}\n" for number in range(n)))
+            report = submit_list(self.ctx, ROUTE, str(path), by="bench")
+        if report.counts["new"] != n:
+            raise RuntimeError(f"expected {n} new assets, got {report.counts}")
 
     def relay(self) -> None:
         """Read the stream to its end: what follows, who is told, what is finished."""
@@ -186,9 +190,12 @@ class Assets:
             one.close()
 
 
-def travel(assets: Assets, n: int, *, adopted: bool = False, waits: bool = False) -> None:
-    """The whole way of n assets, phase by phase."""
-    (assets.put_by_others if adopted else assets.put)(n)
+def travel(assets: Assets, n: int, *, adopted: bool = False, waits: bool = False, size: int = 0) -> None:
+    """The whole way of n assets, phase by phase; `size`: bytes of the input that is submitted."""
+    if adopted:
+        assets.put_by_others(n)
+    else:
+        assets.submit(n, size)
     assets.relay()
     for stage in STAGES:
         if waits:
@@ -212,9 +219,6 @@ def _weight(value: dict[str, Any]) -> int:
         return sum(len(one.encode()) for one in content)
     if kind == "N":
         return 1 + (len(content.lstrip("-").strip("0")) + 1) // 2
+    if kind == "B":
+        return len(content)
     return 1 if kind in ("BOOL", "NULL") else len(content.encode())
-
-
-def _parts(n: int, size: int) -> Iterator[range]:
-    for start in range(0, n, size):
-        yield range(start, min(n, start + size))

@@ -11,17 +11,31 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench import aws_cpu, aws_list
-from bench.assets import ROUTE, Assets, asset, confirmation, make_route, travel
+from bench.assets import ROUTE, Assets, asset, confirmation, listed, make_route, travel
 from bench.standin import account, running
 from milepost.engine.heads import publish
 from milepost.ledgers.aws.costing import Need, Usage, predicted
 from milepost.ledgers.aws.names import Names
 
+
+class Case(NamedTuple):
+    """How assets come in and how long they wait. `size`: bytes of a submitted input, 0 for that of a real asset; `most`: the bar for
+    write units of the row and its index."""
+
+    title: str
+    adopted: bool = False
+    waits: bool = False
+    size: int = 0
+    most: int = 13
+
+
 CASES = [
-    ("put by us, confirmed at once", False, False),
-    ("put by us, waits a day at each stage", False, True),
-    ("put by others, confirmed at once", True, False),
-    ("put by others, waits a day at each stage", True, True),
+    Case("submitted, confirmed at once"),
+    Case("submitted, waits a day at each stage", waits=True),
+    Case("submitted with 300 bytes of input", size=300),
+    Case("submitted with 500 bytes of input", size=500, most=18),
+    Case("put by others, confirmed at once", adopted=True),
+    Case("put by others, waits a day at each stage", adopted=True, waits=True),
 ]
 DAY = 86_400_000
 ROUNDS = 3
@@ -45,11 +59,9 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure
     figures: list[Figure] = []
     with running(folder) as endpoint:
         for number, batch in enumerate((10, 100)):
-            for case, (title, adopted, waits) in enumerate(CASES):
-                say(f"aws: 100 assets, {title}, batches of {batch}")
-                figures += count_assets(
-                    endpoint, f"{600_000_000_000 + 10 * number + case}", 100, batch, title, adopted=adopted, waits=waits
-                )
+            for nth, case in enumerate(CASES):
+                say(f"aws: 100 assets, {case.title}, batches of {batch}")
+                figures += count_assets(endpoint, f"{600_000_000_000 + 10 * number + nth}", 100, batch, case)
             say(f"aws: 100 assets, evidence, batches of {batch}")
             figures += count_evidence(endpoint, f"{620_000_000_000 + number}", 100, batch)
         known, new = (2_000, 50) if quick else (20_000, 50)
@@ -64,43 +76,42 @@ def run(folder: Path, *, quick: bool, say: Callable[[str], None]) -> list[Figure
 # One asset -----------------------------------------------------------------------------------------------------------------
 
 
-def count_assets(endpoint: str, number: str, n: int, batch: int, title: str, *, adopted: bool, waits: bool) -> list[Figure]:
+def count_assets(endpoint: str, number: str, n: int, batch: int, case: Case) -> list[Figure]:
     """What one of n assets takes from beginning to end."""
     with account(number):
         assets = Assets(endpoint, "bench", batch)
         try:
-            travel(assets, n, adopted=adopted, waits=waits)
+            travel(assets, n, adopted=case.adopted, waits=case.waits, size=case.size)
             assets.check(n)
         finally:
             assets.close()
     meter = assets.meter
-    need = predicted(make_route(), _usage(batch, adopted=adopted, waits=waits), assets.names)
+    need = predicted(make_route(), _usage(batch, case), assets.names)
     if meter.refused:
         raise RuntimeError(f"{meter.refused} requests were refused")
-    case = f"an asset {title}, batches of {batch}"
-    return list(_of_asset(case, assets, n, need))
+    return list(_of_asset(f"an asset {case.title}, batches of {batch}", assets, n, need, case.most))
 
 
-def _usage(batch: int, *, adopted: bool = False, waits: bool = False) -> Usage:
+def _usage(batch: int, case: Case) -> Usage:
     asset_id, batch_id, content = asset(0)
     return Usage(
         checks=1,
-        wait_ms=DAY if waits else 0,
-        payload=len(str(content)) - 2,
+        wait_ms=DAY if case.waits else 0,
+        payload=len(str(content)) - 2 if case.adopted else len(listed(0, case.size)),
         result=len(confirmation(asset_id)),
         key=len(asset_id) + len(batch_id) + 14,
         batch=batch,
-        adopted=adopted,
+        adopted=case.adopted,
         lambdas=False,
         offers=False,
     )
 
 
-def _of_asset(case: str, assets: Assets, n: int, need: Need) -> Iterator[Figure]:
+def _of_asset(case: str, assets: Assets, n: int, need: Need, most: int) -> Iterator[Figure]:
     meter, names = assets.meter, assets.names
     rows = names.rows(ROUTE)
     state = need.units[rows, "write"] + need.units[f"{rows}/due", "write"]
-    yield Figure(case, "state: write units", meter.total("rows", "due") / n, state, 13)
+    yield Figure(case, "state: write units", meter.total("rows", "due") / n, state, most)
     yield Figure(case, "state: writing calls", meter.made("rows") / n, sum(need.steps[step] for step in need.steps if step != "gone"), 8)
     kept = need.units[names.history, "write"] + need.units[names.seen, "write"]
     yield Figure(case, "history and seal: write units", meter.total("history", "seen") / n, kept)
@@ -135,7 +146,7 @@ def count_evidence(endpoint: str, number: str, n: int, batch: int) -> Iterator[F
                 assets.check(n)
             without, kept = (assets.meter for assets in runs)
             case = f"evidence of an asset, batches of {batch}"
-            need = predicted(make_route(evidence=True), _usage(batch), Names("bench"))
+            need = predicted(make_route(evidence=True), _usage(batch, CASES[0]), Names("bench"))
             queries, keys = {"query"}, ("ours", "rows")
             more = (kept.made("history", operations=queries) - without.made("history", operations=queries)) / n
             # In all, each line is read twice more: to be told, and for the daily head.
@@ -152,7 +163,12 @@ def count_evidence(endpoint: str, number: str, n: int, batch: int) -> Iterator[F
             head = publish(runs[1].ctx, None, "2000-01-01", runs[1].clock.now())
             assert head is not None
             yield Figure(case, "lines read for the daily head", (kept.keys["ours", "history"] - before) / n, need.lines, head["count"] / n)
-            yield Figure(case, "bytes kept", sum(map(len, runs[1].blobs.held.values())) / n, need.blob_bytes)
+            yield Figure(
+                case,
+                "bytes kept",
+                sum(len(data) for name, data in runs[1].blobs.held.items() if not name.startswith("lists/")) / n,
+                need.blob_bytes,
+            )
         finally:
             for assets in runs:
                 assets.close()

@@ -13,16 +13,16 @@ from milepost.ledgers.aws.client import Requests
 N = 20
 
 
-@pytest.mark.parametrize(("title", "adopted", "waits"), aws.CASES, ids=[case[0].replace(" ", "-").replace(",", "") for case in aws.CASES])
-def test_an_asset_keeps_to_its_bars(endpoint: str, account: str, title: str, adopted: bool, waits: bool) -> None:
-    figures = aws.count_assets(endpoint, account, N, 10, title, adopted=adopted, waits=waits)
+@pytest.mark.parametrize("case", aws.CASES, ids=[case.title.replace(" ", "-").replace(",", "") for case in aws.CASES])
+def test_an_asset_keeps_to_its_bars(endpoint: str, account: str, case: aws.Case) -> None:
+    figures = aws.count_assets(endpoint, account, N, 10, case)
     barred = [figure for figure in figures if figure.most is not None]
     assert len(barred) == 5
     assert [figure for figure in barred if not figure.good] == []
     found = {figure.name: figure for figure in figures}
     state, calls = found["state: write units"], found["state: writing calls"]
     # Counted to the last unit, and what `milepost cost` says is what was counted.
-    assert (state.counted, calls.counted) == ((11, 7) if adopted else (13, 7))
+    assert (state.counted, calls.counted) == (11 if case.adopted else case.most, 7)
     assert (state.predicted, calls.predicted) == (state.counted, calls.counted)
 
 
@@ -55,5 +55,5 @@ def test_a_request_too_many_is_seen(endpoint: str, account: str, monkeypatch: py
         return {"Successful": [entry for answer in answers for entry in answer["Successful"]]}
 
     monkeypatch.setattr(Requests, "attempt", one_by_one)
-    figures = aws.count_assets(endpoint, account, 10, 10, "one by one", adopted=False, waits=False)
+    figures = aws.count_assets(endpoint, account, 10, 10, aws.Case("one by one"))
     assert [figure.name for figure in figures if not figure.good] == ["SQS calls in all"]

@@ -17,7 +17,7 @@ from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.image import attributes, content_of, item_of, kept_of, links_of, row_of
+from milepost.ledgers.aws.image import attributes, content_of, input_of, item_of, kept_of, links_of, row_of
 from milepost.ledgers.aws.keys import Image, Layout, key_attributes
 from milepost.ledgers.aws.values import LARGEST, Values
 from milepost.ledgers.aws.writing import put_of
@@ -88,8 +88,8 @@ def test_a_row_comes_back_as_it_was(row: Row) -> None:
 def test_what_is_stored_is_what_dynamodb_takes(row: Row) -> None:
     for name, value in stored(row).items():
         ((kind, content),) = value.items()
-        assert kind in ("S", "N", "BOOL"), name
-        assert isinstance(content, bool if kind == "BOOL" else str)
+        assert kind in ("S", "N", "B", "BOOL"), name
+        assert isinstance(content, {"BOOL": bool, "B": bytes}.get(kind, str))
 
 
 @given(JSON)
@@ -237,3 +237,40 @@ def test_an_error_with_long_details_does_not_make_the_row_heavy() -> None:
     shown = attributes(replace(row, error=failure))["lastError"]["S"]
     assert len(shown) < 1000
     assert "see the history" in shown
+
+
+INPUTS = st.fixed_dictionaries({"assetId": st.sampled_from(["a", "b#c", "7"]) | st.just(7), "batchId": TEXT}) | JSON
+
+
+@given(INPUTS, st.dictionaries(TEXT, JSON, max_size=3), st.booleans())
+def test_an_input_is_read_as_it_was_given_with_or_without_its_key_fields(first: Any, more: dict[str, Any], key_last: bool) -> None:
+    content = first
+    if isinstance(first, dict):
+        content = {**more, **first} if key_last else {**first, **more}
+    values = Values(MemoryBlobs())
+    for key in ("a#b", "b%23c#d", f"7#{first['batchId']}" if isinstance(first, dict) and "#" not in first.get("batchId", "#") else "7#x"):
+        image = {**LAYOUT.key_image(key), "input": input_of(content, key, LAYOUT, values, "p")}
+        read = content_of(image, LAYOUT, values).input
+        assert read == content
+        if isinstance(content, dict):
+            assert list(read) == list(content)
+
+
+def test_key_fields_at_the_front_of_an_input_are_stored_once() -> None:
+    values, given = Values(MemoryBlobs()), {"assetId": "a#1", "batchId": "b", "title": "t"}
+    stored = input_of(given, "a%231#b", LAYOUT, values, "p")
+    assert stored == {"M": {"+key": {"S": '{"title":"t"}'}}}
+    for other in ({"title": "t", **given}, {**given, "assetId": "elsewhere"}, {**given, "title": "t" * LARGEST}):
+        assert "+key" not in input_of(other, "a%231#b", LAYOUT, values, "p").get("M", {})
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(max_size=2 * LARGEST))
+def test_a_packed_line_is_read_as_it_was_written(previous: bytes, body: bytes) -> None:
+    values = Values(MemoryBlobs())
+    assert values.decode_line(values.encode_line(previous, body, "p")) == (previous, body)
+
+
+@pytest.mark.parametrize("spoilt", [{"B": b""}, {"B": b"x" * 80}, {"S": "a line in plain text"}])
+def test_a_line_that_cannot_be_unpacked_names_its_attribute(spoilt: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="'trail' holds a line that cannot be unpacked"):
+        Values(MemoryBlobs()).decode_line(spoilt)

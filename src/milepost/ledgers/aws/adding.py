@@ -12,7 +12,6 @@ from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.image import entered_at, is_ours
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import unb64
 from milepost.ledgers.aws.reading import SPOILT
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import put_of
@@ -113,11 +112,11 @@ def _known(key: str, image: Image, store: Store) -> Known:
     return Known(
         key,
         status,
-        unb64(image["inputDigest"]["S"]),
+        image["inputDigest"]["B"],
         image["queue"]["S"],
         image["listId"]["S"] if "listId" in image else None,
         False,
         entered_at(image) if status in TERMINAL else None,
-        unb64(image["head"]["S"]),
-        unb64(image["contentDigest"]["S"]) if "contentDigest" in image else None,
+        image["head"]["B"],
+        image["contentDigest"]["B"] if "contentDigest" in image else None,
     )

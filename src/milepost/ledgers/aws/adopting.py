@@ -17,7 +17,7 @@ from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.ledgers.aws.aside import set_aside
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import attributes, content_of, correlation_of, is_ours, row_of, trail_entry
+from milepost.ledgers.aws.image import attributes, content_of, correlation_of, is_ours, row_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.offering import call_of, send
 from milepost.ledgers.aws.queues import Outgoing
@@ -130,7 +130,7 @@ def _restore(store: Store, layout: Layout, key: str, image: Image, old: Image, n
 def _with_line(store: Store, layout: Layout, noted: Change, old: Image) -> Image:
     """The old row with one more line."""
     place = place_of(noted.before.route, noted.before.key)
-    trail = [*old.get("trail", {}).get("L", ()), trail_entry(noted.before.head, noted.body, store.values, place)]
+    trail = [*old.get("trail", {}).get("L", ()), store.values.encode_line(noted.before.head, noted.body, place)]
     ours = {name: value for name, value in attributes(noted.after).items() if name in ("version", "head", "lastUpdatedAt", "enteredAt")}
     return {**old, **ours, "trail": {"L": trail}}
 

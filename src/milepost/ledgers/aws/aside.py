@@ -18,6 +18,9 @@ from milepost.ledgers.aws.writing import Update
 LONGEST = 4_000
 """Characters of one attribute that are shown of a row that was set aside."""
 
+ASIDE = "aside#"
+"""With a route's name: the kind of these control documents."""
+
 
 class Aside(Struct, frozen=True):
     """A control document of kind "aside#<route>", named after the item's key."""
@@ -81,4 +84,4 @@ def _cut(value: Any) -> Any:
 
 
 def _kind(route: str) -> str:
-    return f"aside#{route}"
+    return ASIDE + route

@@ -11,24 +11,28 @@ from math import ceil
 from milepost.core.backoff import Checks
 from milepost.core.plan import EXTERNAL_RESEND
 from milepost.core.route import Route, Stage
+from milepost.ledgers.aws.keys import key_attributes
 from milepost.ledgers.aws.metering import Meter, Need, Usage
 from milepost.ledgers.aws.names import Names
 from milepost.ledgers.aws.steps import (
     ACCEPTED,
     CALL_BODY,
     FIXED,
+    KEY_FIELD,
     KEYS,
     LAST_LEASE,
     LEASED,
     LINE_ON_ROW,
     LONG_ID,
     LONGEST_DELAY_MS,
+    MOVED_ON,
     OFFER_BODY,
     QUEUED,
     REFERENCE,
     THROUGH,
     TOKEN,
     TRIED,
+    WITH_KEY,
     WORKER_MS,
 )
 from milepost.ledgers.aws.values import LARGEST
@@ -48,7 +52,7 @@ class _Walk:
     def __init__(self, route: Route, usage: Usage, names: Names) -> None:
         self._route, self._usage = route, usage
         self._meter = Meter(route.name, usage, names)
-        self._held = REFERENCE if self._meter.blob else usage.payload
+        self._held = REFERENCE if self._meter.blob else self._stored()
 
     def need(self) -> Need:
         stages = self._route.stages
@@ -70,6 +74,14 @@ class _Walk:
             external = sum(stage.external for stage in stages)
             self._meter.evidence(external * self._usage.result)
         return self._meter.need
+
+    def _stored(self) -> int:
+        """Bytes of the input on the row: what `milepost submit` takes in repeats the key's fields, and these are stored once."""
+        key, fields = self._route.key, key_attributes(self._route)
+        plain = not callable(key) and ((key,) if isinstance(key, str) else tuple(key)) == fields
+        if self._usage.adopted or self._route.carries is not None or not plain:
+            return self._usage.payload
+        return max(2, self._usage.payload - self._usage.key - KEY_FIELD * len(fields)) + WITH_KEY
 
     # The steps ----------------------------------------------------------------------------------------------------------
     def _come_in(self, first: Stage) -> None:
@@ -111,7 +123,7 @@ class _Walk:
         result = 10 + len(stage.name) + min(usage.result, LARGEST)
         self._meter.step("confirmed", weight, row={f"result {stage.name}": result})
         at_once = following is not None and following.external
-        self._move(following, weight, stage, {"trail": LINE_ON_ROW + 80 * at_once}, offers=at_once)
+        self._move(following, weight, stage, {"trail": LINE_ON_ROW + MOVED_ON * at_once}, offers=at_once)
         if at_once:
             self._meter.message(OFFER_BODY + usage.result, weight)
         return 1.0

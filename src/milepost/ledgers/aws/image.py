@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,9 +13,9 @@ from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import b64, due_shard, iso, ms, unb64
+from milepost.ledgers.aws.names import due_shard, iso, ms
 from milepost.ledgers.aws.queues import Message
-from milepost.ledgers.aws.values import LARGEST, Values
+from milepost.ledgers.aws.values import LARGEST, WITH_KEY, Values
 
 _encode = msgspec.json.Encoder().encode
 _decode_failure = msgspec.json.Decoder(Failure).decode
@@ -56,10 +57,10 @@ def attributes(row: Row) -> Image:
         "queue": {"S": row.stage},
         "status": {"S": row.status.value},
         "version": {"N": str(row.version)},
-        "head": {"S": b64(row.head)},
+        "head": {"B": row.head},
         "createdAt": {"S": iso(row.created_at)},
         "lastUpdatedAt": {"S": iso(row.updated_at)},
-        "inputDigest": {"S": b64(row.input_digest)},
+        "inputDigest": {"B": row.input_digest},
     }
     if row.correlation_id != row.key:
         found["correlationId"] = {"S": row.correlation_id}
@@ -93,7 +94,7 @@ def attributes(row: Row) -> Image:
         if flag:
             found[name] = {"BOOL": True}
     if row.content_digest is not None:
-        found["contentDigest"] = {"S": b64(row.content_digest)}
+        found["contentDigest"] = {"B": row.content_digest}
     if row.error is not None:
         found["lastError"] = {"S": _error_text(row.error)}
     if row.undecided is not None:
@@ -134,12 +135,12 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
         stage,
         status,
         int(image["version"]["N"]),
-        unb64(image["head"]["S"]),
+        image["head"]["B"],
         ms(image["createdAt"]["S"]),
         ms(image["lastUpdatedAt"]["S"]),
         entered_at(image),
         correlation_of(image, key),
-        unb64(image["inputDigest"]["S"]),
+        image["inputDigest"]["B"],
         _text(image, "lane") or "",
         look_at,
         _moment(image, "overdueAt"),
@@ -167,7 +168,7 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
             frozenset(_through(image)),
         ),
         not_before=_moment(image, "notBefore"),
-        content_digest=unb64(image["contentDigest"]["S"]) if "contentDigest" in image else None,
+        content_digest=image["contentDigest"]["B"] if "contentDigest" in image else None,
         settled=_text(image, "lastLease"),
     )
 
@@ -195,7 +196,7 @@ def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
             value = values.decode(attribute)
             payload = _payload(image, layout, values, stage) if layout.judges(stage) else None
             if layout.valid(stage, value, payload):
-                kept.setdefault(stage, outcome_to_builtins(_confirmation(image, stage, value, values)))
+                kept.setdefault(stage, outcome_to_builtins(_confirmation(image, layout, stage, value, values)))
     return kept or _NONE_KEPT
 
 
@@ -205,18 +206,18 @@ def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:
     return content.payloads.get(stage, content.input if image["queue"]["S"] == stage else None)
 
 
-def _confirmation(image: Image, stage: str, value: Any, values: Values) -> Done:
+def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: Values) -> Done:
     """A confirmer may have rewritten `input` with it: that is what the next stage is to work on."""
     if image["queue"]["S"] != stage or "input" not in image:
         return Done(value)
-    content = values.decode(image["input"])
-    return Done(value) if b64(digest_of(content)) == current_digest(image) else Done(value, payload=content)
+    content = carried_of(image["input"], image, layout, values)
+    return Done(value) if digest_of(content) == current_digest(image) else Done(value, payload=content)
 
 
-def current_digest(image: Image) -> str:
+def current_digest(image: Image) -> bytes:
     """Of the input that the item has now, as it stands on the row: the first one's, unless an operator has replaced that."""
-    text: str = image["contentDigest" if "contentDigest" in image else "inputDigest"]["S"]
-    return text
+    digest: bytes = image["contentDigest" if "contentDigest" in image else "inputDigest"]["B"]
+    return digest
 
 
 def content_of(image: Image, layout: Layout, values: Values) -> Content:
@@ -226,8 +227,29 @@ def content_of(image: Image, layout: Layout, values: Values) -> Content:
     for name, attribute in image.items():
         if name.startswith("payload_"):
             of = attribute.get("M", {}).get("of")
-            payloads[name.removeprefix("payload_")] = results.get(of["S"]) if of else values.decode(attribute)
-    return Content(values.decode(image["input"]) if "input" in image else None, payloads, results)
+            payloads[name.removeprefix("payload_")] = results.get(of["S"]) if of else carried_of(attribute, image, layout, values)
+    return Content(carried_of(image["input"], image, layout, values) if "input" in image else None, payloads, results)
+
+
+def input_of(content: Any, key: str, layout: Layout, values: Values, place: str) -> dict[str, Any]:
+    """The attribute for an item's input. Leading fields that repeat the key attributes are left out, since DynamoDB charges the whole
+    row on every write; `carried_of` puts them back in front, so that the input stays the same to the byte."""
+    names = layout.key
+    if isinstance(content, dict) and tuple(islice(content, len(names))) == names:
+        stored = layout.key_image(key)
+        if all(content[name] == stored[name]["S"] for name in names):
+            rest = _encode({name: value for name, value in content.items() if name not in names})
+            if len(rest) <= LARGEST:
+                return {"M": {WITH_KEY: {"S": rest.decode()}}}
+    return values.encode(content, place)
+
+
+def carried_of(attribute: dict[str, Any], image: Image, layout: Layout, values: Values) -> Any:
+    """The input or payload in an attribute of this row."""
+    rest = attribute.get("M", {}).get(WITH_KEY)
+    if rest is None:
+        return values.decode(attribute)
+    return {**{name: image[name]["S"] for name in layout.key}, **msgspec.json.decode(rest["S"])}
 
 
 def item_of(image: Image, layout: Layout, values: Values, ticket: Message | None = None) -> Item:
@@ -238,14 +260,9 @@ def links_of(image: Image, values: Values) -> list[Link]:
     """The history lines that still stand on the row, oldest first."""
     links = []
     for entry in image.get("trail", {}).get("L", ()):
-        previous, _, body = values.text(entry).partition(b" ")
-        links.append(Link(_version(body), unb64(previous.decode()), body))
+        previous, body = values.decode_line(entry)
+        links.append(Link(_version(body), previous, body))
     return links
-
-
-def trail_entry(previous: bytes, body: bytes, values: Values, place: str) -> dict[str, Any]:
-    """One line for the trail: the digest before it and its body."""
-    return values.encode_text(b64(previous).encode() + b" " + body, place)
 
 
 def copied_of(image: Image) -> int:

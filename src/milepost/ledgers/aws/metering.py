@@ -222,7 +222,7 @@ class Meter:
         need.calls["dynamodb", "query"] += 1
         need.units[self.names.history, "read"] += ceil(self._history / READ)
         need.calls["s3", "put_object"] += 1
-        need.blob_bytes += EVIDENCE + EVIDENCE_LINE * need.lines + results
+        need.blob_bytes += EVIDENCE + self._usage.payload + EVIDENCE_LINE * need.lines + results
         if self._usage.lambdas:
             need.gb_seconds += EVIDENCE_MS / 1000 * MEMORY_GB
         # Each line is read once more, with its share of a block, and has a place in a blob of the head's tree.

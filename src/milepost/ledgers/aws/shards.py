@@ -22,8 +22,8 @@ LOOK_MS = 5_000
 SILENCE_MS = 23 * 3_600_000
 """A stream keeps its records for a day. Who comes after so long a silence cannot be sure to find them all."""
 DAY_MS = 24 * 3_600_000
-GAP = "gap"
-"""Documents, named after their route, that say which shards' records were lost unread."""
+GAP, SHARD, POLLER = "gap", "shard", "poller"
+"""Kinds of control documents: which shards' records of a route were lost unread; how far a shard is read; which processes read."""
 
 
 class Place(Struct, frozen=True, omit_defaults=True):
@@ -112,7 +112,7 @@ class Shards:
         """Let go of everything, so that others need not wait for the leases to run out."""
         for held in list(self.held.values()):
             self._let_go(held, now)
-        self._control.write("poller", self._name(self.holder), None)
+        self._control.write(POLLER, self._name(self.holder), None)
         self._announced_until = 0
         self.look_again()
 
@@ -149,7 +149,7 @@ class Shards:
 
     def _write(self, shard: str, place: Place | None, version: int) -> bool:
         value = None if place is None else msgspec.to_builtins(place)
-        return self._control.write("shard", self._name(shard), value, expect=version)
+        return self._control.write(SHARD, self._name(shard), value, expect=version)
 
     def _let_go(self, held: Held, now: int) -> None:
         self._put(held, replace(held.place, holder=None, until=now))
@@ -190,7 +190,7 @@ class Shards:
         return self.arn.rpartition("/")[2]
 
     def _documents(self) -> dict[str, tuple[Place, int]]:
-        documents = self._control.read("shard").items()
+        documents = self._control.read(SHARD).items()
         ours = self._name("")
         return {
             name.removeprefix(ours): (msgspec.convert(document.value, Place), document.version)
@@ -201,15 +201,15 @@ class Shards:
     def _pollers(self, documents: dict[str, tuple[Place, int]], now: int) -> set[str]:
         """Who reads this stream at present; we are one of them from now on."""
         ours = self._name("")
-        heard = {name.removeprefix(ours): document for name, document in self._control.read("poller").items() if name.startswith(ours)}
+        heard = {name.removeprefix(ours): document for name, document in self._control.read(POLLER).items() if name.startswith(ours)}
         last = max([place.until for place, _ in documents.values()] + [document.value for document in heard.values()], default=now)
         if documents and last < now - SILENCE_MS:
             self.missed(sorted(documents), now)
         for holder, document in heard.items():
             if document.value < now - DAY_MS and holder != self.holder:
-                self._control.write("poller", self._name(holder), None, expect=document.version)
+                self._control.write(POLLER, self._name(holder), None, expect=document.version)
         if not LEASE_MS // 2 < self._announced_until - now <= LEASE_MS:
-            self._control.write("poller", self._name(self.holder), now + LEASE_MS)
+            self._control.write(POLLER, self._name(self.holder), now + LEASE_MS)
             self._announced_until = now + LEASE_MS
         return {holder for holder, document in heard.items() if document.value > now} | {self.holder}
 

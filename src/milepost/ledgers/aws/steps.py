@@ -53,8 +53,11 @@ MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
 """The most in one SQS or SNS batch, in one call of the relay, in one BatchGetItem, in one BatchWriteItem."""
 
 # Bytes on a row, names and values, as they were weighed on real rows.
-FIXED = 270
-ACCEPTED, LINE_ON_ROW = 137, 200
+FIXED = 248
+ACCEPTED, LINE_ON_ROW, MOVED_ON = 72, 105, 43
+"""A packed history line: the first one, any other, and what it has more when it also offers the next stage."""
+KEY_FIELD, WITH_KEY = 6, 8
+"""What a key field takes in the input beside its name and value, and the mark of an input that is stored without them."""
 QUEUED, LEASED, LAST_LEASE, THROUGH, REFERENCE = 77, 115, 30, 8, 130
 ENTERED, TOKEN, LONG_ID = 33, 27, 14
 """When it came to its stage, where that was not its last change; the token of our own put, until it leaves its first stage; and how
@@ -64,8 +67,9 @@ TRIED = 450
 # Bytes elsewhere.
 LINE, SEAL, ENTRY, OVERHEAD, CALL_BODY, OFFER_BODY, EVENT = 380, 256, 120, 100, 120, 420, 700
 BLOCK, BLOCK_LINE = 80, 8
-EVIDENCE, EVIDENCE_LINE = 600, 430
-"""What is kept of an item that has ended: what stands in it once, and what each line adds, as text and in words; results come on top."""
+EVIDENCE, EVIDENCE_LINE = 540, 430
+"""What is kept of an item that has ended: what stands in it once, and what each line adds, as text and in words; input and results
+come on top."""
 FEED, PART, PLACE = 1000, 1024, 40
 """For the daily head: lines read at once, lines in one blob, and the bytes of each there."""
 

@@ -15,7 +15,7 @@ from milepost.core.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.client import AwsRefused, ConditionFailed
 from milepost.ledgers.aws.finishing import FAILED_SHARD
-from milepost.ledgers.aws.image import attributes, is_ours, links_of
+from milepost.ledgers.aws.image import attributes, input_of, is_ours, links_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import due_shard, iso
@@ -108,7 +108,7 @@ def image_of(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> 
     image: Image = {
         **layout.naming(row.key),
         **attributes(row),
-        "input": values.encode(item.content.input, place),
+        "input": input_of(item.content.input, row.key, layout, values, place),
         "copied": {"N": str(row.version)},
     }
     if row.terminal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
@@ -13,6 +14,20 @@ from milepost.ports.blobs import Blobs
 
 LARGEST = 4096
 """DynamoDB charges the whole row on every write, so what is larger than this is kept apart."""
+
+WITH_KEY = "+key"
+"""Marks a stored input without its leading key fields: the row's key attributes repeat them."""
+
+DIGEST = 32
+"""Bytes of a digest in front of a packed history line."""
+LINE_WORDS = (
+    b'"error":{"category":""message":""lane":""list":""why":""attempt":"totalAttempts":"holder":"claimedAt":"round":"pass":'
+    b'"reason":"noted"reason":"operator-retry"reason":"given-back"reason":"exhausted"reason":"rejected"reason":"handed-over'
+    b'"reason":"not-yet"reason":"retry"reason":"lost"reason":"resent"reason":"advanced"reason":"accepted"reason":"offered'
+    b'"reason":"confirmed","stage":","status":"CANCELLED"REJECTED"MAX_RETRIES_EXCEEDED"RETRY_SCHEDULED"WAITING"PROCESSING'
+    b'"PENDING"COMPLETED","status":"QUEUED","to":"","by":"relay","by":"kept","output":"","offered":"{"version":2,"at":17'
+)
+"""Text that history lines share; the compressor refers to it. Never change it: rows in flight could not be read any more."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
@@ -31,10 +46,31 @@ class Values:
     def encode_text(self, data: bytes, place: str) -> dict[str, Any]:
         if len(data) <= LARGEST:
             return {"S": data.decode()}
+        return self._apart(data, place)
+
+    def _apart(self, data: bytes, place: str) -> dict[str, Any]:
         digest = sha256(data).hexdigest()
         name = f"{place}/{digest[:32]}"
         self._blobs.write(name, [data])
         return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}}}
+
+    def encode_line(self, previous: bytes, body: bytes, place: str) -> dict[str, Any]:
+        """A history line that waits on its row: the digest before it and its body, compressed. Every write of the row pays for it."""
+        packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=LINE_WORDS)
+        data = previous + packer.compress(body) + packer.flush()
+        return {"B": data} if len(data) <= LARGEST else self._apart(data, place)
+
+    def decode_line(self, attribute: dict[str, Any]) -> tuple[bytes, bytes]:
+        """The digest before a line, and the line's body. Raises ValueError if the attribute holds no line."""
+        data = attribute["B"] if "B" in attribute else self.text(attribute)
+        unpacker = zlib.decompressobj(-zlib.MAX_WBITS, zdict=LINE_WORDS)
+        try:
+            body = unpacker.decompress(data[DIGEST:])
+        except zlib.error as error:
+            raise ValueError(f"the attribute 'trail' holds a line that cannot be unpacked: {error}") from error
+        if not unpacker.eof:
+            raise ValueError("the attribute 'trail' holds a line that cannot be unpacked: it is cut short")
+        return data[:DIGEST], body
 
     def decode(self, attribute: dict[str, Any]) -> Any:
         """The value of an attribute. Text is read as JSON where it is that; others may have written any type."""

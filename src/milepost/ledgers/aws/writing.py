@@ -11,7 +11,7 @@ from milepost.core.change import Change, keeps_lease
 from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import NOTES, Status
-from milepost.ledgers.aws.image import Handle, attributes, copied_of, links_of, trail_entry
+from milepost.ledgers.aws.image import Handle, attributes, copied_of, input_of, links_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.values import Values
@@ -108,9 +108,9 @@ def put_of(change: Change, content: Any, layout: Layout, values: Values, token: 
     image = {
         **layout.naming(row.key),
         **attributes(row),
-        "input": values.encode(content, place),
+        "input": input_of(content, row.key, layout, values, place),
         "createToken": {"S": token},
-        "trail": {"L": [trail_entry(change.before.head, change.body, values, place)]},
+        "trail": {"L": [values.encode_line(change.before.head, change.body, place)]},
     }
     if row.status is Status.QUEUED:
         image["firstQueued"] = image["lastQueued"] = {"S": iso(row.updated_at)}
@@ -145,7 +145,7 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     _put(update, change, layout, values, place, handle.through)
     _queued(update, change)
     if change.line is not None:
-        entry = trail_entry(before.head, change.body, values, place)
+        entry = values.encode_line(before.head, change.body, place)
         if copied is None:
             update.append("trail", [entry])
         else:
@@ -251,7 +251,7 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
             told = values.encode(put.value, place) if of is None else {"M": {"of": {"S": of}}}
             update.set(f"payload_{put.stage}", told)
         elif put.kind == "input":
-            update.set("input", values.encode(put.value, place))
+            update.set("input", input_of(put.value, change.after.key, layout, values, place))
 
 
 def _queued(update: Update, change: Change) -> None:
