@@ -1,56 +1,78 @@
-"""Who may do what: for each function exactly the actions that it carries out, on the resources that it carries them out on.
+"""IAM policies: for each function, process and person exactly the actions that they need, on the resources that they need them for.
 
-The lists below are the whole of it. A function that asks for something new fails in the open (LedgerReadOnly) until it is added here.
+Tables that all routes share are bound by their leading key (`dynamodb:LeadingKeys`): the control table by the kind of document, history
+by the route. The bucket is bound by prefix. The lists below are the whole of it: a request that needs more fails with an error that
+names the request (LedgerReadOnly) until it is added here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
 from infra.parts import Parts, Place
+from milepost.ledgers.aws.aside import ASIDE
+from milepost.ledgers.aws.blocks import JOURNAL
+from milepost.ledgers.aws.holding import HOLDING
+from milepost.ledgers.aws.repair import REPAIR
+from milepost.ledgers.aws.shards import GAP, POLLER, SHARD
+from milepost.ledgers.aws.store import LAYOUT
+from milepost.ledgers.aws.tally import COUNT, COUNTED, GROUP
+from milepost.ledgers.aws.tokens import BUCKET
+from milepost.ports import documents as kinds
 
 # Where one action may do no more than another, both are given: which of them is used is a matter of speed.
 LOOK_UP = ("GetItem", "BatchGetItem")
+READ = (*LOOK_UP, "Query")
 WRITE = ("PutItem", "BatchWriteItem")
-CONTROL = (*LOOK_UP, "Query", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")
-"""Route versions, pauses, rate tokens, heartbeats, counters: everybody reads them and keeps some of them."""
+CHANGE = ("PutItem", "UpdateItem", "DeleteItem")
+USE_KEY = ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo")
+
+EVERYONE_READS = (kinds.ROUTE, LAYOUT, kinds.HOLD, kinds.LIMIT, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
+"""What decides whether an item may be worked on now, and by which version of its route; and where history lines are placed."""
+FIRST = (kinds.ROUTE, LAYOUT)
+"""A route's first version and its table's layout, written by the first function or process that opens the ledger."""
+EVERYONE_WRITES = (kinds.PROCESS,)
+"""The heartbeat."""
+WORKER_WRITES = (BUCKET, HOLDING)
+TELLING = (kinds.CURSOR, kinds.PARKED)
+"""How far each subscriber has been told, and which events it has refused."""
+REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.ACT)
+STREAM_READERS = (SHARD, POLLER, GAP)
+"""How far processes have read the streams. Lambda keeps that for the relay function itself."""
+SECRETS = (kinds.KEY, kinds.SESSION)
+"""Digests of API keys and sessions: for processes that serve the API, and for those who make keys."""
+ACTS = (
+    *FIRST, kinds.HOLD, kinds.LIMIT, kinds.ACT, kinds.LIST, kinds.BACK_FILL, kinds.MOVED, kinds.MOVING, kinds.HEAD, kinds.PROBE, *TELLING,
+)  # fmt: skip
+"""What operators write: pauses, limits, route versions, lists, replays; each act with who and why."""
 
 
 def worker(parts: Parts, place: Place) -> list[iam.PolicyStatement]:
     """Claims and settles rows of its own route, called by its own queue."""
+    route = place[0]
     return [
-        _rows(parts, "Rows", (*LOOK_UP, "UpdateItem"), [place[0]]),
-        # An outcome whose answer was lost is looked for here before it is called refused.
-        _shared(parts, "history", (*LOOK_UP, "Query")),
-        _shared(parts, "control", CONTROL),
-        _statement(
-            "OwnQueue",
-            "sqs",
-            ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl", "SendMessage"),
-            [parts.queues[place].queue_arn],
-        ),
-        _retention(parts, [place[0]]),
+        *_working(parts, [place]),
+        _history_of(parts, [route]),
+        *_control(parts, (*EVERYONE_READS, *_of_routes(ASIDE, [route])), (*EVERYONE_WRITES, *WORKER_WRITES, *_of_routes(ASIDE, [route]))),
+        _retention(parts, [route]),
         _quarantine(parts),
-        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload"),
+        *_blobs(parts, "GetObject", under=[route, f"history/{route}", "confirmed"]),
+        *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[route]),
+        *use_key(parts),
     ]
 
 
 def relay(parts: Parts) -> list[iam.PolicyStatement]:
     """Reads the streams and carries out what follows: offers, history, seals, counters, events, the row's leaving."""
     return [
-        _statement(
-            "Streams",
-            "dynamodb",
-            ("DescribeStream", "GetRecords", "GetShardIterator"),
-            [_stream(parts, route) for route in parts.rows],
-        ),
-        # AWS knows no narrower resource for it, and a mapping cannot be made without it.
-        iam.PolicyStatement(sid="ListStreams", actions=["dynamodb:ListStreams"], resources=["*"]),
+        *_streams(parts),
         _rows(parts, "Rows", (*LOOK_UP, "UpdateItem", "DeleteItem")),
         *_telling(parts),
+        *_control(parts, _relay_reads(parts), _relay_writes(parts)),
     ]
 
 
@@ -58,35 +80,96 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
     """Finds what has gone quiet, by the index; once a day, by a scan. Tells what could not be told."""
     return [
         _rows(parts, "Rows", (*LOOK_UP, "Scan", "UpdateItem", "DeleteItem")),
-        _statement("Due", "dynamodb", ("Query",), [f"{table.table_arn}/index/due" for table in parts.rows.values()]),
-        # It makes the daily heads, and nobody else puts any.
-        *(_rows(parts, "Heads", ("PutItem",), [route.name]) for route in parts.settings.heads),
+        _due(parts),
+        *_heads(parts),
         *_bringing_back(parts),
         *_telling(parts),
+        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject", under=[REPAIR], sid="RepairRuns"),
+        *_control(parts, (*_relay_reads(parts), *REPAIRS), (*_relay_writes(parts), *REPAIRS)),
     ]
-
-
-def _bringing_back(parts: Parts) -> list[iam.PolicyStatement]:
-    """A back-fill of an added stage goes through the seals, and puts back rows that have left, where their evidence was kept."""
-    kept = [route.name for route in parts.settings.routes if route.evidence]
-    if not kept:
-        return []
-    return [_rows(parts, "Back", ("PutItem",), kept), _statement("Seals", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn])]
 
 
 def lists(parts: Parts) -> list[iam.PolicyStatement]:
     """Takes in delivered lists: reads the list, looks up what is known, adds what is new."""
     routes = [route.name for route in parts.settings.routes]
+    aside = _of_routes(ASIDE, routes)
     return [
         _rows(parts, "Rows", (*LOOK_UP, "PutItem"), routes),
-        _shared(parts, "history", (*LOOK_UP, "Query")),
+        _shared(parts, "history", READ),
         _shared(parts, "seen", LOOK_UP),
-        _shared(parts, "control", CONTROL),
+        *_control(parts, (*EVERYONE_READS, kinds.LIST, *aside), (*EVERYONE_WRITES, *FIRST, kinds.LIST, *aside)),
         _retention(parts, routes),
         _quarantine(parts),
-        _statement("Lists", "s3", ("GetObject",), [f"{parts.bucket_arn}/lists/*"]),
-        _statement("Reports", "s3", ("GetObject", "PutObject"), [f"{parts.bucket_arn}/reports/*"]),
-        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload"),
+        _statement("Lists", "s3", ("GetObject",), [parts.objects("lists")]),
+        _statement("Reports", "s3", ("GetObject", "PutObject"), [parts.objects("reports")]),
+        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=[*routes, "lists"]),
+        *use_key(parts),
+    ]
+
+
+def process(parts: Parts) -> list[iam.PolicyStatement]:
+    """`milepost up` and `milepost work` outside Lambda: worker, relay and resender in one, with the API and the page."""
+    places = [(route.name, stage.name) for route, stage in parts.stages() if stage.ours]
+    routes = [route.name for route in parts.settings.routes]
+    every = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
+    return [
+        *_streams(parts),
+        _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
+        _due(parts),
+        *([_own_queues(parts, places)] if places else []),
+        *_telling(parts),
+        _statement("SeenScan", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn]),
+        *_control(parts, every, (*_relay_writes(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)),
+        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=["heads", "lists", REPAIR], sid="Records"),
+        *_blobs(parts, "DeleteObject", under=["heads", REPAIR], sid="Replaced"),
+        _retention(parts, routes),
+    ]
+
+
+def operator(parts: Parts) -> list[iam.PolicyStatement]:
+    """People with the command line: everything that `milepost --help` lists but running it. The journal, counters and history stay the
+    relay's own: an act is a write of the item's row, from which the relay makes the rest."""
+    routes = [route.name for route in parts.settings.routes]
+    aside = _of_routes(ASIDE, routes)
+    reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
+    return [
+        _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
+        _due(parts),
+        _shared(parts, "history", (*READ, "DescribeTable")),
+        # `milepost prune` removes an item's row and lines, and seals it.
+        _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared[name].table_arn for name in ("history", "seen")]),
+        _shared(parts, "seen", (*LOOK_UP, "Scan")),
+        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *ACTS, *aside)),
+        _statement(
+            "Offers", "sqs", ("SendMessage", "GetQueueUrl", "GetQueueAttributes"), [queue.queue_arn for queue in parts.queues.values()]
+        ),
+        _statement(
+            "Quarantine",
+            "sqs",
+            ("SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueUrl", "GetQueueAttributes"),
+            [parts.quarantine.queue_arn],
+        ),
+        _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
+        *_blobs(parts, "GetObject", under=[""]),
+        *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*routes, "lists", "heads", "evidence"]),
+        *_blobs(parts, "DeleteObject", under=[*routes, *(f"history/{route}" for route in routes), "confirmed"]),
+        *use_key(parts),
+    ]
+
+
+def viewer(parts: Parts) -> list[iam.PolicyStatement]:
+    """People and programs that only look: `status`, `list`, `show`, `doctor`, `export`. Neither API keys nor sessions."""
+    reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *(kind for kind in ACTS if kind != kinds.PROBE))
+    return [
+        _rows(parts, "Rows", (*READ, "Scan", "DescribeTable")),
+        _due(parts),
+        _shared(parts, "history", READ),
+        _shared(parts, "seen", (*LOOK_UP, "Scan")),
+        *_control(parts, reads, ()),
+        _retention(parts, [route.name for route in parts.settings.routes]),
+        _statement("Quarantine", "sqs", ("GetQueueUrl", "GetQueueAttributes"), [parts.quarantine.queue_arn]),
+        *_blobs(parts, "GetObject", under=[""]),
+        *use_key(parts, "Decrypt", "DescribeKey"),
     ]
 
 
@@ -99,23 +182,111 @@ def traces() -> iam.PolicyStatement:
     return _statement("Traces", "xray", ("PutTraceSegments", "PutTelemetryRecords"), ["*"])
 
 
+# Parts ---------------------------------------------------------------------------------------------------------------------
+
+
+def _working(parts: Parts, places: Sequence[Place]) -> list[iam.PolicyStatement]:
+    return [_rows(parts, "Rows", (*LOOK_UP, "UpdateItem"), sorted({route for route, _ in places})), _own_queues(parts, places)]
+
+
+def _own_queues(parts: Parts, places: Sequence[Place]) -> iam.PolicyStatement:
+    return _statement(
+        "OwnQueue",
+        "sqs",
+        ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl", "SendMessage"),
+        [parts.queues[place].queue_arn for place in places],
+    )
+
+
+def _streams(parts: Parts) -> list[iam.PolicyStatement]:
+    read = ("DescribeStream", "GetRecords", "GetShardIterator")
+    return [
+        _statement("Streams", "dynamodb", read, [_stream(parts, route) for route in parts.rows]),
+        # AWS knows no narrower resource for it, and a mapping cannot be made without it.
+        iam.PolicyStatement(sid="ListStreams", actions=["dynamodb:ListStreams"], resources=["*"]),
+    ]
+
+
+def _heads(parts: Parts) -> list[iam.PolicyStatement]:
+    """The resender makes the daily heads, and nobody else puts any."""
+    found = [_rows(parts, "Heads", ("PutItem",), [route.name]) for route in parts.settings.heads]
+    if found:
+        found += _blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject", under=["heads"], sid="HeadTrees")
+    return found
+
+
+def _bringing_back(parts: Parts) -> list[iam.PolicyStatement]:
+    """A back-fill of an added stage goes through the seals, and puts back rows that have left, where their evidence was kept."""
+    kept = [route.name for route in parts.settings.routes if route.evidence]
+    if not kept:
+        return []
+    return [_rows(parts, "Back", ("PutItem",), kept), _statement("Seals", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn])]
+
+
 def _telling(parts: Parts) -> list[iam.PolicyStatement]:
     """What relay and resender have in common."""
     return [
-        _shared(parts, "history", (*LOOK_UP, "Query", *WRITE)),
+        _shared(parts, "history", (*READ, *WRITE)),
         _shared(parts, "seen", (*LOOK_UP, *WRITE)),
-        _shared(parts, "control", CONTROL),
         _statement(
             "Offers", "sqs", ("SendMessage", "GetQueueUrl", "GetQueueAttributes"), [queue.queue_arn for queue in parts.queues.values()]
         ),
         _quarantine(parts),
         _statement("Events", "sns", ("Publish",), [parts.events.topic_arn]),
-        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject"),
+        *_blobs(parts, "GetObject", under=[*parts.rows, "history", "evidence", "confirmed"]),
+        *_blobs(parts, "PutObject", "AbortMultipartUpload", under=[*parts.rows, "history", "evidence"]),
+        # A blob goes with its row or line; evidence stays for good.
+        *_blobs(parts, "DeleteObject", under=[*parts.rows, "history", "confirmed"]),
+        *use_key(parts),
     ]
+
+
+def _relay_reads(parts: Parts) -> tuple[str, ...]:
+    return (*EVERYONE_READS, *TELLING, kinds.PROCESS, COUNTED, GAP, *_of_routes((COUNT, GROUP, ASIDE), parts.rows))
+
+
+def _relay_writes(parts: Parts) -> tuple[str, ...]:
+    return (*EVERYONE_WRITES, *WORKER_WRITES, *FIRST, *TELLING, JOURNAL, COUNTED, *_of_routes((COUNT, GROUP, ASIDE), parts.rows))
+
+
+def _of_routes(beginnings: str | Iterable[str], routes: Iterable[str]) -> tuple[str, ...]:
+    """Kinds of which each route has its own."""
+    wanted = (beginnings,) if isinstance(beginnings, str) else tuple(beginnings)
+    return tuple(f"{beginning}{route}" for route in routes for beginning in wanted)
+
+
+def _control(parts: Parts, reads: Sequence[str], writes: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Control documents by kind, which is the table's partition key."""
+    table = [parts.shared["control"].table_arn]
+    found = [
+        _statement("ControlTable", "dynamodb", ("DescribeTable",), table),
+        _statement("ControlRead", "dynamodb", READ, table, _leading("StringEquals", (*reads, *writes))),
+    ]
+    if writes:
+        found.append(_statement("ControlWrite", "dynamodb", CHANGE, table, _leading("StringEquals", writes)))
+    return found
+
+
+def _leading(operator: str, keys: Iterable[str]) -> dict[str, Any]:
+    return {
+        f"ForAllValues:{operator}": {"dynamodb:LeadingKeys": sorted(set(keys))},
+        # All of none is true: a request must name keys at all.
+        "Null": {"dynamodb:LeadingKeys": "false"},
+    }
+
+
+def _history_of(parts: Parts, routes: Iterable[str]) -> iam.PolicyStatement:
+    """A worker looks for an outcome whose answer was lost before it calls it refused."""
+    leading = _leading("StringLike", [f"{route}/*" for route in routes])
+    return _statement("History", "dynamodb", READ, [parts.shared["history"].table_arn], leading)
 
 
 def _rows(parts: Parts, sid: str, actions: Sequence[str], routes: Iterable[str] | None = None) -> iam.PolicyStatement:
     return _statement(sid, "dynamodb", actions, [parts.rows[name].table_arn for name in (parts.rows if routes is None else routes)])
+
+
+def _due(parts: Parts) -> iam.PolicyStatement:
+    return _statement("Due", "dynamodb", ("Query",), [f"{table.table_arn}/index/due" for table in parts.rows.values()])
 
 
 def _stream(parts: Parts, route: str) -> str:
@@ -139,14 +310,24 @@ def _quarantine(parts: Parts) -> iam.PolicyStatement:
     return _statement("Quarantine", "sqs", ("SendMessage", "GetQueueUrl"), [parts.quarantine.queue_arn])
 
 
-def _blobs(parts: Parts, *actions: str) -> list[iam.PolicyStatement]:
-    return [
-        _statement("Blobs", "s3", actions, [f"{parts.bucket_arn}/blobs/*"]),
-        # Without it S3 says "access denied" where it means "there is none". It cannot be narrowed to a part of the bucket: a
-        # request for one object does not say which prefix it is for.
-        _statement("MissingIsTold", "s3", ("ListBucket",), [parts.bucket_arn]),
-    ]
+def _blobs(parts: Parts, *actions: str, under: Sequence[str], sid: str = "") -> list[iam.PolicyStatement]:
+    """Blobs whose names begin so. A reader also gets ListBucket: without it S3 says "access denied" where it means "there is none". It
+    cannot be narrowed to a part of the bucket: a request for one object does not say which prefix it is for."""
+    name = sid or {"GetObject": "BlobsRead", "PutObject": "BlobsWrite", "DeleteObject": "BlobsRemove"}[actions[0]]
+    found = [_statement(name, "s3", actions, [parts.objects(f"blobs/{one}" if one else "blobs") for one in under])]
+    if actions[0] == "GetObject" and not sid:
+        found.append(_statement("MissingIsTold", "s3", ("ListBucket",), [parts.bucket_arn]))
+    return found
 
 
-def _statement(sid: str, service: str, actions: Sequence[str], resources: Sequence[str]) -> iam.PolicyStatement:
-    return iam.PolicyStatement(sid=sid, actions=[f"{service}:{action}" for action in actions], resources=list(resources))
+def use_key(parts: Parts, *actions: str) -> list[iam.PolicyStatement]:
+    """The customer-managed key, where there is one: AWS asks for the caller's right to use it."""
+    return [] if parts.key is None else [_statement("Key", "kms", actions or USE_KEY, [parts.key.key_arn])]
+
+
+def _statement(
+    sid: str, service: str, actions: Sequence[str], resources: Sequence[str], conditions: dict[str, Any] | None = None
+) -> iam.PolicyStatement:
+    return iam.PolicyStatement(
+        sid=sid, actions=[f"{service}:{action}" for action in actions], resources=list(resources), conditions=conditions
+    )

@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code=Path(asked.code),
             alarm_emails=tuple(asked.alarm_email),
             alarm_topic=asked.alarm_topic,
+            key=asked.key,
+            reserve=asked.reserve,
         )
         print(synth(settings, Path(asked.out)))
     except MilepostError as error:
@@ -40,10 +42,12 @@ def synth(settings: Settings, out: Path) -> Path:
     # Only now: node takes a second to start, and a mistake in the arguments should be told at once.
     import aws_cdk as cdk
 
+    from infra.nag import check
     from infra.stack import MilepostStack
 
     app = cdk.App(outdir=str(out), analytics_reporting=False, tree_metadata=False)
     stack = MilepostStack(app, settings)
+    check(app, stack)
     app.synth()
     return out / stack.template_file
 
@@ -66,6 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="a route file or module; may be repeated")
     parser.add_argument("--prefix", required=True, help="what all names begin with, such as 'prod'")
     parser.add_argument("--alarm-email", action="append", default=[], metavar="ADDRESS", help="whom alarms reach; may be repeated")
+    parser.add_argument("--key", metavar="new|ARN", help="encrypt with a customer-managed key: a new one, or the one with this ARN")
+    parser.add_argument(
+        "--no-reserve",
+        dest="reserve",
+        action="store_false",
+        help="reserve no concurrency for relay and resender (a new account's limit of 10 functions at once leaves no room for it)",
+    )
     parser.add_argument("--alarm-topic", metavar="ARN", help="a topic of your own for alarms, in place of addresses")
     parser.add_argument(
         "--code", default=DEFAULT_CODE, metavar="FOLDER", help=f"the functions' code, as infra.bundle makes it [{DEFAULT_CODE}]"

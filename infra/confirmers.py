@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aws_cdk import aws_iam as iam
 
+from infra import access
 from infra.parts import Parts, fitted
 from milepost.core.route import Route, Stage
 from milepost.ledgers.aws.keys import PREFIXES, key_attributes
@@ -44,6 +45,8 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
         actions=["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"],
         resources=[parts.queues[route.name, stage.name].queue_arn],
     )
+    # Messages and rows are encrypted with the customer-managed key, where there is one.
+    key = access.use_key(parts, "Decrypt", "DescribeKey", "GenerateDataKey")
     attribute = confirmable(route, stage)[-2]
     iam.ManagedPolicy(
         parts.scope("confirmers"),
@@ -56,5 +59,5 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
             "no policy can forbid an update that makes a row which is not there."
         ),
         # A queue that they brought along is theirs already.
-        statements=[update, read, aside] if stage.queue is not None else [take, update, read, aside],
+        statements=[*([] if stage.queue is not None else [take]), update, read, aside, *key],
     )

@@ -12,7 +12,7 @@ from aws_cdk import aws_logs as logs
 
 from infra import access
 from infra.parts import Parts, fitted
-from infra.settings import LONGEST_RUN_S, PYTHON, at_once, batch_size, run_seconds, window_seconds
+from infra.settings import LONGEST_RUN_S, PYTHON, RELAY_AT_ONCE, RESENDER_AT_ONCE, at_once, batch_size, run_seconds, window_seconds
 
 LONGEST_NAME = 64
 MEMORY_MB = 512
@@ -52,10 +52,14 @@ def add_functions(parts: Parts) -> None:
         )
         parts.workers[place] = worker
     prefix = parts.settings.prefix
-    parts.functions["relay"] = _function(parts, code, "relay", f"{prefix}-relay", "relay", RELAY_RUN_S, access.relay(parts))
+    # Workers that fill the account's limit of concurrent functions would otherwise stop relay and resender.
+    reserved = {"relay": RELAY_AT_ONCE * len(parts.settings.routes), "resender": RESENDER_AT_ONCE} if parts.settings.reserve else {}
+    parts.functions["relay"] = _function(
+        parts, code, "relay", f"{prefix}-relay", "relay", RELAY_RUN_S, access.relay(parts), reserved=reserved.get("relay")
+    )
     # As long as AWS allows: once a day it goes through everything.
     parts.functions["resender"] = _function(
-        parts, code, "resender", f"{prefix}-resender", "resender", LONGEST_RUN_S, access.resender(parts)
+        parts, code, "resender", f"{prefix}-resender", "resender", LONGEST_RUN_S, access.resender(parts), reserved=reserved.get("resender")
     )
     parts.functions["lists"] = _function(
         parts, code, "lists", f"{prefix}-lists", "lists", LONGEST_RUN_S, access.lists(parts), memory_mb=LISTS_MEMORY_MB
@@ -108,11 +112,17 @@ def _function(
     statements: Sequence[iam.PolicyStatement],
     variables: dict[str, str] | None = None,
     memory_mb: int = MEMORY_MB,
+    reserved: int | None = None,
 ) -> lambda_.Function:
     scope = parts.scope("functions")
     name = fitted(name, LONGEST_NAME)
     group = logs.LogGroup(
-        scope, f"{id}-log", log_group_name=f"/aws/lambda/{name}", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY
+        scope,
+        f"{id}-log",
+        log_group_name=f"/aws/lambda/{name}",
+        retention=LOG_RETENTION,
+        removal_policy=RemovalPolicy.DESTROY,
+        encryption_key=parts.key,
     )
     # The policy is part of the role, so that it holds before anything calls the function.
     role = iam.Role(
@@ -132,6 +142,7 @@ def _function(
         role=role.without_policy_updates(),
         timeout=Duration.seconds(run_s),
         memory_size=memory_mb,
+        reserved_concurrent_executions=reserved,
         log_group=group,
         tracing=lambda_.Tracing.ACTIVE,
         environment={

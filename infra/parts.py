@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
@@ -36,7 +37,11 @@ class Parts:
     workers: dict[Place, lambda_.Function] = field(default_factory=dict)
     functions: dict[str, lambda_.Function] = field(default_factory=dict)
     """relay, resender, lists"""
+    prefixes: set[str] = field(default_factory=set)
+    """Parts of the bucket that policies name."""
     alarms: list[cloudwatch.Alarm] = field(default_factory=list)
+    key: kms.IKey | None = None
+    """The customer-managed key; None: AWS's own keys."""
     quarantine: sqs.Queue = field(init=False)
     events: sns.Topic = field(init=False)
     alarm_topic: sns.ITopic = field(init=False)
@@ -54,6 +59,11 @@ class Parts:
     def bucket_arn(self) -> str:
         """By name, not by reference: the bucket itself refers to a function whose role names the bucket."""
         return f"arn:{self.stack.partition}:s3:::{self.bucket_name}"
+
+    def objects(self, prefix: str) -> str:
+        """All objects of the bucket whose names begin so."""
+        self.prefixes.add(f"{prefix}/*")
+        return f"{self.bucket_arn}/{prefix}/*"
 
     def stages(self) -> Iterator[tuple[Route, Stage]]:
         for route in self.settings.routes:

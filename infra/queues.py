@@ -33,7 +33,10 @@ def _queue(parts: Parts, id: str, name: str, visibility: Duration, removal: Remo
         queue_name=name,
         retention_period=RETENTION,
         visibility_timeout=visibility,
-        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        encryption=sqs.QueueEncryption.SQS_MANAGED if parts.key is None else sqs.QueueEncryption.KMS,
+        encryption_master_key=parts.key,
+        # A message is sent for a fraction of what a call to KMS costs.
+        data_key_reuse=None if parts.key is None else Duration.hours(1),
         enforce_ssl=True,
         removal_policy=removal,
     )

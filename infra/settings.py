@@ -29,6 +29,7 @@ DAY_MS = 86_400_000
 _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,18}[a-z0-9]")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
+_KEY = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]{1,64}")
 _QUEUE_URL = re.compile(r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<account>\d{12})/(?P<name>[A-Za-z0-9_-]{1,80})")
 
 
@@ -43,6 +44,10 @@ class Settings:
     code: Path
     alarm_emails: tuple[str, ...] = ()
     alarm_topic: str | None = None
+    key: str | None = None
+    """A customer-managed key: "new", or the ARN of one that is there; None: AWS's own keys."""
+    reserve: bool = True
+    """Keep a share of the account's concurrent functions for relay and resender."""
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
@@ -68,6 +73,8 @@ class Settings:
                 raise ConfigMistake(f"--alarm-email is {address!r}; give an address such as ops@example.org")
         if self.alarm_topic is not None and not _TOPIC.fullmatch(self.alarm_topic):
             raise ConfigMistake(f"--alarm-topic is {self.alarm_topic!r}; an ARN looks like arn:aws:sns:eu-west-2:123456789012:ops")
+        if self.key is not None and self.key != "new" and not _KEY.fullmatch(self.key):
+            raise ConfigMistake(f"--key is {self.key!r}; give 'new', or an ARN such as arn:aws:kms:eu-west-2:123456789012:key/1234abcd-…")
         if not self.code.is_dir():
             raise ConfigMistake(
                 f"there is no folder {self.code} with the functions' code; make it with python -m infra.bundle, or give --code"
@@ -77,6 +84,12 @@ class Settings:
     def heads(self) -> tuple[Route, ...]:
         """The route of the daily heads, if evidence is kept. It has a table like the others and nothing else: no queue, no function."""
         return tuple(heads_for(self.routes, None))
+
+
+RELAY_AT_ONCE = 16
+"""Copies of the relay for each route: a new table's stream has 4 shards, and 4 copies read each."""
+RESENDER_AT_ONCE = 5
+"""One is called each minute and may run for 15, beside the daily repair."""
 
 
 def batch_size(stage: Stage) -> int:

@@ -10,7 +10,9 @@ from infra.bucket import add_bucket, bucket_name, tell_of_lists
 from infra.confirmers import add_confirmers
 from infra.dashboard import add_dashboard
 from infra.functions import add_functions
+from infra.key import add_key
 from infra.parts import Parts
+from infra.people import add_people
 from infra.queues import add_queues
 from infra.schedules import add_schedules
 from infra.settings import Settings
@@ -26,7 +28,8 @@ class MilepostStack(cdk.Stack):
         super().__init__(
             scope, f"{settings.prefix}-milepost", description=f"Milepost {settings.prefix}: {', '.join(r.name for r in settings.routes)}"
         )
-        parts = Parts(self, settings, Names(settings.prefix), bucket_name(self, settings.prefix))
+        self.parts = parts = Parts(self, settings, Names(settings.prefix), bucket_name(self, settings.prefix))
+        add_key(parts)
         add_tables(parts)
         add_queues(parts)
         add_topics(parts)
@@ -35,6 +38,7 @@ class MilepostStack(cdk.Stack):
         tell_of_lists(parts)
         add_schedules(parts)
         add_confirmers(parts)
+        add_people(parts)
         add_alarms(parts)
         add_dashboard(parts)
         self._say(parts)

@@ -53,6 +53,8 @@ def _table(parts: Parts, id: str, name: str, key: list[tuple[str, dynamodb.Attri
         billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
         point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(point_in_time_recovery_enabled=True),
         deletion_protection=True,
+        encryption=dynamodb.TableEncryption.DEFAULT if parts.key is None else dynamodb.TableEncryption.CUSTOMER_MANAGED,
+        encryption_key=parts.key,
         removal_policy=RemovalPolicy.RETAIN,
         **more,
     )

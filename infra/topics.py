@@ -10,13 +10,14 @@ from infra.parts import Parts
 
 
 def add_topics(parts: Parts) -> None:
-    """Neither is encrypted with a key of AWS's own: alarms could not publish, nor other accounts subscribe. TLS alone is let in."""
+    """Neither is encrypted with a key of AWS's own: alarms could not publish, nor other accounts subscribe. A customer-managed key lets
+    them. TLS alone is let in."""
     scope = parts.scope("topics")
-    parts.events = sns.Topic(scope, "events", topic_name=parts.names.topic, enforce_ssl=True)
+    parts.events = sns.Topic(scope, "events", topic_name=parts.names.topic, enforce_ssl=True, master_key=parts.key)
     if parts.settings.alarm_topic is not None:
         parts.alarm_topic = sns.Topic.from_topic_arn(scope, "alarms", parts.settings.alarm_topic)
         return
-    topic = sns.Topic(scope, "alarms", topic_name=f"{parts.settings.prefix}-alarms", enforce_ssl=True)
+    topic = sns.Topic(scope, "alarms", topic_name=f"{parts.settings.prefix}-alarms", enforce_ssl=True, master_key=parts.key)
     # A topic with a policy of its own loses the one that lets the account's alarms in: without this no alarm would ever arrive.
     topic.add_to_resource_policy(
         iam.PolicyStatement(

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
-from botocore.client import BaseClient
+from access_check import Watch, allowed_of, denied
 from lambda_scene import HEAD, Deployment
 from pump import Context
 from standins import REGION
 from tests.infra.code_folder import synthesise
-from tests.infra.templates import Template
 
 from milepost.engine.heads import all_heads
 from milepost.lambdas import lists, relay, resender, start
@@ -40,102 +34,6 @@ def weigh(item: mp.Item) -> mp.Outcome:
 parcels.external("tape")
 """
 )
-Uses = dict[str, set[tuple[str, str]]]
-"""By function: actions, each with what it was done to."""
-
-PLAIN = {
-    "SendMessageBatch": "SendMessage",
-    "DeleteMessageBatch": "DeleteMessage",
-    "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
-    "PublishBatch": "Publish",
-    "CreateMultipartUpload": "PutObject",
-    "UploadPart": "PutObject",
-    "CompleteMultipartUpload": "PutObject",
-}
-WRITES = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
-
-
-def uses_of(service: str, operation: str, params: dict[str, Any]) -> list[tuple[str, str]]:
-    """The IAM actions of one request, and on what."""
-    if operation == "TransactWriteItems":
-        done = [next(iter(one.items())) for one in params["TransactItems"]]
-        return [(f"dynamodb:{WRITES[kind]}", f"table {what['TableName']}") for kind, what in done]
-    action = f"{service}:{PLAIN.get(operation, operation)}"
-    if service == "dynamodb":
-        if "RequestItems" in params:
-            return [(action, f"table {table}") for table in params["RequestItems"]]
-        index = f"/index/{params['IndexName']}" if "IndexName" in params else ""
-        return [(action, f"table {params['TableName']}{index}")]
-    if service == "sqs":
-        return [(action, f"queue {params.get('QueueName') or params['QueueUrl'].rpartition('/')[2]}")]
-    if service == "sns":
-        return [(action, f"topic {params['TopicArn'].rpartition(':')[2]}")]
-    return [(action, f"object {params['Key']}" if "Key" in params else "bucket")]
-
-
-def allowed_of(template: Template, function: str) -> list[tuple[str, str]]:
-    """What a function may do, in the same words; '*' stands for anything."""
-    names: dict[str, str] = {}
-    for kind, word, attribute in (
-        ("DynamoDB::Table", "table", "TableName"),
-        ("SQS::Queue", "queue", "QueueName"),
-        ("SNS::Topic", "topic", "TopicName"),
-    ):
-        names |= {id: f"{word} {properties[attribute]}" for id, properties in template.of(kind).items()}
-    bucket = "test-milepost-AWS::AccountId-AWS::Region"
-    found = []
-    for statement in template.statements(function).values():
-        for resource in statement["Resource"]:
-            id, slash, rest = resource.partition("/")
-            if id in names:
-                place = names[id] + slash + rest
-            elif bucket in resource:
-                place = f"object {resource.partition(bucket + '/')[2]}" if f"{bucket}/" in resource else "bucket"
-            else:
-                place = resource
-            found += [(action, place) for action in statement["Action"]]
-    return found
-
-
-class Watch:
-    """Notes every request that is made while some function is at work."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, clock: Any) -> None:
-        self.uses: Uses = defaultdict(set)
-        self.clock = clock
-        self.containers: dict[str, start.Opened] = {}
-        self.function: str | None = None
-        inner = BaseClient._make_api_call
-
-        def noted(client: Any, operation: str, params: dict[str, Any]) -> Any:
-            if self.function is not None:
-                self.uses[self.function].update(uses_of(client.meta.service_model.service_name, operation, params))
-            return inner(client, operation, params)
-
-        patch.setattr(BaseClient, "_make_api_call", noted)
-
-    @contextmanager
-    def at(self, function: str) -> Iterator[None]:
-        self.function = function
-        try:
-            yield
-        finally:
-            self.function = None
-
-    def over(self, function: str, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """The function in a container of its own, so that its start is noted too."""
-
-        def called(event: Any, context: Any) -> Any:
-            others, start._opened = start._opened, self.containers.get(function)
-            try:
-                with self.at(function):
-                    container = self.containers[function] = start.opened()
-                    container.ctx.clock = self.clock
-                    return handler(event, context)
-            finally:
-                start._opened = others
-
-        return called
 
 
 @pytest.mark.slow
@@ -198,13 +96,14 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
     one.close()
 
     for function, used in watch.uses.items():
-        allowed = allowed_of(template, function)
-        denied = sorted(use for use in used if not any(use[0] == action and fnmatchcase(use[1], place) for action, place in allowed))
-        assert not denied, f"{function} may not: {denied}"
+        refused = denied(used, allowed_of(template, template.statements(function).values()))
+        assert not refused, f"{function} may not: {refused}"
     assert set(watch.uses) == {"test-relay", "test-parcels-weigh", "test-resender", "test-lists"}
-    assert ("sns:Publish", "topic test-events") in watch.uses["test-relay"]
-    assert ("dynamodb:Scan", "table test-parcels") in watch.uses["test-resender"]
-    assert ("dynamodb:PutItem", "table test-heads") in watch.uses["test-resender"]
-    assert any(use[0] == "s3:PutObject" and use[1].startswith("object blobs/heads/") for use in watch.uses["test-resender"])
-    assert any(use[0] == "s3:PutObject" and use[1].startswith("object blobs/evidence/") for use in watch.uses["test-relay"])
-    assert any(use[0] == "s3:PutObject" and use[1].startswith("object blobs/") for use in watch.uses["test-parcels-weigh"])
+    used = {function: {(use.action, use.place) for use in uses} for function, uses in watch.uses.items()}
+    assert ("sns:Publish", "topic test-events") in used["test-relay"]
+    assert ("dynamodb:Scan", "table test-parcels") in used["test-resender"]
+    assert ("dynamodb:PutItem", "table test-heads") in used["test-resender"]
+    puts = {function: [place for action, place in uses if action == "s3:PutObject"] for function, uses in used.items()}
+    assert any(place.startswith("object blobs/heads/") for place in puts["test-resender"])
+    assert any(place.startswith("object blobs/evidence/") for place in puts["test-relay"])
+    assert any(place.startswith("object blobs/parcels/") for place in puts["test-parcels-weigh"])

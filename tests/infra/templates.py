@@ -51,6 +51,7 @@ deposits.external("theirs", queue="https://sqs.eu-west-2.amazonaws.com/123456789
 """
 
 EMAIL = "ops@example.org"
+KEY = "arn:aws:kms:eu-west-2:123456789012:key/0a1b2c3d-0000-4000-8000-0123456789ab"
 TOPIC = "arn:aws:sns:eu-west-2:123456789012:ops"
 
 CASES: dict[str, tuple[dict[str, str], list[str]]] = {
@@ -59,6 +60,8 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "check": ({"assets.py": ASSETS.replace("# another", CHECK)}, ["--alarm-email", EMAIL]),
     "both": ({"assets.py": ASSETS, "deposits.py": DEPOSITS}, ["--alarm-email", EMAIL]),
     "evidence": ({"assets.py": ASSETS.replace('"batchId"]', '"batchId"], evidence=True')}, ["--alarm-email", EMAIL]),
+    "key": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", "new", "--no-reserve"]),
+    "given": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", KEY]),
     "topic": ({"assets.py": ASSETS}, ["--alarm-topic", TOPIC]),
 }
 """What is made of them, by the name of the test's fixture: files and how alarms reach somebody."""

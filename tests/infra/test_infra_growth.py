@@ -28,8 +28,8 @@ def test_an_external_stage_more(templates: dict[str, Template]) -> None:
         "AWS::IAM::ManagedPolicy": 1,
         "AWS::CloudWatch::Alarm": 1,
     }
-    # Relay and resender may offer it, and the dashboard shows it.
-    assert changed(before, after) == {"AWS::IAM::Role", "AWS::CloudWatch::Dashboard"}
+    # Relay, resender, processes and people may offer it, and the dashboard shows it.
+    assert changed(before, after) == {"AWS::IAM::Role", "AWS::IAM::ManagedPolicy", "AWS::CloudWatch::Dashboard"}
 
 
 def test_a_stage_with_a_handler_more(templates: dict[str, Template]) -> None:
@@ -44,7 +44,7 @@ def test_a_stage_with_a_handler_more(templates: dict[str, Template]) -> None:
         # oldest item, oldest message, errors, throttles
         "AWS::CloudWatch::Alarm": 4,
     }
-    assert changed(before, after) == {"AWS::IAM::Role", "AWS::CloudWatch::Dashboard"}
+    assert changed(before, after) == {"AWS::IAM::Role", "AWS::IAM::ManagedPolicy", "AWS::CloudWatch::Dashboard"}
 
 
 def test_a_route_more(templates: dict[str, Template]) -> None:
@@ -58,12 +58,12 @@ def test_a_route_more(templates: dict[str, Template]) -> None:
 def test_evidence_is_a_table_for_the_daily_heads_and_its_stream(templates: dict[str, Template]) -> None:
     before, after = templates["assets"], templates["evidence"]
     assert added(before, after) == {"AWS::DynamoDB::Table": 1, "AWS::Lambda::EventSourceMapping": 1}
-    # Relay and resender may see to it.
-    assert changed(before, after) == {"AWS::IAM::Role"}
+    # Relay, resender, processes and people may see to it.
+    assert changed(before, after) == {"AWS::IAM::Role", "AWS::IAM::ManagedPolicy"}
 
 
 def test_cfn_lint_has_nothing_to_say(templates: dict[str, Template]) -> None:
     # The others have nothing that these have not.
-    paths = [str(templates[case].path) for case in ("both", "topic")]
+    paths = [str(templates[case].path) for case in ("both", "topic", "key")]
     said = subprocess.run([BIN / "cfn-lint", *paths], capture_output=True, text=True, check=False)
     assert (said.stdout, said.stderr, said.returncode) == ("", "", 0)

@@ -1,0 +1,33 @@
+"""Managed policies for processes that run outside Lambda, and for people. They are attached to nothing by the stack.
+
+Each is two, to be attached together: one for the tables, one for queues, topic and bucket. IAM takes 6,144 characters in one.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import aws_iam as iam
+
+from infra import access
+from infra.parts import Parts
+
+# Descriptions are plain ASCII for IAM.
+POLICIES = {
+    "process": (access.process, "Runs milepost up or milepost work outside Lambda: workers, relay, resender, the API and the page."),
+    "operator": (access.operator, "For operators with the command line: looks at everything, acts on items, pauses, makes API keys."),
+    "viewer": (access.viewer, "For people and programs that only look: neither writes anything nor reads API keys and sessions."),
+}
+
+
+def add_people(parts: Parts) -> None:
+    for name, (statements, description) in POLICIES.items():
+        tables, others = [], []
+        for statement in statements(parts):
+            (tables if statement.actions[0].startswith("dynamodb:") else others).append(statement)
+        for suffix, some in (("", tables), ("-messages", others)):
+            iam.ManagedPolicy(
+                parts.scope("people"),
+                name + suffix,
+                managed_policy_name=f"{parts.settings.prefix}-milepost-{name}{suffix}",
+                description=f"{description} Attach {name} and {name}-messages together.",
+                statements=some,
+            )

@@ -1,0 +1,79 @@
+"""Processes outside Lambda, operators and viewers do only what the managed policies of the stack allow: each request is held against them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from access_check import Watch, allowed_of, denied
+from desk import ROUTES, Desk, address
+from standins import REGION
+from tests.infra.code_folder import synthesise
+from tests.infra.templates import Template
+
+
+def people(template: Template) -> dict[str, list[dict[str, Any]]]:
+    policies = template.named("IAM::ManagedPolicy", "ManagedPolicyName")
+    return {
+        who: [one for part in ("", "-messages") for one in policies[f"test-milepost-{who}{part}"]["PolicyDocument"]["Statement"]]
+        for who in ("process", "operator", "viewer")
+    }
+
+
+@pytest.mark.slow
+def test_processes_and_people_do_only_what_their_policies_allow(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    may = people(template := synthesise(tmp_path / "stack", "parcels.py", ROUTES))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
+    s3 = boto3.client("s3", endpoint_url=endpoint)
+    s3.create_bucket(Bucket="test-bucket", CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.close()
+    monkeypatch.setenv("MILEPOST_BLOBS", "s3://test-bucket/blobs")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    desk = Desk(tmp_path, capsys, address(endpoint, "test"))
+    desk.submit({"id": "first"})
+    # From now on as deployed: everything is there, and nothing is made.
+    desk.settle(f"dynamodb://{REGION}/test")
+    watch = Watch(monkeypatch, None)
+    desk.write("list.jsonl", '{"id":"A"}\n{"id":"B","torn":true}\n{"id":"C","busy":true}\n{"id":"D","note":"' + "x" * 9000 + '"}\n')
+    with watch.at("operator"):
+        desk.ok("submit", "parcels", "list.jsonl")
+        desk.signed("limit", "parcels", "weigh", "--rate", "100/s")
+    with watch.at("process"):
+        desk.up()
+        desk.up()
+    with watch.at("operator"):
+        desk.ok("status")
+        desk.signed("retry", "parcels", "--status", "failed", "--yes")
+        desk.signed("pause", "parcels", "weigh")
+        desk.signed("resume", "parcels", "weigh")
+        desk.signed("confirm", "parcels", "A", "--stage", "delivered")
+        desk.signed("cancel", "parcels", "B")
+        desk.ok("resend")
+        desk.ok("routes")
+        desk.ok("subscribers")
+        desk.ok("quarantine", "list")
+        desk.signed("keys", "new", "w1", "--scope", "work")
+        desk.signed("prune", "parcels", "--older-than", "0s", "--yes")
+    with watch.at("process"):
+        desk.up()
+    with watch.at("viewer"):
+        for command in (
+            ("status",),
+            ("list", "parcels"),
+            ("show", "parcels", "A"),
+            ("groups",),
+            ("lists",),
+            ("acts",),
+            ("export", "parcels"),
+        ):
+            desk.ok(*command)
+        desk("doctor")
+    for who, used in watch.uses.items():
+        refused = denied(used, allowed_of(template, may[who]))
+        assert not refused, f"{who} may not: {refused}"
+    assert set(watch.uses) == {"process", "operator", "viewer"}
