@@ -170,7 +170,7 @@ class Milepost:
 
     def status(self) -> dict[str, Any]:
         """How many items are where."""
-        return status(self.context)
+        return status(self.context, afresh=True)
 
     def close(self) -> None:
         """Stop what runs here as `stop` does, then close the ledger."""

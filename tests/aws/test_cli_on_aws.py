@@ -43,6 +43,19 @@ def test_a_ledger_that_nobody_made_is_said_to_be_missing(desk: Desk) -> None:
     assert "there is no ledger" in desk("status").flat
 
 
+def test_status_counts_the_rows_of_a_small_route_whatever_the_counters_say(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a move, or while the stream is unread, the counters have seen nothing."""
+    desk.submit({"id": "A"}, {"id": "B"}, {"id": "C"})
+    found = desk.ok("status", "--json").json["routes"]["parcels"]
+    assert (found["total"], found["stages"]["weigh"], found["approximate"]) == (3, {"PENDING": 3}, False)
+    assert "3 items: 3 PENDING" in desk.ok("status").flat
+    monkeypatch.setattr("milepost.engine.observe.COUNTED_AFRESH", 2)
+    said = desk.ok("status").flat
+    assert "There are more than 2: the counters follow the rows, and have not caught up yet." in said
+    desk.up()
+    assert "Approximate: the counters follow the rows a moment late." in desk.ok("status").flat
+
+
 def test_looking(busy: Desk) -> None:
     stages = busy.ok("status", "--json").json["routes"]["parcels"]["stages"]
     assert stages == {"weigh": {"WAITING": 1, "MAX_RETRIES_EXCEEDED": 1, "REJECTED": 1}, "delivered": {"QUEUED": 1}}

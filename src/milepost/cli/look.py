@@ -53,7 +53,7 @@ def status(given: Settings, route: str | None, ages: bool, parts: tuple[str, ...
     from milepost.engine.snapshot import snapshots
 
     with given.context() as ctx:
-        answer = look(ctx, route)
+        answer = look(ctx, route, afresh=True)
         own = {name for name in answer["routes"] if route is None and own_route(ctx, name)}
         seen = snapshots(ctx, route=route) if ages else {}
     for name, snapshot in seen.items():
@@ -69,6 +69,10 @@ def status(given: Settings, route: str | None, ages: bool, parts: tuple[str, ...
             continue  # while all of it is well it has nothing to say
         sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
         to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
+        if "at_least" in found:
+            to.print(f"There are more than {found['at_least']:,}: the counters follow the rows, and have not caught up yet.", soft_wrap=True)
+        elif found.get("approximate"):
+            to.print("Approximate: the counters follow the rows a moment late.", style="dim", soft_wrap=True)
         show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))
         for stage in found["unknown_stages"]:
             n = sum(n for word, n in found["stages"][stage].items() if word != "COMPLETED")

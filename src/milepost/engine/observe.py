@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -52,9 +52,18 @@ def check_route(ctx: Context, route: str) -> None:
         raise UsageError(f"there is no route {route!r}; known routes: {known}")
 
 
-def status(ctx: Context, route: str | None = None) -> dict[str, Any]:
+COUNTED_AFRESH = 1_000
+"""Up to so many rows of a route are counted one by one where the ledger's counters may lag."""
+
+
+def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> dict[str, Any]:
     """How many items are where. Every stage of every route is there; counts of zero are left out. `unknown_stages` are those that
-    items are at, and that the route has not got."""
+    items are at, and that the route has not got.
+
+    Where the ledger's counters follow the rows a moment late (it lacks "exact counts"), `approximate` says so for each route. With
+    `afresh`, a route of up to 1,000 rows is counted from its rows and is not approximate; of a larger one whose counters have not seen
+    so many, `at_least` says how many rows there are.
+    """
     if route is not None:
         check_route(ctx, route)
     routes: dict[str, Any] = {}
@@ -65,6 +74,7 @@ def status(ctx: Context, route: str | None = None) -> dict[str, Any]:
     for count in ctx.ledger.counts(route):
         place = (count.route, count.stage, count.status)
         sums[place] = sums.get(place, 0) + count.n
+    lagging = _lagging(ctx, routes, sums, afresh) if "exact counts" in ctx.ledger.lacks else {}
     for (name, stage, at), n in sorted(sums.items(), key=lambda entry: list(Status).index(entry[0][2])):
         if n <= 0:
             continue
@@ -75,7 +85,30 @@ def status(ctx: Context, route: str | None = None) -> dict[str, Any]:
         entry["statuses"][at.value] = entry["statuses"].get(at.value, 0) + n
         stages = entry["stages"].setdefault(stage, {})
         stages[at.value] = n
+    for name, told in lagging.items():
+        routes[name] |= told
     return {"routes": routes}
+
+
+def _lagging(ctx: Context, routes: Iterable[str], sums: dict[tuple[str, str, Status], int], afresh: bool) -> dict[str, dict[str, Any]]:
+    """What is to be said of each route's counters; with `afresh` those of small routes are replaced by counts of their rows."""
+    told: dict[str, dict[str, Any]] = {}
+    for name in routes:
+        told[name] = {"approximate": True}
+        places = [place for place in sums if place[0] == name]
+        if not afresh or sum(sums[place] for place in places) > COUNTED_AFRESH:
+            continue
+        page = ctx.ledger.find(Query(route=name, exact=True, limit=COUNTED_AFRESH))
+        if page.next is not None:
+            told[name] = {"approximate": True, "at_least": len(page.items)}
+            continue
+        for place in places:
+            del sums[place]
+        for item in page.items:
+            place = (name, item.row.stage, item.row.status)
+            sums[place] = sums.get(place, 0) + 1
+        told[name] = {"approximate": False}
+    return told
 
 
 def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
