@@ -70,7 +70,9 @@ def status(given: Settings, route: str | None, ages: bool, parts: tuple[str, ...
         sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
         to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
         if "at_least" in found:
-            to.print(f"There are more than {found['at_least']:,}: the counters follow the rows, and have not caught up yet.", soft_wrap=True)
+            to.print(
+                f"There are more than {found['at_least']:,}: the counters follow the rows, and have not caught up yet.", soft_wrap=True
+            )
         elif found.get("approximate"):
             to.print("Approximate: the counters follow the rows a moment late.", style="dim", soft_wrap=True)
         show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))

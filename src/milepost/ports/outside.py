@@ -39,7 +39,8 @@ class Adopted(Struct, frozen=True):
 
 
 class Aside(Struct, frozen=True):
-    """Something that was set aside. `kind` is "row", "record" (a change of a row) or "message"."""
+    """Something that was set aside. `kind` is "row", "record" (a change of a row), "message", or what Lambda gave up: "stream
+    batch" or "list"; "unknown" where others put it there."""
 
     id: str
     kind: str

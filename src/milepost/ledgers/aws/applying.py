@@ -18,6 +18,7 @@ from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offering import call_of, send, stage_of
 from milepost.ledgers.aws.queues import Message
 from milepost.ledgers.aws.reading import SPOILT, readable
+from milepost.ledgers.aws.row_faults import why_unreadable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update, offers, update_of, was_ours
 from milepost.ports.ledger import Conflict, Refused
@@ -158,7 +159,9 @@ def _content(store: Store, change: Change, given: Content | None, image: Image |
         except SPOILT as error:
             # Said so that whoever wrote several of them goes on with the others.
             where = f"{change.before.route}/{change.before.key}"
-            raise ActRefused(f"{where} cannot be offered: what it carries cannot be read: {type(error).__name__}: {error}") from error
+            raise ActRefused(
+                f"{where} cannot be offered: what it carries cannot be read: {why_unreadable(error, image, layout)}"
+            ) from error
     content = Content(given.input, dict(given.payloads), dict(given.results)) if given is not None else Content()
     for put in change.puts:
         if put.kind == "input":

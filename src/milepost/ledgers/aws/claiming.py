@@ -24,6 +24,7 @@ from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offering import call_body
 from milepost.ledgers.aws.queues import Message, Outgoing, sendable
 from milepost.ledgers.aws.reading import readable
+from milepost.ledgers.aws.row_faults import why_unreadable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import scope
@@ -150,7 +151,9 @@ class Claims:
             raise
         except Exception as error:
             trouble = error
-        self._store.queues.set_aside("message", message.body, f"its item cannot be claimed: {type(trouble).__name__}: {trouble}")
+        key = message.body["key"]
+        why = why_unreadable(trouble, self._store.images(layout.route, [key]).get(key), layout)
+        self._store.queues.set_aside("message", message.body, f"its item cannot be claimed: {why}")
         return Verdict(message)
 
     def _take(

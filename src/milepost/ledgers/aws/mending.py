@@ -26,6 +26,7 @@ from milepost.ledgers.aws.image import attributes, content_of, copied_of, is_our
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.names import due_shard, ms
+from milepost.ledgers.aws.row_faults import why_unreadable
 from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.tally import Tally
@@ -268,7 +269,7 @@ class Mender:
         refused = isinstance(error, AwsRefused) and error.code == "ValidationException"
         if isinstance(error, LedgerError) and not refused and not isinstance(error, LedgerDamaged):
             raise error
-        reason = f"{what}: {type(error).__name__}: {error}"
+        reason = f"{what}: {why_unreadable(error, image, self._layout)}"
         told = aside(self._store, self._layout, image, now)
         if told is None:
             set_aside(self._store, self._layout, image, reason, now)

@@ -9,10 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.plan import Plan
+from milepost.ledgers.aws.failures import BATCH, LIST, batch_of, read_failure
 from milepost.ledgers.aws.image import is_ours
 from milepost.ledgers.aws.keys import FULL_KEY
 from milepost.ledgers.aws.mending import Mender
 from milepost.ledgers.aws.queues import Message, Outgoing
+from milepost.ledgers.aws.shards import note_gap
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.strays import adopt_at
 from milepost.ledgers.aws.tally import Tally
@@ -62,6 +64,10 @@ def _again(store: Store, plans: Mapping[str, Plan], jitter: Jitter, aside: Aside
     content = aside.content
     if not isinstance(content, dict) or "cut" in content:
         return Adopted(aside.id, False, why="it was too long to be kept whole, or says nothing that can be seen to; drop it")
+    if aside.kind == LIST:
+        return Adopted(aside.id, False, why="put the list again under the same name, which has it taken in anew; then drop this")
+    if aside.kind == BATCH:
+        return _repair_soon(store, plans, aside, now)
     if aside.kind == "message":
         told = content.get("attributes") or {}
         again = Outgoing(str(content.get("url", "")), str(content.get("body", "")), attributes={name: str(told[name]) for name in told})
@@ -85,6 +91,17 @@ def _again(store: Store, plans: Mapping[str, Plan], jitter: Jitter, aside: Aside
         return Adopted(aside.id, adopted.done, adopted.stage, adopted.why)
     found = Mender(store, plan, jitter).mend([image], Tally(), now)
     return Adopted(aside.id, not found.left, why="; ".join(found.examples))
+
+
+def _repair_soon(store: Store, plans: Mapping[str, Plan], aside: Aside, now: int) -> Adopted:
+    """Changes that the relay function gave up: a gap in the stream, like any other. The repair scan goes through the whole table, so it
+    covers every sequence number of the batch."""
+    table, shard = batch_of(aside.content)
+    route = next((name for name in plans if store.names.rows(name) == table), None)
+    if route is None:
+        return Adopted(aside.id, False, why=f"it is of the table {table!r}, whose route is not given here; give --routes file.py")
+    note_gap(store.control, route, [shard], now)
+    return Adopted(aside.id, True, why="the resender's next run goes through the route's rows and mends what these changes left open")
 
 
 def _find(store: Store, ids: Sequence[str]) -> tuple[list[_Held], list[_Held]]:
@@ -124,6 +141,8 @@ def _held(url: str, raw: dict[str, Any]) -> _Held:
     name = raw.get("MessageId", "")
     if isinstance(body, dict) and {"kind", "reason", "content"} <= body.keys():
         aside = Aside(name, str(body["kind"]), str(body["reason"]), body["content"], at)
+    elif (given_up := read_failure(body)) is not None:
+        aside = Aside(name, given_up.kind, given_up.reason, body, at)
     else:
         aside = Aside(name, "unknown", "somebody else put it here", raw.get("Body", ""), at)
     return _Held(aside, Message(url, raw["ReceiptHandle"], {}, 1, name))

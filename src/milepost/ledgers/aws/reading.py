@@ -10,6 +10,7 @@ from milepost.core.errors import LedgerDamaged
 from milepost.core.item import Item, Row
 from milepost.ledgers.aws.image import content_of, is_ours, row_of
 from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.row_faults import why_unreadable
 
 if TYPE_CHECKING:
     from milepost.ledgers.aws.store import Store
@@ -44,4 +45,4 @@ def whole(store: Store, layout: Layout, image: Image) -> Item | None:
 
 
 def _tell(layout: Layout, image: Image, error: Exception) -> None:
-    log.warning("a row of %s cannot be read, %s: %s: %s", layout.table, layout.key_of(image), type(error).__name__, error)
+    log.warning("a row of %s cannot be read, %s: %s", layout.table, layout.key_of(image), why_unreadable(error, image, layout))

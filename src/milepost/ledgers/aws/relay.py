@@ -27,6 +27,7 @@ from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.offering import call_of, send
 from milepost.ledgers.aws.queues import Outgoing
+from milepost.ledgers.aws.row_faults import row_fault, why_unreadable
 from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.stream import Record
@@ -124,8 +125,16 @@ class Relay:
             except Exception as error:
                 if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
                     raise
-                self._set_aside(record, f"it cannot be read: {type(error).__name__}: {error}")
+                self._set_aside(record, f"it cannot be read: {self._why(error, record, record.route)}")
         return seen
+
+    def _why(self, error: Exception, record: Record, route: str) -> str:
+        """Which of a record's images is wrong, and how."""
+        layout = self._store.know(self._plans[route])
+        for image in (record.new, record.old):
+            if image is not None and (fault := row_fault(image, layout)):
+                return fault
+        return why_unreadable(error, None, layout)
 
     def _see(self, record: Record, plan: Plan, seen: dict[Ref, _Seen]) -> None:
         store = self._store
@@ -201,7 +210,7 @@ class Relay:
             except Exception as error:
                 if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
                     raise
-                self._set_aside(one.last, f"it cannot be decided: {type(error).__name__}: {error}")
+                self._set_aside(one.last, f"it cannot be decided: {why_unreadable(error, image, one.layout)}")
                 continue
             if change is not None:
                 changes.append(change)

@@ -59,6 +59,16 @@ class Gap(Struct, frozen=True):
     version: int
 
 
+def note_gap(control: Control, route: str, shards: list[str], now: int) -> Gap:
+    """Write down that records of these shards were not carried out: the next repair scan of the route begins at once."""
+    while True:
+        document = control.get(GAP, route)
+        noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
+        written = control.put(GAP, route, noticed, document.version if document else 0)
+        if written is not None:
+            return Gap(noticed, written)
+
+
 class Shards:
     """The shards of one route's stream that `holder` reads; a holder's name is used by one poller at a time.
     Not for several threads."""
@@ -118,14 +128,7 @@ class Shards:
 
     def missed(self, shards: list[str], now: int) -> None:
         """Records of these shards are lost. It is written down before anybody reads on, so that a crash does not hide it."""
-        while True:
-            document = self._control.get(GAP, self.route)
-            noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
-            version = document.version if document else 0
-            written = self._control.put(GAP, self.route, noticed, version)
-            if written is not None:
-                self.gap = Gap(noticed, written)
-                return
+        self.gap = note_gap(self._control, self.route, shards, now)
 
     def mended(self, gap: Gap) -> None:
         """What that gap lost has been found by other means. What was noticed since then stays."""
