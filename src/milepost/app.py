@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,7 +21,7 @@ from milepost.core.route import Route
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists import ListReport, submit_list
 from milepost.engine.observe import show, status
-from milepost.engine.operate import confirm_outside
+from milepost.engine.operate import act, confirm_outside
 from milepost.evidence.signing import read_signer
 from milepost.ports.publisher import Subscriber
 from milepost.ports.runner import Chance, Clock
@@ -56,18 +57,34 @@ class Milepost:
         self._started: BackgroundRun | None = None
         self._closed = False
 
-    def submit(self, route: str, *inputs: Any, correlation_id: str | None = None) -> list[Receipt]:
+    def submit(
+        self, route: str, *inputs: Any, correlation_id: str | None = None, not_before: str | datetime | timedelta | None = None
+    ) -> list[Receipt]:
         """Hand over items; the answer for each says new, known, changed (same key, other content) or malformed.
-        A new item is on disk when this returns."""
-        return submit(self.context, route, inputs, correlation_id=correlation_id)
+        A new item is on disk when this returns. With `not_before` (a time, or a span from now) it does not start earlier."""
+        return submit(self.context, route, inputs, correlation_id=correlation_id, not_before=not_before)
 
     def submit_list(
-        self, route: str, path: str, *, name: str | None = None, full: bool = False, dry_run: bool = False, by: str | None = None
+        self,
+        route: str,
+        path: str,
+        *,
+        name: str | None = None,
+        full: bool = False,
+        dry_run: bool = False,
+        by: str | None = None,
+        not_before: str | datetime | timedelta | None = None,
+        replace_changed: bool = False,
+        rerun: bool = False,
+        reason: str = "",
     ) -> ListReport:
         """Take in a file of items (txt, csv or jsonl), reconcile it with what is known, and record it, as `milepost submit`
         does. `full` says that it is the whole master list; with `dry_run` nothing is written. The answer has the `counts`,
-        the first malformed lines with their numbers, and the first vanished keys."""
-        return submit_list(self.context, route, path, name=name, full=full, dry_run=dry_run, by=by)
+        the first malformed lines with their numbers, and the first vanished keys. `not_before`: what is new does not start earlier.
+        `replace_changed`: items that are known with other content are given that of the list, signed by `by` with a `reason`; with
+        `rerun` also COMPLETED ones, which then run again."""
+        how: dict[str, Any] = {"replace_changed": replace_changed, "rerun": rerun, "reason": reason, "not_before": not_before}
+        return submit_list(self.context, route, path, name=name, full=full, dry_run=dry_run, by=by, **how)
 
     def run(self, *, until_idle: float | None = 2) -> None:
         """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever), or until
@@ -163,6 +180,29 @@ class Milepost:
         if isinstance(answer, str):
             raise ActRefused(f"{route}/{key}: {answer}")
         return answer
+
+    def rerun(self, route: str, key: str, *, by: str, reason: str, stage: str | None = None, as_new: bool = False) -> Row:
+        """Run a COMPLETED item again from a stage, the first if none is named; the row as it then is. `as_new`: with a new work_id also
+        at the last stage. Raises ActRefused if it cannot be done."""
+        return self._act("rerun", route, key, by, reason, stage=stage, as_new=as_new)
+
+    def replace(self, route: str, content: Any, *, by: str, reason: str, here: bool = False, rerun: bool = False) -> Row:
+        """Give the item that has the content's key this content instead of its own; the row as it then is. It starts again at the first
+        stage, or, with `here`, at its own; with `rerun` also if it is COMPLETED. Raises ActRefused if it cannot be done."""
+        key = self.context.plan(route).route.key_of(content)
+        return self._act("replace", route, key, by, reason, content=content, here=here, rerun=rerun)
+
+    def reschedule(self, route: str, key: str, not_before: str | datetime | timedelta, *, by: str, reason: str) -> Row:
+        """Set an item that has not started for another time (or for a span from now); the row as it then is. Raises ActRefused if it
+        cannot be done."""
+        return self._act("reschedule", route, key, by, reason, not_before=not_before)
+
+    def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
+        report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
+        [item] = self.context.ledger.get([(route, key)])
+        if report.refused or not isinstance(item, Item):
+            raise ActRefused(f"{route}/{key}: {report.refused[0][1] if report.refused else 'its row has left'}")
+        return item.row
 
     def show(self, route: str, key: str) -> dict[str, Any] | None:
         """Everything about one item, with its history; None if the key was never seen."""

@@ -95,7 +95,10 @@ def test_a_pruned_item_is_named_as_such(world: World) -> None:
     world.add("newer")
     world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10)
     report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
-    assert report.refused == [("k0", "it has ended (REJECTED) and its row was pruned; only its seal is left")]
+    [(key, why)] = report.refused
+    assert key == "k0"
+    assert why.startswith("it has ended (REJECTED on 20")
+    assert why.endswith("and its row was pruned; only its seal is left")
     assert "only its seal is left" in str(confirm_outside(world.ctx, ROUTE, "k0", "weigh", Done(True), by="p"))
 
 
@@ -109,8 +112,8 @@ def test_a_pruned_item_is_named_as_such(world: World) -> None:
         ({"query": FAILED}, "by their keys, or by a filter"),
         ({"keys": None, "query": Query(route="letters")}, "the filter is for route 'letters'"),
         ({"stage": "nowhere", "verb": "confirm"}, "no stage 'nowhere'; its stages are weigh, stamp, Delivered"),
-        ({"stage": "weigh", "verb": "skip"}, "only retry and confirm take a stage"),
-        ({"as_new": True, "verb": "cancel"}, "only a retry can be as new"),
+        ({"stage": "weigh", "verb": "skip"}, "only retry, confirm and rerun take a stage"),
+        ({"as_new": True, "verb": "cancel"}, "only a retry or a rerun can be as new"),
         ({"outcome": Done(1), "verb": "cancel"}, "only a confirmation carries an outcome"),
         ({"route": "letters"}, "there is no route 'letters'; known routes: parcels"),
     ],

@@ -119,12 +119,12 @@ def test_a_failed_item_says_what_a_person_can_decide(world: World) -> None:
     world.add("A", "B")
     world.settle("weigh", Reject("no such parcel"))
     start, skip = "start it again (retry)", "move it past the stage (skip)"
-    assert _told(world).next == [f"Nothing by itself; a person decides: {start}, {skip}, or leave it as it is."]
+    assert _told(world).next == [f"Nothing by itself; a person decides: {start}, {skip}, give it other content (replace), or leave it as it is."]
     world.settle("weigh", Done())
     world.settle("stamp", Done())
     confirm_outside(world.ctx, "parcels", "B", "delivered", Reject("refused at the door"), by="van 7")
     done = "say that the stage is done after all (confirm)"
-    assert _told(world, "B").next == [f"Nothing by itself; a person decides: {start}, {done}, {skip}, or leave it as it is."]
+    assert _told(world, "B").next == [f"Nothing by itself; a person decides: {start}, {done}, {skip}, give it other content (replace), or leave it as it is."]
 
 
 def test_what_is_kept_for_a_failed_item_is_told(world: World) -> None:
@@ -150,7 +150,7 @@ def test_an_external_stage_waits_for_its_confirmation(world: World) -> None:
     told = _told(world)
     assert "their confirmation is awaited" in told.why[0]
     assert "offered again in 14 d" in told.next[0]
-    assert [command.split()[1] for command in told.can] == ["resend", "confirm", "skip", "cancel"]
+    assert [command.split()[1] for command in told.can] == ["resend", "confirm", "skip", "cancel", "replace"]
 
 
 def test_a_pause_is_named_with_who_and_why(world: World) -> None:
@@ -167,7 +167,7 @@ def test_the_ends(world: World) -> None:
     told = _told(world)
     assert told.where.startswith("It ended at 'weigh' (stage 1 of 3): REJECTED")
     assert told.why == ["The last error was REJECTED: no such parcel"]
-    assert [command.split()[1] for command in told.can] == ["retry", "skip"]
+    assert [command.split()[1] for command in told.can] == ["retry", "skip", "replace"]
     [item] = world.ledger.get([("parcels", "B")])
     assert item is not None
     change = cancel(item, world.ctx.plan("parcels"), world.clock.now(), by="ops", why="not wanted", act="act-7")
@@ -185,7 +185,7 @@ def test_a_finished_item_and_its_seal(world: World) -> None:
     told = _told(world)
     assert told.where.startswith("It is through: COMPLETED now")
     assert "3 h after it was accepted" in told.where
-    assert told.can == []
+    assert [command.split()[1] for command in told.can] == ["rerun"]
     world.clock.advance("40d")
     world.ledger.prune("parcels", world.clock.now(), None, world.ledger.last_seq(), 10)
     sealed = _told(world)

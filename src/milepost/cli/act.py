@@ -1,11 +1,13 @@
-"""Acting on items: retry, skip, confirm, cancel, resend. Always with a name and a reason."""
+"""Acting on items: retry, skip, confirm, cancel, resend, rerun, replace, reschedule. Always with a name and a reason."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec import UNSET
 
 from milepost.cli.config import Settings
 from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
@@ -94,6 +96,80 @@ def cancel(given: Settings, **options: Any) -> int:
 
 
 @click.command()
+@click.option("--from", "to_stage", metavar="STAGE", help="From this stage on; from the first if not given.")
+@click.option("--as-new", is_flag=True, help="With a new work_id also at the last stage: the partner is to do it afresh.")
+@click.option("--pace", metavar="RATE", help="So many at a time, such as 50/s, by the resender; else all at once. For filters.")
+@_on_items
+def rerun(given: Settings, pace: str | None, **options: Any) -> int:
+    """Run completed items again.
+
+    From the first stage, or from another. Name keys, or choose by filter: 'milepost rerun parcels --list march.csv --by ops --reason
+    lost'; without a status all COMPLETED ones that match are meant. An item whose row has left is refused, unless the ledger can bring
+    it back from its evidence.
+    """
+    from milepost.core.durations import rate_per_second
+
+    return _act(given, "rerun", pace=None if pace is None else rate_per_second(pace, "--pace"), **options)
+
+
+@click.command()
+@click.argument("route")
+@click.argument("key")
+@click.option("--item", metavar="JSON", help="The content that the item is to have, whole, as it would be submitted.")
+@click.option("--file", type=click.File("rb"), metavar="FILE", help="The same from a file of JSON, or - for standard input.")
+@click.option("--here", is_flag=True, help="Start again at the item's own stage; at the first if not given.")
+@click.option("--rerun", is_flag=True, help="Also if it is COMPLETED: run it again with the new content.")
+@signed
+@dry_run_option
+@json_option
+@settings
+def replace(
+    given: Settings,
+    route: str,
+    key: str,
+    item: str | None,
+    file: Any,
+    here: bool,
+    rerun: bool,
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Give an item other content.
+
+    It starts again with it, as new work; a worker that holds it finds its outcome refused. Look at the difference first with
+    --dry-run. The old content stays in the history. For many items: 'milepost submit … --replace-changed'.
+    """
+    if (item is None) == (file is None):
+        raise click.UsageError("give the new content: --item JSON, or --file FILE")
+    text = item if item is not None else file.read().decode(errors="replace")
+    content = _json(text, "--item" if item is not None else file.name)
+    options: dict[str, Any] = {"content": content, "here": here, "rerun": rerun, "yes": False, "act_id": None}
+    return _act(given, "replace", route=route, keys=(key,), by=by, reason=reason, dry_run=dry_run, as_json=as_json, **options)
+
+
+@click.command()
+@click.option("--at", required=True, metavar="TIME", help="Not before this time: 2027-01-31T08:00, or a span from now such as 2h; 'now'.")
+@_on_items
+def reschedule(given: Settings, at: str, **options: Any) -> int:
+    """Set items for another time, until they start."""
+    return _act(given, "reschedule", not_before=at_option(at), **options)
+
+
+def at_option(text: str) -> datetime | timedelta:
+    """The moment that --at names; a time without a zone is local, as all times are that the command line shows."""
+    from milepost.core.durations import moment_ms
+
+    now = datetime.now(UTC)
+    if text.strip().lower() == "now":
+        return now
+    zone = datetime.now().astimezone().tzinfo
+    assert zone is not None, "a local time has a zone"
+    return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), "--at", zone) / 1000, UTC)
+
+
+@click.command()
 @click.argument("route", required=False)
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @filters
@@ -150,6 +226,11 @@ def _act(
     to_stage: str | None = None,
     as_new: bool = False,
     outcome: Any = None,
+    pace: float | None = None,
+    not_before: datetime | timedelta | None = None,
+    content: Any = UNSET,
+    here: bool = False,
+    rerun: bool = False,
     **chosen: Any,
 ) -> int:
     if keys and any_given(chosen):
@@ -170,6 +251,7 @@ def _act(
             if query is not None:
                 afford(ctx, query, yes, quiet=as_json)
             options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "act_id": act_id}
+            options |= {"pace": pace, "not_before": not_before, "content": content, "here": here, "rerun": rerun}
             report = act(ctx, verb, route, keys=keys or None, query=query, **options, **signed_by)
     if as_json:
         print_json(report)
@@ -182,9 +264,14 @@ def _act(
 def _tell(report: ActReport, only: str | None) -> None:
     """Say what an act came to; `only` is the key, if it was for one item."""
     to = console()
+    for one in report.difference:
+        to.print(safe(f"  {one}"), soft_wrap=True)
     if only is not None and report.refused:
         [(key, why)] = report.refused
         click.echo(f"milepost: {key}: {why}", err=True)
+        return
+    if report.pace_per_s is not None:
+        _tell_pace(report)
         return
     if not report.matched:
         to.print("No item matches; nothing was done.")
@@ -208,10 +295,26 @@ def _tell(report: ActReport, only: str | None) -> None:
         to.print(f"… and {report.refused_count - REFUSALS:,} more.")
 
 
-def _json(text: str) -> Any:
+def _tell_pace(report: ActReport) -> None:
+    """A rerun at a pace is only begun here."""
+    from milepost.core.durations import short_span
+    from milepost.engine.observe import counted
+
+    about = f"About {counted(report.matched, 'completed item')}" if report.matched else "The completed items that match"
+    takes = f", in about {short_span(report.matched / (report.pace_per_s or 1) * 1000)}" if report.matched else ""
+    if report.dry_run:
+        console().print(f"{about} would be run again, {report.pace_per_s:,.6g} a second{takes}. Nothing was changed.")
+        return
+    console().print(f"{about} are run again, {report.pace_per_s:,.6g} a second{takes} (act {report.id}).")
+    console().print(
+        f"The resender does that ('milepost up'); 'milepost routes back-fill {report.route}' shows how far it is, and stops it."
+    )
+
+
+def _json(text: str, option: str = "--output") -> Any:
     import msgspec
 
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise click.UsageError(f"--output is not JSON: {error}; text needs quotes, as in --output '\"yes\"'") from None
+        raise click.UsageError(f"{option} is not JSON: {error}; text needs quotes, as in {option} '\"yes\"'") from None

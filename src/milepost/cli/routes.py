@@ -67,7 +67,7 @@ def _sending(view: dict[str, Any]) -> str:
     from milepost.core.durations import short_span
     from milepost.engine.observe import counted
 
-    how_many = f"{counted(view['done'], 'finished item')} sent on to {view['stage']}"
+    how_many = f"{counted(view['done'], 'finished item')} {'run again from' if view['verb'] == 'rerun' else 'sent on to'} {view['stage']}"
     passed = f", {view['passed_over']:,} passed over" if view["passed_over"] else ""
     if view["state"] == "finished":
         return f"{how_many}{passed}; finished {view['finished_at']}."

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from milepost.cli.act import at_option
 from milepost.cli.config import Settings
-from milepost.cli.options import dry_run_option, json_option, settings
+from milepost.cli.options import check_signed, dry_run_option, json_option, settings
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from milepost.engine.list_changes import ChangedLine
     from milepost.engine.lists import ListReport
 
 SHOWN = 20
@@ -27,6 +29,12 @@ SHOWN = 20
 @click.option("--full", is_flag=True, help="This is the whole master list: say what has vanished from it.")
 @click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Who hands it over.")
 @click.option("--correlation-id", metavar="ID", help="With --item: the id by which it is followed elsewhere.")
+@click.option("--at", metavar="TIME", help="What is new does not start before this time: 2027-01-31T08:00, or a span from now such as 2h.")
+@click.option(
+    "--replace-changed", is_flag=True, help="Give items that are known with other content that of the list. Look first: --dry-run."
+)
+@click.option("--rerun", is_flag=True, help="With --replace-changed: also COMPLETED items, which then run again.")
+@click.option("--reason", metavar="TEXT", help="With --replace-changed: why; it stays in the history.")
 @dry_run_option
 @json_option
 @settings
@@ -40,6 +48,10 @@ def submit(
     full: bool,
     by: str | None,
     correlation_id: str | None,
+    at: str | None,
+    replace_changed: bool,
+    rerun: bool,
+    reason: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -53,17 +65,25 @@ def submit(
     if item is not None:
         if full or name or form:
             raise click.UsageError("--full, --name and --format are for lists, not for --item")
-        return _one(given, route, item, correlation_id, by, dry_run, as_json)
+        if replace_changed or rerun or reason:
+            raise click.UsageError("--replace-changed is for lists; to give one item other content use 'milepost replace'")
+        return _one(given, route, item, correlation_id, by, at, dry_run, as_json)
     if correlation_id is not None:
         raise click.UsageError("--correlation-id is for --item")
+    if (rerun or reason) and not replace_changed:
+        raise click.UsageError("--rerun and --reason are for --replace-changed")
+    if replace_changed:
+        check_signed(by, reason, dry_run=dry_run)
     import msgspec
 
     from milepost.core.durations import iso
     from milepost.engine.lists import submit_list
 
     assert file is not None
+    more: dict[str, Any] = {"replace_changed": replace_changed, "rerun": rerun, "reason": reason or ""}
+    more["not_before"] = None if at is None else at_option(at)
     with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("taking in", quiet=as_json) as told:
-        report = submit_list(ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=told)
+        report = submit_list(ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=told, **more)
     if as_json:
         print_json({**msgspec.to_builtins(report), "at": iso(report.at)})
     else:
@@ -71,7 +91,9 @@ def submit(
     return 1 if report.counts.get("malformed") else 0
 
 
-def _one(given: Settings, route: str, item: str, correlation_id: str | None, by: str | None, dry_run: bool, as_json: bool) -> int:
+def _one(
+    given: Settings, route: str, item: str, correlation_id: str | None, by: str | None, at: str | None, dry_run: bool, as_json: bool
+) -> int:
     """One item. Known with other content is refused, and so is what cannot be taken in."""
     import msgspec
 
@@ -82,7 +104,8 @@ def _one(given: Settings, route: str, item: str, correlation_id: str | None, by:
     except msgspec.DecodeError as error:
         raise click.UsageError(f"--item is not JSON: {error}") from None
     with given.context(act=True, create=True, dry_run=dry_run) as ctx:
-        [receipt] = take_in(ctx, ctx.plan(route), [content], correlation_id=correlation_id, by=by, dry_run=dry_run)
+        start = None if at is None else at_option(at)
+        [receipt] = take_in(ctx, ctx.plan(route), [content], correlation_id=correlation_id, by=by, dry_run=dry_run, not_before=start)
     refused = receipt.answer in ("changed", "malformed")
     if as_json:
         print_json(receipt)
@@ -114,8 +137,16 @@ def _tell(report: ListReport) -> None:
     for note in report.notes:
         to.print(safe(note))
     _some(to, "malformed", [f"line {bad.line}: {bad.reason}" for bad in report.malformed], report.counts["malformed"])
-    _some(to, "known with other content", [f"line {one.line}: {one.key}" for one in report.changed], len(report.changed))
+    others = [_changed(one, "replaced" in report.counts, report.dry_run) for one in report.changed]
+    _some(to, "known with other content", others, len(others))
     _some(to, "vanished", report.vanished, report.counts.get("vanished", 0))
+
+
+def _changed(one: ChangedLine, asked: bool, dry_run: bool) -> str:
+    """A line that differs from what is known: what became of it, and in what it differs, where that was looked at."""
+    became = "would be replaced" if dry_run else "replaced"
+    told = f": {f'left as it is: {one.left}' if one.left else became}" if asked else ""
+    return f"line {one.line}: {one.key}{told}" + (f" [{'; '.join(map(str, one.difference))}]" if one.difference else "")
 
 
 def _some(to: Console, what: str, texts: list[str], n: int) -> None:

@@ -6,7 +6,7 @@ Inside Milepost a moment is an integer of milliseconds since 1970 (UTC) and a sp
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from milepost.core.errors import UsageError
 
@@ -51,6 +51,24 @@ def rate_per_second(value: str | float | int, subject: str) -> float:
     if not 0 < number <= 1_000_000:
         raise UsageError(f"{subject} is {value!r}; write calls per time, such as '50/s', '10/m' or '1000/h'")
     return number
+
+
+Moment = str | datetime | timedelta
+
+
+def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC) -> int:
+    """A moment in milliseconds, from ISO-8601 text or a datetime, or from a span of time ("2h"), which counts from now. What names no
+    zone of its own is in `zone`; a date alone is its first moment."""
+    try:
+        if isinstance(value, timedelta):
+            return now + span_ms(value, subject)
+        if isinstance(value, str) and not _PART.sub("", value.lower()).strip():
+            return now + span_ms(value, subject)
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(value.strip())
+        return round((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp() * 1000)
+    except (AttributeError, TypeError, ValueError, OverflowError, OSError):
+        expected = "a time such as '2027-01-31T08:00:00Z' or '2027-01-31', or a span from now such as '2h'"
+        raise UsageError(f"{subject} is {value!r}; it must be {expected}") from None
 
 
 def iso(ms: int | None) -> str | None:

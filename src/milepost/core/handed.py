@@ -9,19 +9,22 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from milepost.core.errors import MalformedInput
+from milepost.core.durations import Moment, moment_ms
+from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.key_parts import SEPARATOR, escape_part
 
 CORRELATION = "correlationId"
 Key = str | Sequence[str] | Callable[[Any], Any]
 
 
-class Handed(Struct, frozen=True, gc=False):
+class Handed(Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """One item as it was handed over."""
 
     key: str
     content: Any
     correlation_id: str | None = None
+    not_before: Moment | None = None
+    """The time that its own content names before which it does not start."""
 
 
 def key_in(content: Any, key: Key) -> str:
@@ -63,6 +66,21 @@ def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[An
         except msgspec.DecodeError:
             pass
     return value, correlation_id or None
+
+
+def start_in(content: Any, field: str) -> Moment | None:
+    """The time before which an item does not start, from a field of what it carries; absent, null or empty: it may start at once."""
+    value = content.get(field) if isinstance(content, dict) else None
+    if value is None or value == "":
+        return None
+    expected = "a time such as '2027-01-31T08:00:00Z' or '2027-01-31'"
+    if not isinstance(value, str):
+        raise MalformedInput(f"the field {field!r} is {type(value).__name__}, not a time", field=field, expected=expected)
+    try:
+        moment_ms(value, 0, field)
+    except UsageError:
+        raise MalformedInput(f"the field {field!r} is {value[:100]!r}, not a time", field=field, expected=expected) from None
+    return value
 
 
 def _part(content: Any, field: str) -> str:

@@ -92,6 +92,11 @@ class Row(Struct, frozen=True, gc=False):
         """Digest of the input that the item has now: what comes again is compared with it."""
         return self.content_digest or self.input_digest
 
+    @property
+    def since(self) -> int:
+        """Since when the item could be worked on at its stage, or ended: lateness counts from here."""
+        return self.entered_at if self.not_before is None else max(self.entered_at, self.not_before)
+
     def later_than(self, now: int) -> bool:
         """Was the item submitted for a later time than this?"""
         return self.not_before is not None and self.not_before > now

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from milepost.core.backoff import Backoff, Checks
 from milepost.core.durations import Span, rate_per_second, span_ms
 from milepost.core.errors import RouteMistake
-from milepost.core.handed import Handed, Key, carried, key_in
+from milepost.core.handed import Handed, Key, carried, key_in, start_in
 from milepost.core.mistakes import check_count, check_name, check_shape, judge, some_ms, told
 
 Handler = Callable[..., Any]
@@ -96,7 +97,8 @@ class Route:
     write, as in the design documents ("seed") or as in the systems of today ("today"). `carries`: the one field of what is handed
     over that is the item's input; beside it there may be the key's fields and `correlationId`, and nothing else. `skips=False`: no
     operator may move an item past a stage whose work was not done. `evidence=True`: what an item's stages gave and its whole
-    history are kept for good, beside the ledger, when its row leaves.
+    history are kept for good, beside the ledger, when its row leaves. `not_before`: the field of the input that holds the time before
+    which an item does not start (an embargo's end, say); where it is absent or empty, the item starts at once.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Route:
         carries: str | None = None,
         skips: bool = True,
         evidence: bool = False,
+        not_before: str | None = None,
         form: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
     ) -> None:
         check_name(name, "a route's name", "Route")
@@ -133,6 +136,9 @@ class Route:
         if evidence and remember is not None:
             raise RouteMistake(f"route {name!r}: evidence is found by the key that is remembered; leave out remember, or evidence")
         self.evidence = evidence
+        if not_before is not None and not (isinstance(not_before, str) and not_before):
+            raise RouteMistake(f"route {name!r}: not_before is {not_before!r}; give the name of the field that holds the time")
+        self.not_before = not_before
         if form is not None:
             check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
@@ -276,9 +282,10 @@ class Route:
     def read(self, content: Any) -> Handed:
         """What was handed over, taken apart; raises MalformedInput if it cannot be."""
         key = key_in(content, self.key)
-        if self.carries is None:
-            return Handed(key, content)
-        return Handed(key, *carried(content, self._fields, self.carries))
+        handed = Handed(key, content) if self.carries is None else Handed(key, *carried(content, self._fields, self.carries))
+        if self.not_before is None:
+            return handed
+        return replace(handed, not_before=start_in(handed.content, self.not_before))
 
     @property
     def _fields(self) -> Sequence[str]:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.difference import Difference
 from milepost.core.durations import iso
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
@@ -38,6 +39,10 @@ class ActReport(Struct):
     """Items that this act, in an earlier run, has dealt with already."""
     retried: int = 0
     """Lost races that were decided again."""
+    difference: list[Difference] = []
+    """Of a replacement: the fields in which the new content differs from the old."""
+    pace_per_s: float | None = None
+    """The act was begun at this pace, and the resender goes on with it; None: it was done at once."""
 
     def refuse(self, key: str, why: str) -> None:
         self.refused_count += 1
@@ -211,8 +216,10 @@ def _go_on(act: Act) -> str:
         return f"milepost prune {act.route} --older-than {act.filter['older_than']} {SIGNED}"
     if act.verb == "apply":
         return f"milepost routes apply {act.route} {SIGNED}"
-    if act.verb == "back-fill":
+    if act.verb == "back-fill" or "pace" in act.filter:
         return "milepost up"
+    if "list" in act.filter:
+        return f"milepost submit {act.route} FILE --replace-changed {SIGNED}"
     which = "" if "query" in act.filter else " THE SAME KEYS"
     return f"milepost {act.verb} {act.route}{which} --act {act.id} {SIGNED}"
 

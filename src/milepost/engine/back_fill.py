@@ -1,4 +1,5 @@
 """Back-fill: finished items are sent on to a stage that was added after they had finished; at a pace, if somebody set one.
+A rerun at a pace goes the same way: finished items are run again from a stage.
 
 A paced back-fill is a document beside the route. The resender goes on with it, a small portion at a time; it may be killed at any
 point, several may run at once, and each item is still sent on once: only one that has finished before the stage was added is.
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,11 +20,12 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerError, LedgerReadOnly, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.operators import back_fill as send_on
+from milepost.core.operators import rerun as run_again
 from milepost.core.plan import Plan
 from milepost.core.status import Status
-from milepost.engine.acts import enter, finish, record, recorded, signed
+from milepost.engine.acts import Selection, enter, finish, record, recorded, signed
 from milepost.engine.apply import GONE, OUTDATED, Decision, apply_all
-from milepost.engine.back_fill_view import hindrance, left, to_be_sent
+from milepost.engine.back_fill_view import finished_items, hindrance, left, sent, to_be_sent
 from milepost.engine.bringing_back import bring_back, can_bring_back
 from milepost.engine.context import Context
 from milepost.engine.observe import SIGNED
@@ -66,6 +69,20 @@ BEEN_THERE = "it has been through that stage already"
 SENT_ON = "it was sent on before, and is through"
 
 
+def runner_again(ctx: Context, plan: Plan, taken: BackFill, teller: dict[str, str]) -> Decision:
+    """Runs again what had finished when the rerun began, and nothing twice."""
+
+    def decision(item: Item) -> Change | str:
+        row = item.row
+        if row.updated_at >= taken.since and any(written.line.act == taken.act for written in ctx.ledger.history(row.route, row.key)):
+            return SENT_ON
+        if row.status is Status.COMPLETED and row.entered_at > taken.since:
+            return BEEN_THERE
+        return run_again(item, plan, ctx.clock.now(), stage=taken.stage, as_new=taken.as_new, **teller)
+
+    return decision
+
+
 # Beginning, changing, stopping ----------------------------------------------------------------------------------------
 def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: str, reason: str) -> BackFill:
     """Put a paced back-fill on record; the resender does the rest. Said again for the same version it changes nothing."""
@@ -85,13 +102,32 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
             return begun
 
 
+def begin_rerun(ctx: Context, plan: Plan, query: Query, stage: str | None, as_new: bool, pace: float, *, by: str, reason: str) -> BackFill:
+    """Put a paced rerun on record; the resender does the rest."""
+    signed(by, reason)
+    chosen = Selection(query=query)
+    about = {**chosen.to_record(), "stage": stage, "as_new": as_new or None, "pace": pace}
+    while True:
+        refuse_second(ctx.ledger, plan.name)
+        held = ctx.ledger.read(BACK_FILL).get(plan.name)
+        act = enter(ctx, "rerun", plan.name, by, reason, {name: value for name, value in about.items() if value is not None})
+        now = ctx.clock.now()
+        total = chosen.expected(ctx) or finished_items(ctx.ledger, plan.name)
+        # The first one is free at once.
+        spent_to = now - ceil(1000 / pace)
+        begun = BackFill(stage or plan.first.name, now, pace, act.id, by, reason, now, total, spent_to, rerun=about["query"], as_new=as_new)
+        if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=0 if held is None else held.version):
+            return begun
+        finish(ctx, act, 0)  # another one was begun at the same moment
+
+
 def refuse_second(ledger: Ledger, route: str) -> None:
     """Two back-fills of one route at a time would be in each other's way."""
     held = ledger.read_one(BACK_FILL, route)
     there = None if held is None else read_as(BackFill, held.value)
     if there is not None and there.under_way:
         raise UsageError(
-            f"finished items of route {route!r} are being sent on to {there.stage!r}, {left(there):,} are left: let that come to its"
+            f"finished items of route {route!r} are being {sent(there)} {there.stage!r}, {left(there):,} are left: let that come to its"
             f" end, or stop it: milepost routes back-fill {route} --stop {SIGNED}"
         )
 
@@ -195,7 +231,8 @@ def step(ctx: Context, route: str, held: Document) -> Portion:
 
 def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> Portion:
     teller = {"by": taken.by, "why": taken.reason, "act": taken.act}
-    answers = _send(ctx, _items(ctx, plan, taken), sender_on(ctx, plan, taken.stage, taken.since, teller))
+    rule = runner_again(ctx, plan, taken, teller) if taken.rerun is not None else sender_on(ctx, plan, taken.stage, taken.since, teller)
+    answers = _send(ctx, _items(ctx, plan, taken), rule)
     if OUTDATED in answers:
         return Portion()  # the portion is taken up by a process that has the present route
     # One that is on its way by now was sent on by whoever had this portion before.
@@ -239,15 +276,23 @@ def _take(ctx: Context, route: str, there: BackFill, room: int, now: int) -> Bac
     start, in_seals = (there.after, there.seals) if here else (None, False)
     at, keys = start, list[str]()
     for _ in range(WALK):
-        keys, at = (_sealed if in_seals else _rows)(ctx, route, there.since, at, room)
+        keys, at = _sealed(ctx, route, there.since, at, room) if in_seals else _rows(ctx, _wanted(route, there), at, room)
         if keys or at is None:
             break
     spent_to = max(there.spent_to, now - _saved(there)) + ceil(len(keys) / there.pace * 1000)
     return replace(there, in_hand=keys, seals=in_seals, after=start, then=at, ledger=ctx.ledger.url, held_until=until, spent_to=spent_to)
 
 
-def _rows(ctx: Context, route: str, since: int, after: Any, limit: int) -> tuple[list[str], Any]:
-    page = ctx.ledger.find(replace(finished_before(route, since), after=after, limit=limit))
+def _wanted(route: str, there: BackFill) -> Query:
+    """The finished items that it is for."""
+    if there.rerun is None:
+        return finished_before(route, there.since)
+    query = msgspec.convert(there.rerun, Query)
+    return replace(query, entered_before=min(there.since + 1, query.entered_before or there.since + 1))
+
+
+def _rows(ctx: Context, query: Query, after: Any, limit: int) -> tuple[list[str], Any]:
+    page = ctx.ledger.find(replace(query, after=after, limit=limit))
     return [item.key for item in page.items], page.next
 
 
@@ -263,7 +308,7 @@ def _lay_down(ctx: Context, route: str, taken: BackFill, sent: int) -> bool:
         if (there.act, there.in_hand, there.held_until) != (taken.act, taken.in_hand, taken.held_until):
             return False  # we were taken to be dead
         rows_done = taken.then is None and not taken.seals
-        last = taken.then is None and not (rows_done and can_bring_back(ctx.ledger))
+        last = taken.then is None and not (rows_done and taken.rerun is None and can_bring_back(ctx.ledger))
         done, passed = there.done + sent, there.passed + len(taken.in_hand) - sent
         down = replace(there, done=done, passed=passed, after=taken.then, in_hand=[], then=None, held_until=0)
         if rows_done:

@@ -71,6 +71,11 @@ def _sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
             return found, after is not None
 
 
+def sent(there: BackFill) -> str:
+    """What is done to the finished items, in front of the stage's name."""
+    return "sent on to" if there.rerun is None else "run again from"
+
+
 def left(there: BackFill) -> int:
     """How many are still to be looked at."""
     return 0 if there.finished_at is not None else max(0, there.total - there.done - there.passed)
@@ -94,6 +99,7 @@ def view(ctx: Context, route: str) -> dict[str, Any] | None:
     state = "finished" if there.finished_at is not None else "stopped" if there.stopped_at is not None else "under way"
     return {
         "route": route,
+        "verb": "back-fill" if there.rerun is None else "rerun",
         "stage": there.stage,
         "state": state,
         "done": there.done,

@@ -14,7 +14,7 @@ from milepost.core.evidence import SCHEMA
 from milepost.core.history import decode_line
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.plan import Plan
-from milepost.core.status import Status
+from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.evidence import evidence_of
 from milepost.ports.ledger import Known, Ledger
@@ -22,14 +22,18 @@ from milepost.ports.ledger import Known, Ledger
 NO_INPUT = "its input is not on record any more: it was not kept, or is not what was handed over"
 
 
+STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED})
+"""Lines after which the item's work may have another work_id."""
+
+
 def can_bring_back(ledger: Ledger) -> bool:
     """Does this ledger take rows back?"""
     return "take over" not in ledger.lacks
 
 
-def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int) -> dict[str, str]:
+def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False) -> dict[str, str]:
     """Put the rows of these finished keys back as they were, if they had finished by then; why not, for those that stay away.
-    Said again it changes nothing."""
+    Said again it changes nothing. With `dry_run` nothing is written."""
     refused: dict[str, str] = {}
     items: list[Item] = []
     for known in ctx.ledger.peek(plan.name, keys):
@@ -40,7 +44,7 @@ def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int) -> dic
             items.append(found)
         else:
             refused[known.key] = found
-    if items:
+    if items and not dry_run:
         refused |= dict(ctx.ledger.take_over(plan, items, (), (), ctx.clock.now()).refused)
     return refused
 
@@ -59,10 +63,12 @@ def as_it_was(ctx: Context, plan: Plan, known: Known) -> Item | str:
     if found.faults:
         return f"its record does not hold: {found.faults[0]}"
     record = found.record
-    missing = [entry["stage"] for entry in record["stages"] if entry["output_digest"] is not None and "output" not in entry]
+    # Of a stage that was done several times only the last answer is the item's result.
+    last = {entry["stage"]: entry for entry in record["stages"]}
+    missing = [stage for stage, entry in last.items() if entry["output_digest"] is not None and "output" not in entry]
     if missing:
         return f"what came of {', '.join(missing)} is not on record any more"
-    if found.input is UNSET or digest_of(found.input) != known.input_digest:
+    if found.input is UNSET or digest_of(found.input) != known.current_digest:
         return NO_INPUT
     content = found.input
     lines = [decode_line(body.encode()) for body in record["chain"]["lines"]]
@@ -81,5 +87,8 @@ def as_it_was(ctx: Context, plan: Plan, known: Known) -> Item | str:
         known.input_digest,
         "" if stage is None or stage.lane is None else stage.lane_of(content),
         list_id=known.list_id,
+        # At least as high as it was: which retry was as new is in no line, and a work_id must not be given out twice.
+        pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
+        content_digest=known.content_digest,
     )
-    return Item(row, Content(content, {}, {entry["stage"]: entry["output"] for entry in record["stages"] if "output" in entry}))
+    return Item(row, Content(content, {}, {stage: entry["output"] for stage, entry in last.items() if "output" in entry}))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from milepost.core.durations import iso
 from milepost.core.item import Item
 from milepost.core.status import FAILED, Status
-from milepost.engine.back_fill_view import hindrance, left
+from milepost.engine.back_fill_view import hindrance, left, sent
 from milepost.engine.context import Context
 from milepost.engine.cursors import silent
 from milepost.engine.heartbeat import HEARD_MS, last_runs
@@ -130,7 +130,7 @@ def _back_fills(ctx: Context, watch: Watch) -> Iterator[Finding]:
         there = read_as(BackFill, document.value)
         if there.finished_at is not None:
             continue
-        what = f"{counted(left(there), 'finished item')} of {route} still to be sent on to {there.stage}"
+        what = f"{counted(left(there), 'finished item')} of {route} still to be {sent(there)} {there.stage}"
         waits = hindrance(ctx, route, there)
         if there.stopped_at is not None:
             go_on = f"milepost routes back-fill {route} --pace RATE {SIGNED}"

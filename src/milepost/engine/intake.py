@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from milepost.core.decide import accept
 from milepost.core.depth import check_depth
+from milepost.core.durations import Moment, moment_ms
 from milepost.core.errors import LedgerError, MalformedInput, UsageError
 from milepost.core.item import canonical_json
 from milepost.core.plan import Plan
@@ -20,7 +21,7 @@ from milepost.ports.ledger import Known, Newcomer, Refused
 
 BATCH = 1_000
 
-Answer = Literal["new", "known", "changed", "malformed"]
+Answer = Literal["new", "known", "changed", "replaced", "malformed"]
 
 OTHER_CONTENT = "this key was handed over before with other content; what was recorded first stays"
 
@@ -46,8 +47,11 @@ def submit(
     correlation_id: str | Sequence[str] | None = None,
     by: str | None = None,
     list_id: str | None = None,
+    not_before: Moment | None = None,
 ) -> list[Receipt]:
     """Hand over items; one receipt each, in the order given. What is answered "new" is durably recorded.
+
+    With `not_before` none of them starts earlier; a time that an item's own content names (see `Route`) does not count then.
 
     `correlation_id` is for all of them, or a list of one for each. Without it each item gets one of its own; one that was handed
     over as a row that names it keeps that, or its key. An input that cannot be taken in never hinders the others.
@@ -59,7 +63,7 @@ def submit(
         done = len(receipts)
         ids = correlation_id if correlation_id is None or isinstance(correlation_id, str) else correlation_id[done : done + BATCH]
         try:
-            receipts += take_in(ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id)
+            receipts += take_in(ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id, not_before=not_before)
         except LedgerError as error:
             if receipts:
                 error.after(
@@ -78,20 +82,22 @@ def take_in(
     by: str | None = None,
     list_id: str | None = None,
     dry_run: bool = False,
+    not_before: Moment | None = None,
 ) -> list[Receipt]:
     """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written."""
     check_open(plan)
     read = plan.route.read
     try:
         handed = [read(content) for content in inputs]
-        digests = [_digest(one.content) for one in handed]
+        digests = [content_digest(one.content) for one in handed]
     except MalformedInput:
-        return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run)
+        return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before)
 
     distinct = list(dict.fromkeys(one.key for one in handed))
     known: dict[str, Known | Refused | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
     misfits = ctx.ledger.misfits(plan, distinct)
     now = ctx.clock.now()
+    start = None if not_before is None else moment_ms(not_before, now, "not_before")
     prefix, carries = ctx.chance.token(), plan.route.carries is not None
     arrivals: dict[str, Newcomer] = {}
     ids = repeat(correlation_id, len(handed)) if correlation_id is None or isinstance(correlation_id, str) else correlation_id
@@ -99,7 +105,10 @@ def take_in(
         key = one.key
         if known[key] is None and key not in arrivals and key not in misfits:
             own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
-            change = accept(plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by)
+            at = start
+            if at is None and one.not_before is not None:
+                at = moment_ms(one.not_before, now, "not_before")
+            change = accept(plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by, not_before=at)
             arrivals[key] = Newcomer(change, one.content)
     if arrivals and not dry_run:
         # What was unknown a moment ago may be there by now: then the other one was first, and the ledger says so.
@@ -140,13 +149,14 @@ def _without_the_malformed(
     by: str | None,
     list_id: str | None,
     dry_run: bool,
+    not_before: Moment | None,
 ) -> list[Receipt]:
     """Some of the batch cannot be taken in: find out which, and take in the others."""
     refused: dict[int, Receipt] = {}
     sound = []
     for place, content in enumerate(inputs):
         try:
-            _digest(plan.route.read(content).content)
+            content_digest(plan.route.read(content).content)
         except MalformedInput as error:
             refused[place] = Receipt("", "malformed", error=str(error), field=error.field, expected=error.expected)
         else:
@@ -156,11 +166,14 @@ def _without_the_malformed(
     ids = correlation_id
     if ids is not None and not isinstance(ids, str):
         ids = [own for place, own in enumerate(ids) if place not in refused]
-    receipts = iter(take_in(ctx, plan, sound, correlation_id=ids, by=by, list_id=list_id, dry_run=dry_run) if sound else ())
+    receipts = iter(
+        take_in(ctx, plan, sound, correlation_id=ids, by=by, list_id=list_id, dry_run=dry_run, not_before=not_before) if sound else ()
+    )
     return [refused[place] if place in refused else next(receipts) for place in range(len(inputs))]
 
 
-def _digest(content: Any) -> bytes:
+def content_digest(content: Any) -> bytes:
+    """The digest by which content is recognised; raises MalformedInput if it cannot be kept as JSON."""
     try:
         text = canonical_json(content)
         check_depth(text)

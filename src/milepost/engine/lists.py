@@ -14,12 +14,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.durations import iso
+from milepost.core.durations import Moment, iso
 from milepost.core.errors import LedgerError, MilepostError, UsageError
 from milepost.core.status import TERMINAL, Status
+from milepost.engine.acts import signed
 from milepost.engine.context import Context
 from milepost.engine.formats import BadLine, Batch, bad_line, read_batches
 from milepost.engine.intake import Receipt, check_open, take_in
+from milepost.engine.list_changes import ChangedLine, ReplaceChanged
 from milepost.engine.list_keys import SortedKeys, missing, pack, unpack
 from milepost.engine.list_source import Source, open_source
 from milepost.ports.documents import LIST, ListRecord, read_as
@@ -29,6 +31,7 @@ SHOWN = 1_000
 PROGRESS_MS = 100
 MEANING = {
     "new": "taken in",
+    "replaced": "known with other content, and given this one",
     "in_progress": "known, and on the way",
     "finished": "known, and through",
     "failed": "known, and failed",
@@ -43,15 +46,11 @@ Progress = Callable[[int, int, int | None], None]
 """Told lines done, bytes done, and bytes in all where that is known."""
 
 # A key that comes several times counts once, under the least mark that any of its lines has; told in this order.
-_CATEGORIES = {"a": "new", "c": "in_progress", "d": "finished", "e": "failed", "b": "changed"}
+_CATEGORIES = {"a": "new", "A": "replaced", "c": "in_progress", "d": "finished", "e": "failed", "b": "changed"}
 _MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
 
 
-class ChangedLine(Struct, frozen=True):
-    """A line whose key was known with other content: a person must decide which is right. What was recorded first stays."""
-
-    line: int
-    key: str
+_MARK_OF_ANSWER = {"new": "a", "replaced": "A"}
 
 
 class ListReport(Struct, frozen=True, kw_only=True):
@@ -89,14 +88,35 @@ def submit_list(
     full: bool = False,
     dry_run: bool = False,
     by: str | None = None,
+    not_before: Moment | None = None,
+    replace_changed: bool = False,
+    rerun: bool = False,
+    reason: str = "",
     on_progress: Progress | None = None,
 ) -> ListReport:
     """Take in the list at `path` ("-": standard input), reconcile and record it. `full` says that it is the whole master list,
-    so that what it no longer has can be told. With `dry_run` nothing at all is written. UsageError if it cannot be read."""
+    so that what it no longer has can be told. With `dry_run` nothing at all is written. UsageError if it cannot be read.
+
+    `not_before`: what is new does not start earlier. `replace_changed`: items that are known with other content are given that of the
+    list, signed by `by` with a `reason`; with `rerun` also those that are COMPLETED, which then run again."""
     ctx.plan(route)
     with open_source(path) as source:
         title = name or ("stdin" if path == "-" else os.path.basename(path))
-        return take_in_list(ctx, route, source, title, format=format, full=full, dry_run=dry_run, by=by, on_progress=on_progress)
+        return take_in_list(
+            ctx,
+            route,
+            source,
+            title,
+            format=format,
+            full=full,
+            dry_run=dry_run,
+            by=by,
+            not_before=not_before,
+            replace_changed=replace_changed,
+            rerun=rerun,
+            reason=reason,
+            on_progress=on_progress,
+        )
 
 
 def take_in_list(
@@ -109,15 +129,23 @@ def take_in_list(
     full: bool = False,
     dry_run: bool = False,
     by: str | None = None,
+    not_before: Moment | None = None,
+    replace_changed: bool = False,
+    rerun: bool = False,
+    reason: str = "",
     on_progress: Progress | None = None,
 ) -> ListReport:
     """`submit_list`, for a list that is being read already."""
     plan = ctx.plan(route)
     check_open(plan)
+    if rerun and not replace_changed:
+        raise UsageError("rerun is for a list that replaces what has changed")
+    if replace_changed and not dry_run:
+        signed(by or "", reason)
     earlier = records(ctx, route)
     # Lists are in order of time, also where two come within a millisecond.
     at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
-    record = ListRecord(ctx.chance.token(), route, title, "", at, full, {}, "", by or "")
+    record = ListRecord(ctx.chance.token(), route, title, "", at, full, {"replaced": 0} if replace_changed else {}, "", by or "")
     malformed: list[BadLine] = []
     changed: list[ChangedLine] = []
     notes: list[str] = []
@@ -125,6 +153,7 @@ def take_in_list(
     fresh = 0
     told_at = 0
     begun = dry_run
+    replacing = ReplaceChanged(ctx, plan, record, by or "", reason, rerun, dry_run) if replace_changed else None
     with SortedKeys() as keys:
         for batch in read_batches(source.slices(), source.name, plan.route, format):
             if not begun:
@@ -136,16 +165,19 @@ def take_in_list(
             bad = batch.bad
             if batch.inputs:
                 try:
-                    receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run)
+                    receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=not_before)
                 except LedgerError as error:
                     if fresh:
                         error.after(f"{fresh:,} new items of this list had been recorded before; submit it again: what is there is known")
                     raise
                 fresh += sum(receipt.answer == "new" for receipt in receipts)
+                told: list[ChangedLine] = []
+                if replacing is not None:
+                    receipts, told = replacing.batch(batch, receipts)
                 bad = _sorted_out(batch, receipts, keys)
                 lines = zip(batch.numbers, receipts, strict=True)
                 others = (ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed")
-                changed += islice(others, SHOWN - len(changed))
+                changed += islice(others if replacing is None else iter(told), SHOWN - len(changed))
             refused += len(bad)
             malformed += bad[: SHOWN - len(malformed)]
             if on_progress is not None and (now := ctx.clock.now()) - told_at >= PROGRESS_MS:
@@ -154,6 +186,8 @@ def take_in_list(
         if on_progress is not None:
             on_progress(source.lines_done, source.bytes_done, source.size)
         record = replace(record, digest=source.digest)
+        if replacing is not None:
+            replacing.finish()
         return _finish(ctx, record, keys, malformed, changed, refused, notes, _last_full(earlier), dry_run)
 
 
@@ -181,7 +215,7 @@ def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
 def _sorted_out(batch: Batch, receipts: list[Receipt], keys: SortedKeys) -> list[BadLine]:
     """Note each key with its category; all malformed lines of the batch, in order."""
     sound = [receipt for receipt in receipts if receipt.answer != "malformed"]
-    marks = [_MARK_OF_STATUS[r.status] if r.answer == "known" and r.status else "a" if r.answer == "new" else "b" for r in sound]
+    marks = [_MARK_OF_STATUS[r.status] if r.answer == "known" and r.status else _MARK_OF_ANSWER.get(r.answer, "b") for r in sound]
     keys.add([receipt.key for receipt in sound], marks)
     if len(sound) == len(receipts):
         return batch.bad
@@ -216,6 +250,8 @@ def _finish(
         record = replace(record, keys_blob=f"lists/{record.id}")
         ctx.blobs.write(record.keys_blob, pack(counted()))
     counts = {category: tally[mark] for mark, category in _CATEGORIES.items()}
+    if "replaced" not in record.counts:
+        del counts["replaced"]
     counts |= {"repeated": keys.total - sum(tally.values()), "malformed": refused}
     lines = sum(counts.values())
     vanished: list[str] = []

@@ -14,6 +14,7 @@ from milepost.core.history import Line, line_to_public, origin, verify_chain
 from milepost.core.item import Content, Failure, Item, work_id
 from milepost.core.status import Status
 from milepost.engine.context import Context
+from milepost.engine.replacing import earlier_contents
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
 from milepost.ports.ledger import Known, Query, Refused, Written
 
@@ -148,6 +149,7 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
         "sealed": False,
         "chain": {"head": row.head.hex(), "verified": broken is None, "broken_at": broken},
         "verified": broken is None,
+        "replaced": [] if row.version == 1 else earlier_contents(ctx, (written.line for written in lines)),
         "history": [line_to_public(written.line, row.correlation_id) for written in lines],
     }
 
@@ -163,6 +165,7 @@ def row_view(item: Item) -> dict[str, Any]:
         "attempts": row.attempts,
         "lane": row.lane,
         "due_at": iso(row.due_at),
+        "not_before": iso(row.not_before),
         "error": error_view(row.error),
         "correlation_id": row.correlation_id,
         "list": row.list_id,
@@ -199,6 +202,7 @@ def _sealed(route: str, known: Known) -> dict[str, Any]:
         "updated_at": iso(known.ended_at),
         "ended_at": iso(known.ended_at),
         "input_digest": known.input_digest.hex(),
+        "content_digest": None if known.content_digest is None else known.content_digest.hex(),
         "sealed": True,
         "chain": {"head": known.head.hex(), "verified": None, "broken_at": None},
         "history": [],

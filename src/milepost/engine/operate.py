@@ -1,23 +1,29 @@
-"""What people do: retry, skip, confirm, cancel and resend items; pause, resume and limit stages. All with name and reason."""
+"""What people do: retry, skip, confirm, cancel, resend, rerun, replace and reschedule items; pause, resume and limit stages. All with name and reason."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from milepost.core import operators, outside
 from milepost.core.change import Change
-from milepost.core.durations import rate_per_second
+from milepost.core.difference import difference
+from milepost.core.durations import Moment, iso, moment_ms, rate_per_second
 from milepost.core.errors import UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.mistakes import check_count
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
 from milepost.core.plan import Plan
-from milepost.engine.acts import ActReport, begin, check_same, has_line, record, recorded, select, selection_of, signed
+from milepost.core.status import Status
+from milepost.engine.acts import ActReport, Selection, begin, check_same, has_line, record, recorded, select, selection_of, signed
 from milepost.engine.apply import Decision, apply_all, unreadable
+from milepost.engine.back_fill import begin_rerun
+from milepost.engine.bringing_back import bring_back, can_bring_back
 from milepost.engine.context import Context
+from milepost.engine.replacing import NewContent, read_content, replaced
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
 from milepost.ports.ledger import Query, Refused
 
@@ -44,6 +50,11 @@ def act(
     stage: str | None = None,
     as_new: bool = False,
     outcome: Outcome | None = None,
+    content: Any = UNSET,
+    here: bool = False,
+    rerun: bool = False,
+    not_before: Moment | None = None,
+    pace: float | None = None,
     on_progress: Progress | None = None,
 ) -> ActReport:
     """Do one verb to all items with these keys, or that match the query (and were brought by one of these `lists`, if given);
@@ -51,14 +62,25 @@ def act(
 
     A bulk act (a query, or several keys) has an id and a start: it leaves alone what changes after its start, every line
     that it writes carries its id, and the same call with that id again goes on where it stopped. With `dry_run` nothing
-    is written and nobody need sign. `stage`: where retry sends an item back to, or what confirm confirms.
+    is written and nobody need sign. `stage`: where retry sends an item back to, what confirm confirms, or from where rerun starts.
+
+    replace takes the `content` that one item is to have; with `here` it starts again at its own stage, with `rerun` also if it is
+    COMPLETED. reschedule takes `not_before`. A rerun by query may have a `pace` (items a second): the resender goes on with it.
     """
     plan = _checked(ctx, verb, route, stage, as_new, outcome)
+    if verb == "rerun" and query is not None and query.statuses is None:
+        query = replace(query, statuses=frozenset({Status.COMPLETED}))
     chosen = select(route, keys, query)
+    new = _check_more(plan, verb, chosen, content, here, rerun, not_before, pace)
     if not dry_run:
         signed(by, reason)
     now = ctx.clock.now()
+    starts_at = None if not_before is None else moment_ms(not_before, now, "not_before")
     options = {"stage": stage, "as_new": as_new or None, "outcome": None if outcome is None else outcome_to_builtins(outcome)}
+    options |= {"not_before": iso(starts_at), "content": None if new is None else new.digest.hex(), "here": here or None}
+    if pace is not None:
+        assert query is not None, "checked above"
+        return _at_a_pace(ctx, plan, query, stage, as_new, pace, by, reason, dry_run)
     about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
     expected = chosen.expected(ctx)
     asked = begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected)
@@ -69,10 +91,18 @@ def act(
         expected = expected if begun is asked else chosen.expected(ctx)
     teller = {"by": by, "why": reason, "act": begun.id if bulk else None}
     decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), teller)
+    if verb == "reschedule":
+        decision = lambda item: operators.reschedule(item, plan, ctx.clock.now(), not_before=starts_at or 0, **teller)  # noqa: E731
+    elif new is not None:
+        decision = lambda item: replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **teller)  # noqa: E731
     if bulk:
         decision = _once(ctx, begun, decision)
     report = ActReport(begun.id, verb, route, dry_run)
     for page in chosen.pages(ctx, route, begun.started_at):
+        if verb == "rerun":
+            page = _with_those_brought_back(ctx, plan, page, report)
+        if new is not None:
+            report.difference = [one for _, item in page if isinstance(item, Item) for one in difference(item.input, new.content)]
         _do(ctx, page, decision, report)
         if bulk and not dry_run:
             moved = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=ctx.clock.now())
@@ -107,6 +137,7 @@ def go_on(
         act_id=act_id,
         stage=begun.filter.get("stage"),
         as_new=bool(begun.filter.get("as_new")),
+        not_before=begun.filter.get("not_before"),
         outcome=None if outcome is None else outcome_from_builtins(outcome),
         on_progress=on_progress,
     )
@@ -163,6 +194,8 @@ def _decision(ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bo
             return operators.cancel(item, plan, now, **teller)
         if verb == "resend":
             return operators.resend(item, plan, now, **teller)
+        if verb == "rerun":
+            return operators.rerun(item, plan, now, stage=stage, as_new=as_new, **teller)
         return outside.confirm(item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, **teller)
 
     return decision
@@ -184,15 +217,75 @@ def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: boo
     plan = ctx.plan(route)
     if verb not in operators.VERBS:
         raise UsageError(f"there is no act {verb!r}; there are {', '.join(operators.VERBS)}")
-    if stage is not None and verb not in ("retry", "confirm"):
-        raise UsageError(f"{verb} acts on the stage an item is at; only retry and confirm take a stage")
-    if as_new and verb != "retry":
-        raise UsageError(f"only a retry can be as new, not {verb}")
+    if stage is not None and verb not in ("retry", "confirm", "rerun"):
+        raise UsageError(f"{verb} acts on the stage an item is at; only retry, confirm and rerun take a stage")
+    if as_new and verb not in ("retry", "rerun"):
+        raise UsageError(f"only a retry or a rerun can be as new, not {verb}")
     if outcome is not None and verb != "confirm":
         raise UsageError(f"only a confirmation carries an outcome, not {verb}")
     if stage is not None:
         _check_stage(plan, stage)
     return plan
+
+
+def _check_more(
+    plan: Plan, verb: str, chosen: Selection, content: Any, here: bool, rerun: bool, not_before: Moment | None, pace: float | None
+) -> NewContent | None:
+    """The content that an item is to have, if that is what the act is for; UsageError if options and verb do not fit each other."""
+    for name, given, of in (
+        ("content", content is not UNSET, "replace"),
+        ("here", here, "replace"),
+        ("rerun", rerun, "replace"),
+        ("not_before", not_before is not None, "reschedule"),
+        ("pace", pace is not None, "rerun"),
+    ):
+        if given and verb != of:
+            raise UsageError(f"{name} is for {of}, not for {verb}")
+    if verb == "reschedule" and not_before is None:
+        raise UsageError("say for when: not_before (--at) names the time")
+    if pace is not None and chosen.query is None:
+        raise UsageError("a pace is for items that are chosen by a filter, not by their keys")
+    if verb != "replace":
+        return None
+    if content is UNSET or len(chosen.keys or ()) != 1:
+        raise UsageError(
+            "replace is for one item, by its key, with the content that it is to have; for many submit a list and replace-changed"
+        )
+    return read_content(plan, content)
+
+
+def _at_a_pace(
+    ctx: Context, plan: Plan, query: Query, stage: str | None, as_new: bool, pace: float, by: str, reason: str, dry_run: bool
+) -> ActReport:
+    """Put a rerun on record that the resender goes on with; with `dry_run`, only say about how many items it is for."""
+    if query.statuses != frozenset({Status.COMPLETED}):
+        raise UsageError("only COMPLETED items are run again at a pace; leave the status out")
+    report = ActReport("", "rerun", plan.name, dry_run, matched=Selection(query=query).expected(ctx) or 0, pace_per_s=pace)
+    if not dry_run:
+        report.id = begin_rerun(ctx, plan, query, stage, as_new, pace, by=by, reason=reason).act
+    return report
+
+
+def _with_those_brought_back(
+    ctx: Context, plan: Plan, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
+) -> list[tuple[str, Item | Refused | None]]:
+    """The page, with finished items whose rows have left where the ledger can bring them back. The others are refused here, each
+    with its seal."""
+    gone = [key for key, item in page if item is None]
+    if not gone or not can_bring_back(ctx.ledger):
+        return list(page)
+    refused = bring_back(ctx, plan, gone, ctx.clock.now(), dry_run=report.dry_run)
+    for key, why in refused.items():
+        report.matched += 1
+        report.refuse(key, f"{_absent(ctx, plan.name, key)}; {why}")
+    if report.dry_run:
+        known = dict(zip(gone, ctx.ledger.peek(plan.name, gone), strict=True))
+        able = {key for key, seal in known.items() if key not in refused and seal is not None and seal.status is Status.COMPLETED}
+        report.matched += len(able)
+        report.done += len(able)
+        return [(key, item) for key, item in page if key not in refused.keys() | able]
+    back = dict(zip(gone, ctx.ledger.get([(plan.name, key) for key in gone]), strict=True))
+    return [(key, back.get(key) if item is None else item) for key, item in page if key not in refused]
 
 
 def _check_stage(plan: Plan, stage: str) -> None:
@@ -204,7 +297,8 @@ def _absent(ctx: Context, route: str, key: str) -> str:
     known = ctx.ledger.peek(route, [key])[0]
     if known is None:
         return "there is no item with this key"
-    return f"it has ended ({known.status}) and its row was pruned; only its seal is left"
+    when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
+    return f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left"
 
 
 def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | str:

@@ -17,7 +17,7 @@ PAGE = 200
 SHOWN = 100
 SAME = (
     "stage", "status", "version", "head", "created_at", "entered_at", "correlation_id", "input_digest", "lane", "overdue_at", "attempts",
-    "total_attempts", "looks", "losses", "round", "pass_no", "unknown", "alone", "handed_over", "again", "list_id", "note", "kept", "undecided",
+    "total_attempts", "looks", "losses", "round", "pass_no", "unknown", "alone", "handed_over", "again", "list_id", "note", "kept", "undecided", "not_before", "content_digest",
 )  # fmt: skip
 """What must be the same in a row that nobody has touched since."""
 
@@ -120,7 +120,7 @@ def _differs(item: Item, other: Item) -> str | None:
             return f"its {name} is {getattr(other.row, name)!r} there, {getattr(item.row, name)!r} here"
     if (item.row.error and item.row.error.group) != (other.row.error and other.row.error.group):
         return "its last error differs"
-    if digest_of(other.input) != item.row.input_digest:
+    if digest_of(other.input) != item.row.current_digest:
         return "its input there does not have the digest on record"
     ours, theirs = _carried(item.content), _carried(other.content)
     return None if ours == theirs else "what it carries differs"
@@ -144,8 +144,12 @@ def _seals(source: Context, target: Context, route: str) -> Iterator[Difference]
     while True:
         seals, after = source.ledger.sealed(route, after, PAGE)
         for seal, known in zip(seals, target.ledger.peek(route, [seal.key for seal in seals]), strict=True):
-            facts = None if known is None else (known.status, known.input_digest, known.stage, known.list_id, known.ended_at, known.head)
-            if facts != (seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head):
+            facts = (
+                None
+                if known is None
+                else (known.status, known.input_digest, known.stage, known.list_id, known.ended_at, known.head, known.content_digest)
+            )
+            if facts != (seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head, seal.content_digest):
                 yield Difference(route, seal.key, "its seal is not there, or says something else")
         if after is None:
             return

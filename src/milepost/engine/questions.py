@@ -52,7 +52,9 @@ def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterato
             continue
         before = min(now - stage.overdue_ms + 1, query.entered_before or now + 1)
         for item in each(ctx, _at(query, stage, before), most):
-            yield Asked(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms)
+            late_since = item.row.since + stage.overdue_ms
+            if late_since <= now:
+                yield Asked(item, why(item.row, stage, holds), late_since)
 
 
 def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
@@ -109,6 +111,8 @@ def why(row: Row, stage: Stage, holds: dict[str, Document]) -> str:
         return "handed over; no answer yet"
     if row.status is Status.WAITING:
         return "looked at, and not there yet"
+    if row.status is Status.PENDING and row.not_before is not None:
+        return f"not to start before {iso(row.not_before)}"
     return "offered; nobody has confirmed it" if stage.external else "it waits for a worker"
 
 

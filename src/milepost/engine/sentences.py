@@ -33,6 +33,7 @@ def sentence(line: Line, ctx: Context, item: Item) -> str:
 _BY_PEOPLE = frozenset(
     {
         Reason.ACCEPTED, Reason.SKIPPED, Reason.CANCELLED, Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL,
+        Reason.RERUN, Reason.REPLACED, Reason.RESCHEDULED,
         Reason.CONFIRMED, Reason.RESENT, Reason.KEPT, Reason.NOTED,
     }
 )  # fmt: skip
@@ -64,8 +65,15 @@ def _noted(line: Line) -> str:
     return "" if line.note is None else f": {line.note if isinstance(line.note, str) else encode(line.note).decode()}"
 
 
+def _not_before(line: Line) -> str:
+    if not isinstance(line.note, dict) or "not_before" not in line.note:
+        return ""
+    start = line.note["not_before"]
+    return ": it may start at once" if start is None else f", not to start before {start}"
+
+
 SENTENCES: dict[Reason, Callable[[Line], str]] = {
-    Reason.ACCEPTED: lambda line: f"accepted at '{line.stage}'",
+    Reason.ACCEPTED: lambda line: f"accepted at '{line.stage}'{_not_before(line)}",
     Reason.OFFERED: lambda line: f"offered to '{line.stage}'",
     Reason.CLAIMED: lambda line: f"taken up by {line.by}",
     Reason.ADVANCED: lambda line: f"'{line.stage}' done{_took(line)}{_onward(line)}",
@@ -84,6 +92,9 @@ SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.OPERATOR_RETRY: lambda line: f"started again at '{line.after_stage}'",
     Reason.MOVED: lambda line: f"moved from '{line.stage}' to '{line.to}', because the route changed",
     Reason.BACK_FILL: lambda line: f"sent on to the added stage '{line.to}'",
+    Reason.RERUN: lambda line: f"run again from '{line.after_stage}'",
+    Reason.REPLACED: lambda line: f"given other content, and started again at '{line.after_stage}'",
+    Reason.RESCHEDULED: lambda line: f"set for another time{_not_before(line)}",
     Reason.OVERDUE: lambda line: f"late at '{line.stage}': people were told",
     Reason.KEPT: lambda line: f"an answer came early and is kept{_noted(line)}",
     Reason.NOTED: lambda line: f"noted{_noted(line)}",

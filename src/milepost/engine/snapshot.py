@@ -169,7 +169,7 @@ def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: i
         return late, False
     if sum(hours.values()) > LOOK or not free():
         return late, True
-    return sum(item.row.entered_at <= latest for item in _some(ctx, route, stage)), False
+    return sum(item.row.since <= latest for item in _some(ctx, route, stage)), False
 
 
 def _some(ctx: Context, route: str, stage: str) -> list[Item]:

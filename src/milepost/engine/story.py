@@ -91,9 +91,9 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
     why, following = _by_status(row, stage, watch)
-    if stage is not None and stage.overdue_ms is not None and row.entered_at + stage.overdue_ms <= watch.now:
+    if stage is not None and stage.overdue_ms is not None and row.since + stage.overdue_ms <= watch.now:
         # By the stage's own mark: the row forgets its moment once people have been told.
-        expected = row.entered_at + stage.overdue_ms
+        expected = row.since + stage.overdue_ms
         why.insert(0, f"It is late: it was expected by {watch.at(expected)}, {short_span(watch.now - expected)} ago.")
     lost = row.status is Status.PROCESSING and row.holder in ctx.ledger.departed()
     if lost:
@@ -132,6 +132,7 @@ _DECIDED = {
     "retry": "start it again (retry)",
     "confirm": "say that the stage is done after all (confirm)",
     "skip": "move it past the stage (skip)",
+    "replace": "give it other content (replace)",
 }
 
 
@@ -165,6 +166,8 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
         return [f"It was looked at {looks} and was not there yet{_note(row)}. That is normal and never counted."], [
             f"The next look is {due}."
         ]
+    if row.later_than(now):
+        return ["It was set for a later time."], [f"It starts {watch.when(look)}, and not before."]
     if stage is not None and stage.external:
         return ["It was offered to whoever does this stage; their confirmation is awaited."], [
             f"If nobody confirms it, it is offered again {watch.when(look)}."
@@ -208,12 +211,17 @@ def _told(line: Line, ctx: Context, item: Item) -> Told:
 
 def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
     """The commands that would be accepted now."""
-    if row.status is Status.COMPLETED or (stages and row.stage not in stages):
-        return []
     subject = f"{row.route} {quote(row.key)}"
+    if row.status is Status.COMPLETED:
+        return [f"milepost rerun {subject} {SIGNED}"]
+    if stages and row.stage not in stages:
+        return []
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
     verbs: list[str] = []
+    if row.later_than(ctx.clock.now()):
+        verbs = [f"milepost reschedule {subject} --at TIME {SIGNED}", f"milepost cancel {subject} {SIGNED}"]
+        return [*verbs, f"milepost replace {subject} --item JSON {SIGNED}"]
     if row.status not in (Status.PROCESSING, Status.PENDING, Status.QUEUED):
         verbs.append(f"milepost retry {subject} {SIGNED}")
     if stage is not None and stage.external and not row.terminal:
@@ -224,7 +232,7 @@ def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
         verbs.append(f"milepost skip {subject} {SIGNED}")
     if not row.terminal:
         verbs.append(f"milepost cancel {subject} {SIGNED}")
-    return verbs
+    return [*verbs, f"milepost replace {subject} --item JSON {SIGNED}"]
 
 
 def _sealed(route: str, known: Known, watch: Watch) -> Story:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from milepost.core.durations import rate_per_second
 from milepost.core.outcome import Outcome
 from milepost.engine.acts import ActReport, act_view, all_acts
 from milepost.engine.operate import act, go_on
@@ -25,16 +26,25 @@ PROBLEMS = ("unknown-route", "route-changed", "costly", "busy")
 
 class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to do, to which items (`keys`, or a `filter`), and why. `stage`: where `retry` sends items back to, or what `confirm`
-    confirms. `as_new`: a retry with a new `work_id`. `outcome`: what `confirm` says, where it is not just `true`. `for`: the person
+    confirms, or from where `rerun` starts (the first if not given). `as_new`: a retry or rerun with a new `work_id`. `outcome`: what
+    `confirm` says, where it is not just `true`. `content`: what `replace` gives to the one item of `keys`, whole, as it would be
+    submitted; `here`: it then starts again at its own stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: for when
+    `reschedule` sets items, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`. `pace`: so many a second (`50/s`) for
+    a `rerun` by filter, which the resender then goes on with. `for`: the person
     who wants it. `id`: a name for an act on several items; the same call with it again goes on where it was cut off. `scan`: look for
     the items though no index serves the filter and there are many."""
 
-    verb: Literal["retry", "skip", "cancel", "resend", "confirm"]
+    verb: Literal["retry", "skip", "cancel", "resend", "confirm", "rerun", "replace", "reschedule"]
     keys: Annotated[list[str], Meta(min_length=1, max_length=10_000)] | None = None
     filter: Chosen | None = None
     stage: str | None = None
     as_new: bool = False
     outcome: Outcome | None = None
+    content: Any | UnsetType = UNSET
+    here: bool = False
+    rerun: bool = False
+    not_before: str | None = None
+    pace: str | None = None
     reason: Annotated[str, Meta(max_length=1000)] = ""
     for_: str | None = field(default=None, name="for")
     dry_run: bool = False
@@ -69,12 +79,13 @@ class Acts(Struct, frozen=True):
     body=Deed,
     answers={200: ActReport},
     problems=PROBLEMS,
-    summary="Retry, skip, cancel, resend or confirm items",
+    summary="Retry, skip, cancel, resend, confirm, rerun, replace or reschedule items",
 )
 async def do(desk: Desk, call: Call) -> Answer:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it leaves alone what changes after its start, every line that it writes carries its id, and it can be gone on
-    with if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done."""
+    with if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
+    `replace` the `difference` between the old content and the new."""
     plan, deed = desk.plan(call), call.body
     if (deed.keys is None) == (deed.filter is None):
         raise trouble("wrong-value", "say which items", field="keys", expected="either keys or a filter")
@@ -99,6 +110,11 @@ async def do(desk: Desk, call: Call) -> Answer:
             stage=deed.stage,
             as_new=deed.as_new,
             outcome=deed.outcome,
+            content=deed.content,
+            here=deed.here,
+            rerun=deed.rerun,
+            not_before=deed.not_before,
+            pace=None if deed.pace is None else rate_per_second(deed.pace, "pace"),
         )
 
     return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))

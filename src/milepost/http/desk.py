@@ -81,5 +81,7 @@ class Desk:
         self.list_pool.shutdown(wait=True, cancel_futures=True)
         self.pool.shutdown(wait=True, cancel_futures=True)
 
-    def _take(self, route: str, contents: Sequence[Any], by: str, correlation_id: Sequence[str] | str | None) -> list[Receipt]:
-        return submit(self.ctx, route, contents, by=by, correlation_id=correlation_id)
+    def _take(
+        self, route: str, contents: Sequence[Any], by: str, correlation_id: Sequence[str] | str | None, not_before: str | None
+    ) -> list[Receipt]:
+        return submit(self.ctx, route, contents, by=by, correlation_id=correlation_id, not_before=not_before)

@@ -40,11 +40,16 @@ class TakenMany(Struct, frozen=True):
 
 
 class Handing(Struct, frozen=True, kw_only=True):
-    """For a list: its name, whether it is the whole master list, and whether to look only."""
+    """`not_before`: what is new does not start earlier. The others are for a list: its name, whether it is the whole master list,
+    whether to look only; whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`)."""
 
     name: str = ""
     full: bool = False
     dry_run: bool = False
+    not_before: str | None = None
+    replace_changed: bool = False
+    rerun: bool = False
+    reason: str = ""
 
 
 @ENDPOINTS.add(
@@ -64,21 +69,28 @@ async def submit(desk: Desk, call: Call) -> Answer:
 
     A list of any length comes as NDJSON (an object a line), CSV or plain text (a key a line), and is answered with the report that
     `milepost submit --json` gives. It is taken in while it is sent; one that was cut off can be sent again. `name` names it,
-    `full=true` says that it is the whole master list (the report then says what has vanished), `dry_run=true` changes nothing."""
+    `full=true` says that it is the whole master list (the report then says what has vanished), `dry_run=true` changes nothing.
+    `replace_changed=true` gives items that are known with other content that of the list; it needs the scope `operate` and a `reason`.
+
+    With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, what is new does not start earlier."""
     plan = desk.plan(call)
     kind = call.headers["content-type"].partition(";")[0].strip().lower()
     if kind in FORMS:
         return await take_in_stream(desk, call, kind)
-    if call.query != Handing():
-        raise trouble("wrong-value", "name, full and dry_run are for lists", field="Content-Type", expected=" or ".join(FORMS))
+    start = call.query.not_before
+    if call.query != Handing(not_before=start):
+        raise trouble("wrong-value", "of these only not_before is for items", field="Content-Type", expected=" or ".join(FORMS))
     if isinstance(call.body, list):
         if len(call.body) > MANY:
             raise trouble(
                 "wrong-value", f"{len(call.body):,} items are too many for one call", expected=f"at most {MANY:,}, or a list as NDJSON"
             )
-        receipts = await desk.submitting.submit_many(plan.name, call.body, call.caller.name)
+        receipts = await desk.submitting.submit_many(plan.name, call.body, call.caller.name, start)
         return Answer(TakenMany([_taken(receipt) for receipt in receipts]))
-    receipt = await desk.submitting.submit(plan.name, call.body, call.caller.name)
+    if start is None:
+        receipt = await desk.submitting.submit(plan.name, call.body, call.caller.name)
+    else:
+        [receipt] = await desk.submitting.submit_many(plan.name, [call.body], call.caller.name, start)
     if receipt.answer == "malformed":
         raise trouble("malformed-item", receipt.error, field=receipt.field or None, expected=receipt.expected or None)
     if receipt.answer == "changed":

@@ -18,6 +18,7 @@ from milepost.engine.observe import list_view, lists
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.problems import Trouble, trouble
+from milepost.http.signing import check_reason
 from milepost.ports.documents import ListRecord
 
 ENDPOINTS = Endpoints()
@@ -100,6 +101,10 @@ class Body:
 async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
     """A list from a request's body, line by line, as the lists engine takes in a file."""
     plan, wanted = desk.plan(call), call.query
+    if wanted.replace_changed:
+        if not call.caller.may("operate"):
+            raise trouble("not-allowed", f"{call.caller.name!r} may not replace what is known", expected="a key with the scope 'operate'")
+        check_reason(wanted.reason, wanted.dry_run)
     if not desk.list_places.acquire(blocking=False):
         raise trouble("busy", "as many lists as possible are being taken in already", expected="try again when one of them is through")
     loop = asyncio.get_running_loop()
@@ -109,7 +114,18 @@ async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
         source, title, form = Source(body, wanted.name or "the body"), wanted.name or "api", FORMS[kind]
         try:
             return take_in_list(
-                desk.ctx, plan.name, source, title, format=form, full=wanted.full, dry_run=wanted.dry_run, by=call.caller.name
+                desk.ctx,
+                plan.name,
+                source,
+                title,
+                format=form,
+                full=wanted.full,
+                dry_run=wanted.dry_run,
+                by=call.caller.name,
+                not_before=wanted.not_before,
+                replace_changed=wanted.replace_changed,
+                rerun=wanted.rerun,
+                reason=wanted.reason,
             )
         finally:
             desk.list_places.release()

@@ -12,8 +12,8 @@ from milepost.ports.observe import ABOUT
 
 MOST = 1_000
 
-Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None], list[Receipt]]
-"""Takes in items of a route, for somebody, under one correlation id or one for each; one receipt each."""
+Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None, str | None], list[Receipt]]
+"""Takes in items of a route, for somebody, under one correlation id or one for each, not to start before a time; one receipt each."""
 
 
 class Submitting:
@@ -33,9 +33,9 @@ class Submitting:
             self._task = loop.create_task(self._run())
         return await future
 
-    async def submit_many(self, route: str, contents: Sequence[Any], by: str) -> list[Receipt]:
+    async def submit_many(self, route: str, contents: Sequence[Any], by: str, not_before: str | None = None) -> list[Receipt]:
         """A batch of its own; durable when this returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._take, route, contents, by, _correlation())
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._take, route, contents, by, _correlation(), not_before)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class Submitting:
                 del self._waiting[route, by]
             try:
                 contents, ids, _ = zip(*batch, strict=True)
-                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids)
+                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids, None)
             except BaseException as error:
                 for _, _, future in batch:
                     if not future.done():

@@ -34,7 +34,7 @@ class RouteVersion(Struct, frozen=True):
 
 
 class BackFill(Struct, frozen=True):
-    """By the route's name: its finished items are being sent on to an added stage, at a pace, a portion at a time.
+    """By the route's name: its finished items are being sent on to an added stage, or run again, at a pace, a portion at a time.
 
     A portion is taken (`in_hand`, `held_until`) before it is sent on and laid down after; whoever comes upon one that was not laid
     down in time goes on with it.
@@ -69,6 +69,9 @@ class BackFill(Struct, frozen=True):
     stopped_by: str = ""
     stopped_why: str = ""
     finished_at: int | None = None
+    rerun: dict[str, Any] | None = None
+    """The finished items are run again from the stage: which of them (the fields of a `Query`). None: they are sent on to it."""
+    as_new: bool = False
 
     @property
     def under_way(self) -> bool:

@@ -47,6 +47,8 @@ def item(desk: Desk, call: Call) -> Answer:
             stages=_path(stages, view),
             verbs=_verbs(told),
             back=_back(stages, view),
+            stage_names=stages,
+            content=None if view["input"] is None else written(view["input"]),
             happened=timeline(told.happened, view["results"] or {}),
             way=picture,
             drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
@@ -87,12 +89,17 @@ def _back(names: list[str], view: dict[str, Any]) -> list[str]:
 def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
     """What it carries: the input, what each stage gave, and what its stage works on where that is none of these."""
     results = view["results"] or {}
-    found = [("Input", view["input"]), *((f"Result of {stage}", value) for stage, value in results.items())]
+    found = [("Input", view["input"]), *_earlier(view), *((f"Result of {stage}", value) for stage, value in results.items())]
     known = {canonical_json(value) for _, value in found}
     payload = view.get("payload")
     if payload is not None and canonical_json(payload) not in known:
         found.insert(1, (f"What {view['stage']} works on", payload))
     return [(name, written(value)) for name, value in found if value is not None]
+
+
+def _earlier(view: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The inputs that it had before they were replaced, the latest first."""
+    return [(f"Input until {one['until']}, replaced by {one['by']}", one.get("content")) for one in reversed(view.get("replaced") or [])]
 
 
 def _another(plan: Plan, view: dict[str, Any]) -> str | None:

@@ -9,7 +9,8 @@ export function summed(report, done) {
   const refused = report.refused_count
     ? ` ${report.refused_count.toLocaleString()} ${done ? "were" : "would be"} left alone: ${report.refused[0]?.[1] ?? ""}`
     : "";
-  return `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? "done" : "would be done"}.${refused}`;
+  const told = `${report.done.toLocaleString()} of ${report.matched.toLocaleString()} ${done ? "done" : "would be done"}.${refused}`;
+  return [told, ...(done ? [] : (report.difference ?? []).map(({ text }) => text))].join("\n");
 }
 
 // An act on many takes a while: meanwhile the ledger says how far it is. `work` does it.

@@ -17,6 +17,26 @@ const asked = {
     title: "send back",
     fields: [{ name: "stage", label: "To which stage?", type: "select", options: JSON.parse(back).map((name) => [name, name]) }],
   }),
+  rerun: ({ stages }) => ({
+    fields: [
+      { name: "stage", label: "From which stage on?", type: "select", options: JSON.parse(stages).map((name) => [name, name]) },
+      { name: "as_new", label: "as new work also at the last stage, under another work id", type: "checkbox" },
+    ],
+    made: ({ stage, as_new }) => ({ stage, ...(as_new ? { as_new } : {}) }),
+  }),
+  replace: ({ content }) => ({
+    fields: [
+      { name: "content", label: "Its content from now on (JSON)", type: "long", value: content },
+      { name: "here", label: "Start again at its own stage, not at the first", type: "checkbox" },
+    ],
+    made: ({ content: given, here }) => ({ content: new Written(given, "Its content"), ...(here ? { here } : {}) }),
+  }),
+  reschedule: () => ({
+    fields: [
+      { name: "not_before", label: "Not before when?", value: "now", help: "now, 2h, 3d, 2027-01-31, or 2027-01-31T08:00:00Z" },
+    ],
+    made: ({ not_before }) => ({ not_before: not_before === "now" ? "0s" : not_before }),
+  }),
   confirm: ({ stage }) => ({
     title: `confirm ${stage}`,
     fields: [

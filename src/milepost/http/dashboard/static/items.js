@@ -10,7 +10,14 @@ const { route, filter, scan, stages } = bar.dataset;
 const narrowed = JSON.parse(filter);
 
 // What each verb can do anything about: an act on the whole route is one on these.
-const WHOLE = { retry: ["live", "failed", "CANCELLED"], skip: ["live", "failed", "CANCELLED"], resend: ["live"], cancel: ["live"] };
+const WHOLE = {
+  retry: ["live", "failed", "CANCELLED"],
+  skip: ["live", "failed", "CANCELLED"],
+  resend: ["live"],
+  cancel: ["live"],
+  rerun: ["COMPLETED"],
+  reschedule: ["PENDING", "QUEUED"],
+};
 
 let all = false;
 
@@ -70,6 +77,15 @@ bar.addEventListener("click", (event) => {
       { name: "stage", label: "To the stage", type: "select", options: stages.split(",").map((name) => [name, name]) },
       { name: "as_new", label: "As new work: partners are not to take it for a repeat", type: "checkbox" },
     ];
+  }
+  if (word === "rerun") {
+    options.fields = [
+      { name: "stage", label: "From the stage", type: "select", options: stages.split(",").map((name) => [name, name]) },
+      { name: "as_new", label: "As new work also at the last stage", type: "checkbox" },
+    ];
+  }
+  if (word === "reschedule") {
+    options.fields = [{ name: "not_before", label: "Not before when?", value: "2h", help: "2h, 3d, 2027-01-31, or 2027-01-31T08:00:00Z" }];
   }
   askDeed(route, verb, which(verb), options);
 });

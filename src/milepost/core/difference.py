@@ -1,0 +1,69 @@
+"""The difference between two JSON values, as people read it: which fields were added, removed or changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from milepost.core.item import canonical_json
+
+SHOWN = 100
+"""So many differences are told; of two quite different values nobody reads more."""
+LONGEST = 500
+"""Characters of a value that are told."""
+
+
+class Difference(Struct, frozen=True, omit_defaults=True):
+    """One field that differs. `old` is absent where it was added, `new` where it was removed; long values are cut."""
+
+    field: str
+    """Where it is, such as `author.name` or `files[2]`; empty: the whole value."""
+    text: str
+    """The same in one line: `+ field: new`, `- field: old`, or `~ field: old → new`."""
+    old: Any | UnsetType = UNSET
+    new: Any | UnsetType = UNSET
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def difference(old: Any, new: Any) -> list[Difference]:
+    """The fields in which two values differ, in order of their names, at most so many."""
+    found: list[Difference] = []
+    _compare(old, new, "", found)
+    return found
+
+
+def _compare(old: Any, new: Any, field: str, found: list[Difference]) -> None:
+    if len(found) >= SHOWN:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            inner = f"{field}.{name}" if field else name
+            _compare(old.get(name, UNSET), new.get(name, UNSET), inner, found)
+    elif isinstance(old, list) and isinstance(new, list):
+        for place in range(max(len(old), len(new))):
+            was, now = (values[place] if place < len(values) else UNSET for values in (old, new))
+            _compare(was, now, f"{field}[{place}]", found)
+    elif old is UNSET or new is UNSET or canonical_json(old) != canonical_json(new):
+        was, now = _cut(old), _cut(new)
+        found.append(Difference(field, _line(field or "all of it", was, now), was, now))
+
+
+def _cut(value: Any) -> Any:
+    """The value, or how it begins where it is long."""
+    if value is UNSET:
+        return UNSET
+    text = canonical_json(value).decode()
+    return value if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
+
+
+def _line(field: str, old: Any, new: Any) -> str:
+    if old is UNSET:
+        return f"+ {field}: {_text(new)}"
+    return f"- {field}: {_text(old)}" if new is UNSET else f"~ {field}: {_text(old)} → {_text(new)}"
+
+
+def _text(value: Any) -> str:
+    return canonical_json(value).decode()

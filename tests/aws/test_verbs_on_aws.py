@@ -1,0 +1,109 @@
+"""Rerun of an item whose row has left, replacement of large content, and items for later, on DynamoDB and SQS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from followed import Followed, open_followed
+from msgspec.structs import replace
+from standins import REGION
+from test_back_fill_on_aws import assets, context, let_go
+
+from milepost.core.outcome import Done
+from milepost.engine.intake import submit
+from milepost.engine.observe import show
+from milepost.engine.operate import act
+from milepost.engine.routes import register
+from milepost.testing.contract.world import World
+
+SIGNED: dict[str, Any] = {"by": "ops", "reason": "the tape is torn"}
+
+
+@pytest.fixture
+def ledger(endpoint: str, prefix: str) -> Iterator[Followed]:
+    ledger = open_followed(endpoint, prefix, REGION)
+    yield ledger
+    ledger.close()
+
+
+def test_a_finished_item_whose_row_has_left_is_brought_back_and_run_again(ledger: Followed) -> None:
+    world = World(ledger, assets("CC", "Scout"))  # type: ignore[arg-type]
+    register(world.ledger, world.plan, world.now, "ops")
+    ctx = context(world)
+    world.add("a", "b", files=3)
+    for key in "ab":
+        world.confirm(key, "CC", Done({"on": "disk"}))
+        world.confirm(key, "Scout", Done({"tape": ["L1"]}))
+    was, work_id = world.item("a"), world.item("a").work_id
+    act(ctx, "replace", "parcels", keys=["a"], content={"id": "a", "files": 4}, rerun=True, **SIGNED)
+    world.confirm("a", "CC", Done({"on": "another disk"}))
+    world.confirm("a", "Scout", Done({"tape": ["L2"]}))
+    for passed in (2, 3):
+        world.clock.advance("1d")
+        ledger.follower.follow(world.now)
+        let_go(ledger, "a")
+        assert world.ledger.get([("parcels", "a")]) == [None]
+        assert act(ctx, "rerun", "parcels", keys=["a"], dry_run=True, by="", reason="").done == 1
+        assert world.ledger.get([("parcels", "a")]) == [None], "a preview brings nothing back"
+        report = act(ctx, "rerun", "parcels", keys=["a"], stage="Scout", **SIGNED)
+        assert (report.done, report.refused) == (1, [])
+        item = world.item("a")
+        assert (item.stage, item.input, item.results["CC"]) == ("Scout", {"id": "a", "files": 4}, {"on": "another disk"})
+        assert (item.row.input_digest, item.row.pass_no >= passed) == (was.row.input_digest, True)
+        assert item.work_id != work_id, "no work_id is given out twice"
+        view = show(ctx, "parcels", "a")
+        assert view is not None
+        assert (view["verified"], view["replaced"][0]["content"]) == (True, {"id": "a", "files": 3})
+        world.confirm("a", "Scout", Done({"tape": [f"L{passed + 1}"]}))
+    world.audit()
+
+
+def test_a_sealed_item_without_evidence_is_refused_with_its_seal(ledger: Followed) -> None:
+    made = assets("CC")
+    made.evidence = False
+    world = World(ledger, made)  # type: ignore[arg-type]
+    register(world.ledger, world.plan, world.now, "ops")
+    world.add("a")
+    world.confirm("a", "CC")
+    world.clock.advance("1d")
+    ledger.follower.follow(world.now)
+    let_go(ledger, "a")
+    [(key, why)] = act(context(world), "rerun", "parcels", keys=["a"], **SIGNED).refused
+    assert key == "a"
+    assert why.startswith("it has ended (COMPLETED on 20")
+    assert "is not on record any more" in why
+
+
+def test_large_content_is_replaced_by_large_content(ledger: Followed) -> None:
+    world = World(ledger, assets("CC"))  # type: ignore[arg-type]
+    register(world.ledger, world.plan, world.now, "ops")
+    ctx = context(world)
+    world.add("a", text="x" * 9_000)
+    new = {"id": "a", "text": "y" * 9_000}
+    assert act(ctx, "replace", "parcels", keys=["a"], content=new, **SIGNED).done == 1
+    item = world.item("a")
+    assert (item.input, item.payload) == (new, new)
+    view = show(ctx, "parcels", "a")
+    assert view is not None
+    assert view["replaced"][0]["content"] == {"id": "a", "text": "x" * 9_000}
+    assert [receipt.answer for receipt in submit(ctx, "parcels", [new, {"id": "a", "text": "x" * 9_000}])] == ["known", "changed"]
+
+
+def test_no_message_is_sent_before_its_time(ledger: Followed) -> None:
+    """What is near is a message that is held back until then; what is further off the resender sends when its time has come."""
+    store = ledger.ledger.store
+    store.settings = replace(store.settings, longest_delay_s=900)
+    world = World(ledger)  # type: ignore[arg-type]
+    register(world.ledger, world.plan, world.now, "ops")
+    world.add("near", not_before=world.now + 600_000)
+    url = store.queues.url("parcels", "weigh")
+    waits, _, held_back = store.queues.depth(url)
+    assert (waits, held_back) == (0, 1)
+    world.add("far", not_before=world.now + 3_600_000)
+    assert store.queues.depth(url)[2] == 1, "there is no message for it yet"
+    assert world.claim().items == []
+    world.clock.advance("1h")
+    ledger.follower.resend(world.now)
+    assert "far" in {item.key for item in world.claim().items}

@@ -1,0 +1,278 @@
+"""Run again, give other content, set for later: signed, previewed, on record; and lists that replace what has changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from back_fill_scene import finished, held, names
+from engine_world import ROUTE, World
+
+from milepost.core.errors import UsageError
+from milepost.core.outcome import Done, Reject
+from milepost.core.status import Reason, Status
+from milepost.engine.acts import all_acts
+from milepost.engine.intake import submit
+from milepost.engine.lists import ListReport, submit_list
+from milepost.engine.observe import show
+from milepost.engine.operate import act, confirm_outside
+from milepost.engine.prune import prune
+from milepost.engine.questions import overdue
+from milepost.engine.resend import Resender
+from milepost.engine.settle import settle
+from milepost.engine.story import story
+from milepost.ports.ledger import Query
+from milepost.ports.runner import Ran
+
+SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
+COMPLETED = Query(route=ROUTE, statuses=frozenset({Status.COMPLETED}))
+
+
+# Run again ----------------------------------------------------------------------------------------------------------
+def test_one_finished_item_is_run_again_from_a_stage(world: World) -> None:
+    finished(world, "a")
+    report = act(world.ctx, "rerun", ROUTE, keys=["a"], stage="stamp", **SIGNED)
+    assert (report.done, report.refused) == (1, [])
+    assert (world.row("a").stage, world.row("a").pass_no) == ("stamp", 2)
+    line = world.ledger.history(ROUTE, "a")[-1].line
+    assert (line.reason, line.by, line.why, line.to) == (Reason.RERUN, "ops", "checked by hand", "stamp")
+
+
+def test_a_rerun_by_filter_is_for_finished_items_and_does_each_once(world: World) -> None:
+    finished(world, "a", "b")
+    world.add("c")
+    world.clock.advance("1m")
+    every = Query(route=ROUTE)
+    preview = act(world.ctx, "rerun", ROUTE, query=every, dry_run=True, by="", reason="")
+    assert (preview.matched, preview.done) == (2, 2)
+    report = act(world.ctx, "rerun", ROUTE, query=every, **SIGNED)
+    assert (report.matched, report.done) == (2, 2)
+    world.work("weigh")
+    world.work("stamp")
+    for key in ("a", "b"):
+        confirm_outside(world.ctx, ROUTE, key, "Delivered", Done(True), by="p")
+    again = act(world.ctx, "rerun", ROUTE, query=every, act_id=report.id, **SIGNED)
+    assert again.done == 0
+    assert world.reasons("a").count(Reason.RERUN) == 1
+    assert world.reasons("c") == [Reason.ACCEPTED, Reason.ADVANCED, Reason.ADVANCED]
+
+
+def test_a_second_completion_is_told_as_one(world: World) -> None:
+    finished(world, "a")
+    act(world.ctx, "rerun", ROUTE, keys=["a"], stage="Delivered", **SIGNED)
+    confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done(True), by="p")
+    assert world.ledger.history(ROUTE, "a")[-1].line.note == {"completed": "again"}
+
+
+def test_an_item_whose_row_has_left_is_refused_with_its_seal(world: World) -> None:
+    finished(world, "a")
+    world.clock.advance("2d")
+    world.add("z")
+    assert prune(world.ctx, ROUTE, 1, **SIGNED).items == 1
+    report = act(world.ctx, "rerun", ROUTE, keys=["a", "nobody"], **SIGNED)
+    assert report.done == 0
+    told = dict(report.refused)
+    assert told["a"].startswith("it has ended (COMPLETED on 20")
+    assert "only its seal is left" in told["a"]
+    assert told["nobody"] == "there is no item with this key"
+
+
+def test_a_rerun_at_a_pace_is_gone_on_with_by_the_resender(world: World) -> None:
+    keys = names(5)
+    finished(world, *keys)
+    report = act(world.ctx, "rerun", ROUTE, query=Query(route=ROUTE), stage="stamp", pace=2.0, **SIGNED)
+    assert (report.pace_per_s, report.done) == (2.0, 0)
+    resender = Resender(world.ctx)
+    assert resender.run_once().back_filled == 1, "the first one is free at once"
+    world.clock.advance("1s")
+    assert resender.run_once().back_filled == 2
+    assert sum(world.row(key).stage == "stamp" for key in keys) == 3
+    world.work("stamp")
+    for key in keys:
+        confirm_outside(world.ctx, ROUTE, key, "Delivered", Done(True), by="p")
+    world.clock.advance("1m")
+    while held(world).finished_at is None:
+        resender.run_once()
+        world.clock.advance("1s")
+    assert [world.reasons(key).count(Reason.RERUN) for key in keys] == [1] * 5, "what was through again meanwhile is not run a third time"
+    [recorded] = [one for one in all_acts(world.ctx) if one.verb == "rerun"]
+    assert (recorded.id, recorded.done, recorded.finished_at is not None) == (report.id, 5, True)
+
+
+def test_a_pace_is_for_filters_and_one_at_a_time(world: World) -> None:
+    finished(world, *names(3))
+    with pytest.raises(UsageError, match="chosen by a filter"):
+        act(world.ctx, "rerun", ROUTE, keys=["k000"], pace=1.0, **SIGNED)
+    with pytest.raises(UsageError, match="pace is for rerun"):
+        act(world.ctx, "retry", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
+    act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
+    with pytest.raises(UsageError, match="run again from 'weigh'"):
+        act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
+
+
+# Other content ------------------------------------------------------------------------------------------------------
+def test_replace_shows_the_difference_first_and_keeps_the_old_content(world: World) -> None:
+    world.add("a", grams=340, colour="red", tags=["x"])
+    new = {"id": "a", "grams": 500, "tags": ["x", "y"], "box": {"n": 1}}
+    preview = act(world.ctx, "replace", ROUTE, keys=["a"], content=new, dry_run=True, by="", reason="")
+    assert [str(one) for one in preview.difference] == ['+ box: {"n":1}', '- colour: "red"', "~ grams: 340 → 500", '+ tags[1]: "y"']
+    assert world.item("a").input["grams"] == 340
+    assert act(world.ctx, "replace", ROUTE, keys=["a"], content=new, **SIGNED).done == 1
+    view = show(world.ctx, ROUTE, "a")
+    assert view is not None
+    assert view["input"] == new
+    [old] = view["replaced"]
+    assert (old["content"]["colour"], old["by"], old["why"]) == ("red", "ops", "checked by hand")
+    assert view["verified"]
+
+
+def test_large_old_content_is_kept_in_a_blob(world: World) -> None:
+    world.add("a", text="x" * 10_000)
+    assert act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a"}, **SIGNED).done == 1
+    line = world.ledger.history(ROUTE, "a")[-1].line
+    assert "content" not in line.note["replaced"]
+    view = show(world.ctx, ROUTE, "a")
+    assert view is not None
+    assert view["replaced"][0]["content"]["text"] == "x" * 10_000
+
+
+def test_what_is_submitted_again_is_compared_with_the_present_content(world: World) -> None:
+    world.add("a", n=1)
+    act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 2}, **SIGNED)
+    answers = [receipt.answer for receipt in submit(world.ctx, ROUTE, [{"id": "a", "n": 2}, {"id": "a", "n": 1}])]
+    assert answers == ["known", "changed"]
+
+
+def test_a_worker_that_held_a_replaced_item_finds_its_outcome_refused(world: World) -> None:
+    world.add("a")
+    [item] = world.claim("weigh")
+    act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 2}, **SIGNED)
+    settled = settle(world.ctx, [Ran(item, Done({"of": "the old one"}), 5)])
+    assert (settled.written, settled.refused) == (0, 1)
+    assert world.reasons("a")[-1] is Reason.LATE
+    assert (world.row("a").stage, world.item("a").results) == ("weigh", {})
+
+
+def test_replace_says_what_is_wrong(world: World) -> None:
+    finished(world, "a")
+    world.add("b")
+    for content, why in (
+        ({"id": "b", "n": 1}, "the key 'b'"),
+        ({"id": "a"}, "has this content already"),
+        ({"id": "a", "n": 1}, "add rerun"),
+    ):
+        [(_, told)] = act(world.ctx, "replace", ROUTE, keys=["a"], content=content, **SIGNED).refused
+        assert why in told
+    with pytest.raises(UsageError, match="the field 'id' is missing"):
+        act(world.ctx, "replace", ROUTE, keys=["a"], content={"n": 1}, **SIGNED)
+    with pytest.raises(UsageError, match="one item"):
+        act(world.ctx, "replace", ROUTE, keys=["a", "b"], content={"id": "a"}, **SIGNED)
+    assert act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 1}, rerun=True, **SIGNED).done == 1
+    assert world.row("a").stage == "weigh"
+
+
+# Lists --------------------------------------------------------------------------------------------------------------
+def handed(world: World, folder: Path, *items: dict[str, Any], **how: Any) -> ListReport:
+    path = folder / "list.jsonl"
+    path.write_text("\n".join(map(json.dumps, items)))
+    return submit_list(world.ctx, ROUTE, str(path), **how)
+
+
+def test_a_list_replaces_what_has_changed(world: World, tmp_path: Path) -> None:
+    world.add("a", "b", "c", n=1)
+    world.settle([item for item in world.claim("weigh") if item.key == "b"], Reject("no"))
+    world.clock.advance("1m")
+    lines = [{"id": "a", "n": 2}, {"id": "b", "n": 2}, {"id": "c", "n": 1}, {"id": "d"}]
+    preview = handed(world, tmp_path, *lines, replace_changed=True, dry_run=True)
+    assert (preview.counts["replaced"], preview.counts["new"], preview.counts["changed"]) == (2, 1, 0)
+    assert [str(one.difference[0]) for one in preview.changed] == ["~ n: 1 → 2"] * 2
+    assert world.item("a").input["n"] == 1
+    with pytest.raises(UsageError, match="name and a reason"):
+        handed(world, tmp_path, *lines, replace_changed=True)
+    report = handed(world, tmp_path, *lines, replace_changed=True, **SIGNED)
+    assert (report.counts["replaced"], report.counts["new"], report.counts["in_progress"], report.counts["changed"]) == (2, 1, 1, 0)
+    assert [world.item(key).input.get("n") for key in "abcd"] == [2, 2, 1, None]
+    assert (world.row("b").status, world.row("b").error) == (Status.QUEUED, None)
+    [recorded] = [one for one in all_acts(world.ctx) if one.verb == "replace"]
+    assert (recorded.done, recorded.by, recorded.finished_at is not None) == (2, "ops", True)
+    assert world.ledger.history(ROUTE, "a")[-1].line.act == recorded.id
+    again = handed(world, tmp_path, *lines, replace_changed=True, **SIGNED)
+    assert again.counts["replaced"] == 0
+
+
+def test_a_list_leaves_alone_what_is_finished_and_what_it_has_twice(world: World, tmp_path: Path) -> None:
+    finished(world, "a")
+    world.add("b", n=1)
+    lines = [{"id": "a", "n": 2}, {"id": "b", "n": 2}, {"id": "b", "n": 3}]
+    report = handed(world, tmp_path, *lines, replace_changed=True, **SIGNED)
+    assert report.counts["replaced"] == 0
+    assert [one.left.partition(";")[0] for one in report.changed] == [
+        "it is COMPLETED",
+        *["this list has the key more than once, with other content"] * 2,
+    ]
+    assert world.item("b").input["n"] == 1
+    rerun = handed(world, tmp_path, lines[0], replace_changed=True, rerun=True, **SIGNED)
+    assert rerun.counts["replaced"] == 1
+    assert world.row("a").stage == "weigh"
+
+
+# For later ----------------------------------------------------------------------------------------------------------
+def test_an_item_for_later_starts_then(world: World) -> None:
+    [receipt] = submit(world.ctx, ROUTE, [{"id": "a"}], not_before="2h")
+    assert receipt.answer == "new"
+    assert world.row("a").due_at == world.clock.now() + 7_200_000
+    assert world.claim("weigh") == []
+    told = story(world.ctx, ROUTE, "a")
+    assert told is not None
+    assert "starts in 2 h" in told.next[0]
+    assert [command.split()[1] for command in told.can] == ["reschedule", "cancel", "replace"]
+    world.clock.advance("2h")
+    Resender(world.ctx).run_once()
+    assert [item.key for item in world.claim("weigh")] == ["a"]
+
+
+def test_lateness_is_counted_from_the_start(world: World) -> None:
+    submit(world.ctx, ROUTE, [{"id": "a"}], not_before="10d")
+    world.clock.advance("11d")
+    Resender(world.ctx).run_once()
+    assert overdue(world.ctx, Query(route=ROUTE), 10) == ([], False)
+    assert Reason.OVERDUE not in world.reasons("a")
+    world.clock.advance("1d")
+    found, _ = overdue(world.ctx, Query(route=ROUTE), 10)
+    assert [one.item.key for one in found] == ["a"]
+    for _ in range(2):  # offered, then told
+        Resender(world.ctx).run_once()
+    assert Reason.OVERDUE in world.reasons("a")
+
+
+def test_the_time_may_come_from_a_field_of_the_input(world: World) -> None:
+    world.plan.route.not_before = "embargo"
+    far = "2999-01-01T00:00:00Z"
+    inputs = [
+        {"id": "a", "embargo": far},
+        {"id": "b"},
+        {"id": "c", "embargo": ""},
+        {"id": "d", "embargo": "soon"},
+        {"id": "e", "embargo": "1999-01-01"},
+    ]
+    receipts = submit(world.ctx, ROUTE, inputs)
+    assert [receipt.answer for receipt in receipts] == ["new", "new", "new", "malformed", "new"]
+    assert (receipts[3].field, "not a time" in receipts[3].error) == ("embargo", True)
+    assert world.row("a").not_before is not None
+    assert sorted(item.key for item in world.claim("weigh")) == ["b", "c", "e"]
+
+
+def test_items_are_set_for_another_time_in_bulk(world: World) -> None:
+    submit(world.ctx, ROUTE, [{"id": key} for key in "abc"], not_before="2h")
+    world.clock.advance("1m")
+    report = act(world.ctx, "reschedule", ROUTE, query=Query(route=ROUTE, statuses=frozenset({Status.PENDING})), not_before="1d", **SIGNED)
+    assert report.done == 3
+    assert {world.row(key).not_before for key in "abc"} == {world.clock.now() + 86_400_000}
+    assert act(world.ctx, "reschedule", ROUTE, keys=["a"], not_before="0s", **SIGNED).done == 1
+    assert [item.key for item in world.claim("weigh")] == ["a"]
+    with pytest.raises(UsageError, match="not_before"):
+        act(world.ctx, "reschedule", ROUTE, keys=["a"], **SIGNED)
+    with pytest.raises(UsageError, match="must be a time"):
+        act(world.ctx, "reschedule", ROUTE, keys=["a"], not_before="tomorrow", **SIGNED)
