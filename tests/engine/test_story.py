@@ -119,12 +119,16 @@ def test_a_failed_item_says_what_a_person_can_decide(world: World) -> None:
     world.add("A", "B")
     world.settle("weigh", Reject("no such parcel"))
     start, skip = "start it again (retry)", "move it past the stage (skip)"
-    assert _told(world).next == [f"Nothing by itself; a person decides: {start}, {skip}, give it other content (replace), or leave it as it is."]
+    assert _told(world).next == [
+        f"Nothing by itself; a person decides: {start}, {skip}, give it other content (replace), or leave it as it is."
+    ]
     world.settle("weigh", Done())
     world.settle("stamp", Done())
     confirm_outside(world.ctx, "parcels", "B", "delivered", Reject("refused at the door"), by="van 7")
     done = "say that the stage is done after all (confirm)"
-    assert _told(world, "B").next == [f"Nothing by itself; a person decides: {start}, {done}, {skip}, give it other content (replace), or leave it as it is."]
+    assert _told(world, "B").next == [
+        f"Nothing by itself; a person decides: {start}, {done}, {skip}, give it other content (replace), or leave it as it is."
+    ]
 
 
 def test_what_is_kept_for_a_failed_item_is_told(world: World) -> None:

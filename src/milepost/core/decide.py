@@ -96,7 +96,7 @@ def accept(
         link(start, body),
         now,
         now,
-        now,
+        starts_at,
         correlation_id,
         digest,
         stage.lane_of(content) if stage.lane is not None else "",
@@ -142,8 +142,7 @@ def _postpone(not_before: int, status: Status, fields: Fields, stage: Stage, now
     if not_before <= now:
         fields["not_before"] = None
         return status
-    fields["not_before"] = not_before
-    fields["look_at"] = not_before
+    fields["not_before"] = fields["look_at"] = fields["entered_at"] = not_before
     fields["overdue_at"] = None if stage.overdue_ms is None else not_before + stage.overdue_ms
     return Status.PENDING
 
@@ -151,7 +150,8 @@ def _postpone(not_before: int, status: Status, fields: Fields, stage: Stage, now
 def rescheduled(row: Row, stage: Stage, not_before: int, now: int) -> tuple[Status, Fields, str | None]:
     """The status and fields of a row that waits at `stage` for another moment, and the work_id of its offer, if that is now."""
     status, look_at = offer(stage, now)
-    fields: Fields = {"look_at": look_at, "overdue_at": None if stage.overdue_ms is None else now + stage.overdue_ms}
+    fields: Fields = {"look_at": look_at, "entered_at": now}
+    fields["overdue_at"] = None if stage.overdue_ms is None else now + stage.overdue_ms
     status = _postpone(not_before, status, fields, stage, now)
     offered = work_id(row.route, row.key, stage.name, row.pass_no) if stage.external and status is Status.QUEUED else None
     return status, fields, offered

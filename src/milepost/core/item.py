@@ -36,7 +36,8 @@ class Row(Struct, frozen=True, gc=False):
     created_at: int
     updated_at: int
     entered_at: int
-    """When the item came to its present stage, or ended."""
+    """When the item came to its present stage, or ended. For an item that is set for later: when it starts, so that its age and its
+    lateness count from then."""
     correlation_id: str
     input_digest: bytes
     lane: str = ""
@@ -91,11 +92,6 @@ class Row(Struct, frozen=True, gc=False):
     def current_digest(self) -> bytes:
         """Digest of the input that the item has now: what comes again is compared with it."""
         return self.content_digest or self.input_digest
-
-    @property
-    def since(self) -> int:
-        """Since when the item could be worked on at its stage, or ended: lateness counts from here."""
-        return self.entered_at if self.not_before is None else max(self.entered_at, self.not_before)
 
     def later_than(self, now: int) -> bool:
         """Was the item submitted for a later time than this?"""

@@ -52,9 +52,7 @@ def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterato
             continue
         before = min(now - stage.overdue_ms + 1, query.entered_before or now + 1)
         for item in each(ctx, _at(query, stage, before), most):
-            late_since = item.row.since + stage.overdue_ms
-            if late_since <= now:
-                yield Asked(item, why(item.row, stage, holds), late_since)
+            yield Asked(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms)
 
 
 def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
@@ -125,7 +123,7 @@ def asked_view(asked: Asked, now: int) -> dict[str, Any]:
         "note": row.note,
         "looks": row.looks,
         "next_look_at": iso(row.look_at),
-        "here_for_s": (now - row.entered_at) / 1000,
+        "here_for_s": max(0, now - row.entered_at) / 1000,
         "overdue_at": iso(late),
         "overdue_for_s": None if late is None else (now - late) / 1000,
     }

@@ -153,7 +153,7 @@ def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int,
     while all of them are young: then rows are looked at, or where that costs nothing is said."""
     if now - min(hours) * HOUR > NEAR:
         return [(max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)]
-    return sorted((now - item.row.entered_at, 1) for item in _some(ctx, route, stage)) if free() else []
+    return sorted((max(0, now - item.row.entered_at), 1) for item in _some(ctx, route, stage)) if free() else []
 
 
 def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> tuple[int | None, bool]:
@@ -169,7 +169,7 @@ def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: i
         return late, False
     if sum(hours.values()) > LOOK or not free():
         return late, True
-    return sum(item.row.since <= latest for item in _some(ctx, route, stage)), False
+    return sum(item.row.entered_at <= latest for item in _some(ctx, route, stage)), False
 
 
 def _some(ctx: Context, route: str, stage: str) -> list[Item]:

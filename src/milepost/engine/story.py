@@ -75,6 +75,8 @@ def _where(row: Row, stages: list[str], watch: Watch) -> str:
     place = f"'{row.stage}'"
     if row.stage in stages:
         place += f" (stage {stages.index(row.stage) + 1} of {len(stages)})"
+    if row.later_than(watch.now):
+        return f"It is to start at {place} {since}. It was accepted {watch.when(row.created_at)}."
     if row.terminal:
         return f"It ended at {place}: {row.status}, {STATUS_MEANING[row.status]}; {since}."
     return f"It is at {place}: {row.status}, {STATUS_MEANING[row.status]}. It came here {since}."
@@ -91,9 +93,9 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
     why, following = _by_status(row, stage, watch)
-    if stage is not None and stage.overdue_ms is not None and row.since + stage.overdue_ms <= watch.now:
+    if stage is not None and stage.overdue_ms is not None and row.entered_at + stage.overdue_ms <= watch.now:
         # By the stage's own mark: the row forgets its moment once people have been told.
-        expected = row.since + stage.overdue_ms
+        expected = row.entered_at + stage.overdue_ms
         why.insert(0, f"It is late: it was expected by {watch.at(expected)}, {short_span(watch.now - expected)} ago.")
     lost = row.status is Status.PROCESSING and row.holder in ctx.ledger.departed()
     if lost:
@@ -167,7 +169,7 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
             f"The next look is {due}."
         ]
     if row.later_than(now):
-        return ["It was set for a later time."], [f"It starts {watch.when(look)}, and not before."]
+        return ["It was set for a later time."], [f"It starts {watch.when(look)}, not before."]
     if stage is not None and stage.external:
         return ["It was offered to whoever does this stage; their confirmation is awaited."], [
             f"If nobody confirms it, it is offered again {watch.when(look)}."

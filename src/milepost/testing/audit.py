@@ -70,6 +70,8 @@ def _row_problems(row: Row, plan: Plan | None) -> Iterator[str]:
     held = row.status is Status.PROCESSING and row.undecided is None
     if held != (row.lease is not None):
         yield f"is {row.status} with lease {row.lease}"
+    if row.claimed_at is not None and row.not_before is not None and row.claimed_at < row.not_before:
+        yield f"was claimed at {row.claimed_at}, and is not to start before {row.not_before}"
     if row.losses > MAX_LOSSES:
         yield f"has {row.losses} losses"
     if row.attempts > row.total_attempts:

@@ -82,7 +82,8 @@ class Simulator:
         plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in routes]
         self._plans = {plan.name: register(self._ledger, plan, self.clock.now(), "simulator") for plan in plans}
         self.ctx = self._context(self._ledger)
-        self._inputs = inputs or {route.name: [plain_input(route, n) for n in range(items)] for route in routes}
+        made = inputs or {route.name: [plain_input(route, n) for n in range(items)] for route in routes}
+        self._inputs = {name: list(given) for name, given in made.items()}
         self._fresh = {(route, route_plan.route.key_of(one)) for route, route_plan in self._plans.items() for one in self._inputs[route]}
         self._meddler = Meddler(random.Random(self.dice.random()), faults)
         self._ear = Ear(random.Random(self.dice.random()), faults / 2)
@@ -160,7 +161,8 @@ class Simulator:
         """New inputs, known ones, one with other content, and one that is none: each has the answer it must have."""
         route = self.dice.choice(list(self._plans))
         chosen = self.dice.sample(self._inputs[route], min(4, len(self._inputs[route])))
-        for receipt in submit(self.ctx, route, [*chosen, None]):
+        later = "1h" if self.dice.random() < 0.2 else None
+        for receipt in submit(self.ctx, route, [*chosen, None], not_before=later):
             expected = "new" if (route, receipt.key) in self._fresh else "known" if receipt.key else "malformed"
             assert receipt.answer == expected, self._told(f"{route}/{receipt.key} was answered {receipt.answer!r}, not {expected!r}")
             self._fresh.discard((route, receipt.key))
@@ -190,9 +192,23 @@ class Simulator:
 
     def _operate(self) -> None:
         plan = self._plans[self.dice.choice(list(self._plans))]
-        key = plan.route.key_of(self.dice.choice(self._inputs[plan.name]))
-        verb = self.dice.choice(["retry", "retry", "skip", "cancel", "resend"])
-        self.happened[verb] += act(self.ctx, verb, plan.name, keys=[key], by="ops", reason="simulated").done
+        place = self.dice.randrange(len(self._inputs[plan.name]))
+        given = self._inputs[plan.name][place]
+        verb = self.dice.choice(["retry", "retry", "skip", "cancel", "resend", "rerun", "replace", "reschedule"])
+        options: dict[str, Any] = {}
+        if verb == "rerun":
+            options = {"stage": self.dice.choice([None, *plan.by_name]), "as_new": self.dice.random() < 0.5}
+        elif verb == "reschedule":
+            options = {"not_before": self.dice.choice(["0s", "30s", "2h"])}
+        elif verb == "replace":
+            if not isinstance(given, dict) or plan.route.carries is not None:
+                return
+            changed = {**given, "replaced": self.dice.randrange(1_000_000)}
+            options = {"content": changed, "here": self.dice.random() < 0.5, "rerun": self.dice.random() < 0.5}
+        done = act(self.ctx, verb, plan.name, keys=[plan.route.key_of(given)], by="ops", reason="simulated", **options).done
+        if verb == "replace" and done:
+            self._inputs[plan.name][place] = options["content"]
+        self.happened[verb] += done
 
     # What goes wrong ----------------------------------------------------------------------------------------------------
     def _doom(self) -> None:

@@ -270,7 +270,7 @@ def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
         "kind": KINDS[row["status"]],
         "word": row["status"].lower().replace("_", " "),
         "since": since,
-        "age": age(since, now),
+        "age": "for later" if ms_since(since, now) < -1000 else age(since, now),
         "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
         "says": _says(row),
     }

@@ -1,0 +1,79 @@
+"""Run again, give other content, set for later, over HTTP and on the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.http.visitor import Answered, Visitor
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+ITEMS = "/api/v1/routes/parcels/items"
+
+
+def act(door: Visitor, verb: str, **deed: Any) -> Answered:
+    return door.call("POST", "/api/v1/routes/parcels/acts", {"verb": verb, "reason": "fixed", **deed})
+
+
+def row(door: Visitor, key: str) -> dict[str, Any]:
+    found = door.milepost.show("parcels", key)
+    assert found is not None
+    return found
+
+
+def test_replace_shows_the_difference_and_keeps_the_old_content(door: Visitor) -> None:
+    door.milepost.submit("parcels", {"id": "a", "weigh": "reject", "to": "Oslo"})
+    door.work()
+    new = {"id": "a", "to": "Bergen"}
+    preview = act(door, "replace", keys=["a"], content=new, dry_run=True, reason="").body
+    assert [one["text"] for one in preview["difference"]] == ['~ to: "Oslo" → "Bergen"', '- weigh: "reject"']
+    assert row(door, "a")["input"]["to"] == "Oslo"
+    assert act(door, "replace", keys=["a"], content=new).body["done"] == 1
+    assert (row(door, "a")["input"], row(door, "a")["status"]) == (new, "QUEUED")
+    assert door.call("GET", f"{ITEMS}/a").body["replaced"][0]["content"]["to"] == "Oslo"
+    assert "Oslo" in door.call("GET", "/items/parcels/a").raw.decode()
+    assert act(door, "replace", keys=["a"]).status == 400
+    assert act(door, "replace", keys=["a"], content={"to": "Oslo"}).status == 400
+    assert act(door, "retry", keys=["a"], content=new).status == 400
+
+
+def test_rerun_and_its_pace(door: Visitor) -> None:
+    door.milepost.submit("parcels", {"id": "a"}, {"id": "b"})
+    door.work()
+    for key in "ab":
+        door.milepost.confirm("parcels", key, "deliver", by="p")
+    assert row(door, "a")["status"] == "COMPLETED"
+    assert 'data-verb="rerun"' in door.call("GET", "/items/parcels/a").raw.decode()
+    assert act(door, "rerun", keys=["a"], stage="deliver", as_new=True).body["done"] == 1
+    assert (row(door, "a")["stage"], row(door, "a")["pass"]) == ("deliver", 2)
+    begun = act(door, "rerun", filter={"status": ["COMPLETED"]}, pace="2/s").body
+    assert (begun["pace_per_s"], begun["done"]) == (2.0, 0)
+    assert door.call("GET", f"/api/v1/acts/{begun['id']}").body["finished"] is False
+    assert act(door, "rerun", filter={"status": ["COMPLETED"]}, pace="often").status == 400
+
+
+def test_an_item_for_later_is_shown_moved_and_started(door: Visitor) -> None:
+    taken = door.call("POST", f"{ITEMS}?not_before=2h", {"id": "a"})
+    assert (taken.status, taken.body["status"]) == (201, "PENDING")
+    assert row(door, "a")["not_before"] == row(door, "a")["due_at"]
+    page = door.call("GET", "/items/parcels/a").raw.decode()
+    assert "It starts" in page
+    assert 'data-verb="reschedule"' in page
+    assert act(door, "reschedule", keys=["a"], not_before="2999-01-01T00:00:00Z").body["done"] == 1
+    assert row(door, "a")["not_before"] == "2999-01-01T00:00:00.000Z"
+    assert act(door, "reschedule", keys=["a"], not_before="0s").body["done"] == 1
+    assert row(door, "a")["status"] == "QUEUED"
+    assert act(door, "reschedule", keys=["a"]).status == 400
+    assert door.call("POST", f"{ITEMS}?not_before=whenever", {"id": "b"}).status == 400
+    many = door.call("POST", f"{ITEMS}?not_before=2h", [{"id": "c"}, {"id": "d"}])
+    assert [one["status"] for one in many.body["receipts"]] == ["PENDING", "PENDING"]
+
+
+def test_a_list_that_replaces_takes_an_operator_and_a_reason(door: Visitor) -> None:
+    door.milepost.submit("parcels", {"id": "a", "n": 1})
+    body = b'{"id": "a", "n": 2}\n'
+    assert door.call("POST", f"{ITEMS}?replace_changed=true", body, headers=NDJSON).status == 400
+    preview = door.call("POST", f"{ITEMS}?replace_changed=true&dry_run=true", body, headers=NDJSON).body
+    assert (preview["counts"]["replaced"], preview["changed"][0]["difference"][0]["text"]) == (1, "~ n: 1 → 2")
+    assert row(door, "a")["input"]["n"] == 1
+    report = door.call("POST", f"{ITEMS}?replace_changed=true&reason=fixed", body, headers=NDJSON).body
+    assert (report["counts"]["replaced"], row(door, "a")["input"]["n"]) == (1, 2)
