@@ -127,7 +127,11 @@ def test_what_a_stage_works_on_is_shown_where_it_is_nothing_else(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("scopes", "verbs", "another"),
-    [(["read"], [], False), (["read", "operate"], ["resend", "confirm", "skip", "cancel", "back"], False), (["read", "submit"], [], True)],
+    [
+        (["read"], [], False),
+        (["read", "operate"], ["resend", "confirm", "skip", "cancel", "replace", "back"], False),
+        (["read", "submit"], [], True),
+    ],
 )
 def test_nobody_is_offered_what_their_key_does_not_allow(store: Visitor, scopes: list[str], verbs: list[str], another: bool) -> None:
     store.milepost.submit("assets", {"id": "A"})
@@ -143,7 +147,8 @@ def test_what_is_through_can_neither_be_sent_back_nor_confirmed(store: Visitor) 
     store.milepost.submit("assets", {"id": "A"})
     store.work()
     store.call("POST", "/api/v1/routes/assets/confirmations", {"key": "A", "stage": "disk", "value": True})
-    assert "data-verb" not in shown(store, "/items/assets/A")
+    page = shown(store, "/items/assets/A")
+    assert re.findall(r'data-verb="(\w+)"', page) == ["rerun"]
 
 
 def test_the_list_it_came_from_is_one_click_away(store: Visitor) -> None:
