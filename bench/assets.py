@@ -20,7 +20,6 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.cursors import floor
 from milepost.engine.heads import heads_for
 from milepost.engine.lists import submit_list
 from milepost.engine.relay import Relay as Teller
@@ -169,7 +168,7 @@ class Assets:
     def _finish(self, ended: list[Ended], now: int) -> None:
         self._tell()
         if ended:
-            finish(self.ledger.store, ended, floor(self.ctx), now)
+            finish(self.ledger.store, ended, now)
 
     def _tell(self) -> None:
         while self._teller.run_once().waiting:

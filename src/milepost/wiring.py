@@ -21,7 +21,6 @@ from milepost.core.route import Route
 from milepost.engine.back_fill import waiting
 from milepost.engine.closing import refuse_moved
 from milepost.engine.context import Context
-from milepost.engine.cursors import floor
 from milepost.engine.heads import ROUTE as HEADS
 from milepost.engine.heads import HeadKeeper, heads_for
 from milepost.engine.heartbeat import Heartbeat
@@ -158,7 +157,7 @@ class Station:
             services.append(Resender(ctx))
             if HEADS in ctx.plans:
                 services.append(HeadKeeper(ctx, signer))
-        beside = ctx.ledger.services(ctx.plans, ctx.clock, ctx.chance, self.holder, lambda: floor(ctx))
+        beside = ctx.ledger.services(ctx.plans, ctx.clock, ctx.chance, self.holder)
         services += [service for role, service in beside if role in wanted]
         self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in services]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)

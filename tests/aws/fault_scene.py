@@ -24,15 +24,15 @@ from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome, Retry
 from milepost.core.plan import Plan
 from milepost.core.route import Limits, Route
-from milepost.core.status import Status
+from milepost.core.status import TERMINAL, Status
 from milepost.engine.context import Context
-from milepost.engine.cursors import floor
+from milepost.engine.cursors import told
 from milepost.engine.intake import submit
 from milepost.engine.relay import Relay as Teller
 from milepost.engine.resend import Resender
 from milepost.engine.settle import settle
 from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finishing import finish, sweep
+from milepost.ledgers.aws.finishing import finish
 from milepost.ledgers.aws.holding import resume
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
@@ -204,7 +204,7 @@ class Process:
         now = self.clock.now()
         ended = self.relay.handle(records, now)
         if ended:
-            finish(self.store, ended, floor(self.ctx), now)
+            finish(self.store, ended, now)
 
     def work(self) -> None:
         """Claim, hold on for a little longer, do the work, settle; what is fragile is asked for alone."""
@@ -228,11 +228,8 @@ class Process:
         while self.teller.run_once().waiting:
             pass
 
-    def sweep(self) -> None:
-        sweep(self.store, ROUTE, floor(self.ctx), self.clock.now())
-
     def prune(self) -> None:
-        self.ledger.prune(ROUTE, self.clock.now() - 1, None, floor(self.ctx), 100)
+        self.ledger.prune(ROUTE, TERMINAL, self.clock.now() - 1, None, told(self.ctx), 100)
 
 
 class Watch:
@@ -276,7 +273,7 @@ def see_through(scene: Scene, process: Callable[[], Process], careful: Careful =
         found = rows(scene)
         ended = {key for key, image in found.items() if image.get("status") == {"S": Status.COMPLETED.value}}
         if scene.receipts.keys() >= {"a", "b"} and ended >= KEYS:
-            take_turns(scene, process, careful, ("follow", "tell", "sweep", "follow"))
+            take_turns(scene, process, careful, ("follow", "tell", "follow"))
             return
         if found == before:
             # A message that nobody will ever get: it is sent again when its queue would have dropped it.
@@ -289,7 +286,7 @@ def take_down(scene: Scene, process: Callable[[], Process], careful: Careful = p
     """The rows go, once their seals are old enough."""
     for _ in range(5):
         scene.clock.advance((SEALED_FOR_MS + 1000) / 1000)
-        take_turns(scene, process, careful, ("follow", "tell", "sweep", "prune", "follow"))
+        take_turns(scene, process, careful, ("follow", "tell", "prune", "follow"))
         if not rows(scene):
             return
     raise AssertionError(f"the rows stay: {_shown(scene)}")

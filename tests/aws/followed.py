@@ -81,7 +81,7 @@ class Follower:
             self._streams[route] = Stream(store.requests, store.control, route, store.names.rows(route), "follower")
 
         def handle(records: list[Any]) -> None:
-            finish(store, self._relay.handle(records, now), store.journal.last_seq(), now)
+            finish(store, self._relay.handle(records, now), now)
 
         return self._streams[route].poll(handle, now)
 

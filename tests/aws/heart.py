@@ -236,11 +236,11 @@ def arm(fault: Fault) -> None:
     around(Relay, "handle", after=lambda *_: True, point="counted")
     finish = attending.finish
 
-    def finish_one(store: Store, ended: Sequence[Any], told: int, now: int) -> int:
-        if len(ended) > 1 and ended[0].place <= told:
-            finish(store, ended[:1], told, now)
+    def finish_one(store: Store, ended: Sequence[Any], now: int) -> int:
+        if len(ended) > 1:
+            finish(store, ended[:1], now)
             fault.reach("finishing")
-        return finish(store, ended, told, now)
+        return finish(store, ended, now)
 
     attending.finish = finish_one
 

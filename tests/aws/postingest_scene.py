@@ -22,9 +22,8 @@ from milepost.core.route import Route
 from milepost.engine import relay as telling
 from milepost.engine import resend
 from milepost.engine.context import Context
-from milepost.engine.cursors import floor
 from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finishing import finish, sweep
+from milepost.ledgers.aws.finishing import finish
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import ms
 from milepost.ledgers.aws.relay import Relay
@@ -228,7 +227,7 @@ class Postingest:
 
     # Our side -----------------------------------------------------------------------------------------------------------
     def follow(self) -> None:
-        """Read the stream to its end, tell what there is to tell, and see to rows whose last event is out."""
+        """Read the stream to its end, finish rows that have ended, and tell what there is to tell."""
         for _ in range(50):
             if not self._stream.poll(self._handle, self.clock.now()):
                 break
@@ -239,12 +238,11 @@ class Postingest:
     def tell(self) -> None:
         while self._teller.run_once().told:
             pass
-        sweep(self.store, self.route, floor(self.ctx), self.clock.now())
 
     def _handle(self, records: list[Record]) -> None:
         self.batches.append(records)
         now = self.clock.now()
-        finish(self.store, self.relay.handle(records, now), floor(self.ctx), now)
+        finish(self.store, self.relay.handle(records, now), now)
 
     def resend(self) -> resend.Summary:
         """One run of the resender, and what follows from it."""

@@ -13,7 +13,7 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.route import Route
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws.finishing import finish, sweep
+from milepost.ledgers.aws.finishing import finish
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
@@ -63,13 +63,11 @@ class Scene(World):
         """The stream is read to its end, and rows that have ended are finished."""
 
         def handle(records: list[Any]) -> None:
-            finish(self.store, self.relay.handle(records, self.now), self.store.journal.last_seq(), self.now)
+            finish(self.store, self.relay.handle(records, self.now), self.now)
 
         for _ in range(50):
             if not self.stream.poll(handle, self.now):
-                sweep(self.store, self.plan.name, self.store.journal.last_seq(), self.now)
-                if not self.stream.poll(handle, self.now):
-                    return
+                return
         raise AssertionError("the stream never comes to rest")
 
     def resend(self) -> None:

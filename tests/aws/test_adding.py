@@ -18,6 +18,7 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.adding import LOOKED_UP_S
 from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.store import Sealing
 from milepost.ports.ledger import Known, Newcomer
 
 NOW = 1_794_770_000_000
@@ -90,7 +91,7 @@ def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: Followed, pl
     counts = ledger.store.requests.counts
     assert ledger.peek("assets", ["a"]) == [None]
     watch.at += LOOKED_UP_S + 1
-    ledger.store.write_seals([("assets", seal)], NOW)
+    ledger.store.write_seals([Sealing("assets", seal)], NOW)
     (known,) = ledger.ledger.add(plan, [newcomer(plan)], NOW)
     assert known is not None
     assert known.sealed

@@ -15,12 +15,12 @@ from milepost.core.consequences import HOUR
 from milepost.core.item import Failure, Row
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
-from milepost.core.status import Status
+from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.counters import Counters
 from milepost.ledgers.aws.tally import Tally
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.memory.state import Record
-from milepost.ports.ledger import Count, Group, Query
+from milepost.ports.ledger import Count, Group, Query, Told
 from milepost.testing.contract.world import World, sample_route
 
 NOW = 1_700_000_000_000
@@ -132,7 +132,7 @@ def test_they_say_what_a_count_afresh_says(counters: Counters, seed: int) -> Non
             agree(counters, watched.ledger)
     assert watched.ledger.groups("parcels")
     before = watched.rows("parcels")
-    watched.ledger.prune("parcels", parcels.now + 1, None, watched.ledger.last_seq(), 1000)
+    watched.ledger.prune("parcels", TERMINAL, parcels.now + 1, None, Told(watched.ledger.last_seq()), 1000)
     pruned = [row for key, row in before.items() if key not in watched.rows("parcels")]
     assert pruned
     counters.removed(pruned)

@@ -11,13 +11,12 @@ from repair_scene import Scene, scene_at
 
 from milepost.core.outcome import Done, Reject
 from milepost.core.plan import Plan
-from milepost.core.status import FAILED, LIVE
+from milepost.core.status import FAILED, LIVE, TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.settle import settle
-from milepost.ledgers.aws.finishing import sweep
 from milepost.ledgers.aws.holding import hold, resume
 from milepost.ledgers.aws.store import SEALED_FOR_MS
-from milepost.ports.ledger import Query
+from milepost.ports.ledger import Query, Told
 from milepost.ports.runner import Ran
 
 LONG = "x" * 9000
@@ -77,7 +76,7 @@ def test_the_others_leave_when_their_time_has_come(scene: Scene, how: str) -> No
         scene.settle(item, Reject("no"))
     spoil(scene, "bad", how)
     scene.clock.advance_to(scene.now + 3 * SEALED_FOR_MS)
-    assert scene.aws.prune("parcels", scene.now, None, 2**62, 100).items == 2
+    assert scene.aws.prune("parcels", TERMINAL, scene.now, None, Told(2**62), 100).items == 2
     assert set(scene.store.images("parcels", ["a", "bad", "c"])) == {"bad"}
 
 
@@ -212,7 +211,6 @@ def test_a_line_that_cannot_be_read_is_written_again_from_its_row_and_the_repair
     assert (progress.done, progress.rows) == (True, 3)
     assert [line.reason.value for line in scene.lines("bad")] == ["accepted", "rejected"]
     scene.follow()
-    assert sweep(scene.store, "parcels", 2**62, scene.now) == 0
     assert {item.key for item in scene.aws.find(Query(route="parcels", statuses=FAILED)).items} == {"a", "bad", "c"}
 
 

@@ -23,7 +23,7 @@ def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
 
 
 def reader_of(scene: Scene, holder: str) -> StreamReader:
-    return StreamReader(scene.store, {scene.plan.name: scene.plan}, scene.clock, lambda: 0.0, holder, lambda: 2**62)
+    return StreamReader(scene.store, {scene.plan.name: scene.plan}, scene.clock, lambda: 0.0, holder)
 
 
 def turns(reader: StreamReader, times: int = 4) -> None:

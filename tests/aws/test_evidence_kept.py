@@ -17,9 +17,11 @@ from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.core.evidence import blob_name, differences
 from milepost.core.outcome import Done, Reject
 from milepost.core.route import Route
+from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.evidence import evidence_of, keeper
 from milepost.ledgers.aws.lines import line_key
+from milepost.ports.ledger import Told
 from milepost.testing.contract.world import World, sample_route
 from milepost.wiring import open_context
 
@@ -128,7 +130,7 @@ def test_pruning_keeps_it_too_for_rows_that_were_sealed_before_that_was_wanted(w
     world.add("anchor")
     before = record(world, "p1")
     world.clock.advance("3h")
-    gone = world.ledger.prune("parcels", world.now, None, world.ledger.last_seq(), 10, keeper(place(world)))
+    gone = world.ledger.prune("parcels", TERMINAL, world.now, None, Told(world.ledger.last_seq()), 10, keeper(place(world)))
     assert gone.items == 1
     assert world.ledger.history("parcels", "p1") == []
     assert record(world, "p1") == before
@@ -170,7 +172,7 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: W
     world.clock.advance("3h")
     for key in SPOILT:
         spoil(world, key, key)
-    gone = world.ledger.prune("parcels", world.now, None, world.ledger.last_seq(), 10, keeper(place(world)))
+    gone = world.ledger.prune("parcels", TERMINAL, world.now, None, Told(world.ledger.last_seq()), 10, keeper(place(world)))
     assert gone.items == len(sound)
     assert place(world).held.keys() == {blob_name("parcels", key) for key in sound}
     store = followed(world).ledger.store

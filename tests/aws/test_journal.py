@@ -66,7 +66,7 @@ def test_an_empty_ledger_has_no_lines(journal: Journal) -> None:
     assert journal.history("parcels", "p1") == []
     assert journal.append([]) == []
     assert journal.append([], again=True) == []
-    journal.remove("parcels", "p1")
+    journal.remove("parcels", "p1", 1)
 
 
 def test_lines_come_back_to_the_byte_in_the_order_written(journal: Journal) -> None:
@@ -102,7 +102,7 @@ def test_a_large_line_and_a_long_key_are_kept_whole(scene: Scene, journal: Journ
     for each in told:
         assert [line.body for line in journal.history("parcels", each.key)] == [each.body]
     assert journal.append(told, again=True) == [1, 2]
-    journal.remove("parcels", told[0].key)
+    journal.remove("parcels", told[0].key, 1)
     assert keys(journal.feed(0, 10)) == [told[1].key]
     assert scene.values._blobs.held == {}  # type: ignore[attr-defined]
 
@@ -155,7 +155,7 @@ def test_removed_lines_leave_their_places_empty(scene: Scene, journal: Journal) 
     for number in range(4):
         journal.append([entry(f"p{number}"), entry("gone", number + 1)])
     journal.append([entry("gone", number) for number in range(5, 155)])
-    journal.remove("parcels", "gone")
+    journal.remove("parcels", "gone", journal.last_seq())
     assert journal.history("parcels", "gone") == []
     for limit in (1, 2, 100):
         reader = Reader(journal_of(scene), limit)

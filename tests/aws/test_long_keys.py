@@ -17,7 +17,6 @@ from milepost.core.route import Route
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.ledgers.aws.finishing import Ended, finish, sweep
 from milepost.ledgers.aws.keys import Layout
 from milepost.ledgers.aws.names import due_shard
 from milepost.ledgers.aws.quarantine import look, replay
@@ -120,17 +119,12 @@ def test_a_long_url_is_found_by_how_it_begins(ledger: Followed, mail: Mail) -> N
     assert [len(ledger.find(query).items) for query in found] == [2, 2, 1]
 
 
-def test_a_row_that_had_to_wait_for_somebody_to_be_told_is_finished(ledger: Followed, mail: Mail) -> None:
+def test_a_failed_row_is_found_before_anybody_has_read_the_stream(ledger: Followed, mail: Mail) -> None:
     mail.submit(message())
     key = mail.key()
     mail.settle(mail.take(key, "send"), Reject("no"))
-    row = mail.row(key)
-    finish(ledger.store, [Ended("messages", key, row.version, 2, row.status, row.entered_at)], 1, mail.now)
-    (waiting,) = table(ledger)
-    assert waiting["dueShard"]["S"].startswith("ended#")
-    assert sweep(ledger.store, "messages", 2, mail.now) == 1
-    (done,) = table(ledger)
-    assert done["dueShard"]["S"] == due_shard("failed", key)
+    (failed,) = table(ledger)
+    assert failed["dueShard"]["S"] == due_shard("failed", key)
 
 
 def test_a_key_of_many_long_parts_is_remembered_by_its_seal(ledger: Followed, mail: Mail) -> None:

@@ -62,7 +62,7 @@ class Announced(World):
 
     def follow(self) -> None:
         def handle(records: list[Record]) -> None:
-            finish(self.store, self._relay.handle(records, self.now), 2**62, self.now)
+            finish(self.store, self._relay.handle(records, self.now), self.now)
 
         while self._stream.poll(handle, self.now):
             pass

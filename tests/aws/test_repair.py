@@ -269,7 +269,6 @@ def test_an_end_that_nobody_was_told_of(scene: Scene, outcome: Reject | None) ->
     assert scene.mended() == {"lines": 1, "sealed": 1, "ended": 1, "counters": 2 + (outcome is not None)}
     seal = scene.store.seals(scene.plan.name, ["a"])["a"]
     assert (seal.status, seal.head) == (ended.status, ended.head)
-    assert scene.image("a")["dueShard"]["S"].startswith("ended#")
     scene.whole()
     image = scene.image("a")
     assert "trail" not in image

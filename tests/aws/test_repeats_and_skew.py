@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from pump import StreamPump
 
 from milepost.core.errors import LedgerBusy
-from milepost.engine.cursors import floor
 from milepost.ledgers.aws.control import Control
 from milepost.ledgers.aws.finishing import finish
 from milepost.ledgers.aws.stream import Record, from_event
@@ -177,7 +176,7 @@ class Called(Process):
         now = copy.clock.now()
         ended = copy.relay.handle(done, now)
         if ended:
-            finish(copy.store, ended, floor(copy.ctx), now)
+            finish(copy.store, ended, now)
         if self.calls % 4 == 1:
             raise RuntimeError("it was done, but the function fell over its answer")
         left = records[len(done) :]

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from repair_scene import Scene, scene_at
 
-from milepost.core.outcome import Reject
-from milepost.ledgers.aws.finishing import finish, sweep
 from milepost.ledgers.aws.holding import EMPTY_MS, HOLDING, resume
 
 LANES = ("air", "road", "sea")
@@ -88,26 +86,3 @@ def test_a_row_put_apart_after_its_lane_was_found_empty_keeps_the_record(scene: 
     scene.clock.advance(EMPTY_MS // 1000)
     assert resume(scene.store, scene.now) == 1
     assert list(scene.store.control.read(HOLDING)) == ["parcels/weigh/air"]
-
-
-def finish_untold(scene: Scene, records: list[Any]) -> None:
-    finish(scene.store, scene.relay.handle(records, scene.now), 0, scene.now)
-
-
-def test_rows_that_ended_are_swept_in_portions_while_there_is_time(scene: Scene) -> None:
-    keys = [f"p{n:03}" for n in range(60)]
-    scene.add(*keys)
-    scene.follow()
-    ended: list[str] = []
-    while len(ended) < len(keys):
-        for item in scene.claim().items:
-            assert scene.settle(item, Reject("no")) is None
-            ended.append(item.key)
-    while scene.stream.poll(lambda records: finish_untold(scene, records), scene.now):
-        pass
-    assert all(shard.startswith("ended#") for shard in shards(scene, keys))
-    told = scene.store.journal.last_seq()
-    assert sweep(scene.store, "parcels", told, scene.now, in_time=lambda: False) == 0
-    before = scene.store.requests.counts["dynamodb", "batch_get_item"]
-    assert sweep(scene.store, "parcels", told, scene.now) == len(keys)
-    assert scene.store.requests.counts["dynamodb", "batch_get_item"] - before <= 8

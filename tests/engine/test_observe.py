@@ -11,9 +11,10 @@ from milepost.core.durations import iso
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, NotYet, Reject, Retry
 from milepost.core.route import Route
+from milepost.core.status import TERMINAL
 from milepost.engine import observe
 from milepost.engine.snapshot import snapshots
-from milepost.ports.ledger import Query
+from milepost.ports.ledger import Query, Told
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_a_pruned_key_is_shown_from_its_seal(world: World) -> None:
     world.add("A")
     world.settle("weigh", Reject("no such parcel"))
     world.clock.advance("40d")
-    assert world.ledger.prune("parcels", world.clock.now(), None, world.ledger.last_seq(), 10).items == 1
+    assert world.ledger.prune("parcels", TERMINAL, world.clock.now(), None, Told(world.ledger.last_seq()), 10).items == 1
     view = _shown(world, "A")
     assert (view["status"], view["sealed"], view["history"], view["input"]) == ("REJECTED", True, [], None)
     assert len(view["input_digest"]) == 64

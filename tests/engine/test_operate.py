@@ -9,13 +9,13 @@ from engine_world import ROUTE, Interrupted, World, dies
 
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
-from milepost.core.status import Reason, Status
+from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine import acts
 from milepost.engine.acts import act_view, all_acts
 from milepost.engine.intake import submit
 from milepost.engine.operate import act, confirm_outside, go_on, limit, pause, resume
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Limit, read_as
-from milepost.ports.ledger import Query
+from milepost.ports.ledger import Query, Told
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 FAILED = Query(route=ROUTE, statuses=frozenset({Status.REJECTED}))
@@ -93,7 +93,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(world: World) -> None:
 def test_a_pruned_item_is_named_as_such(world: World) -> None:
     rejected(world, 1)
     world.add("newer")
-    world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10)
+    world.ledger.prune(ROUTE, TERMINAL, world.clock.now(), None, Told(world.ledger.last_seq()), 10)
     report = act(world.ctx, "retry", ROUTE, keys=["k0"], **SIGNED)
     [(key, why)] = report.refused
     assert key == "k0"

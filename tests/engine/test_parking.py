@@ -205,6 +205,18 @@ def slow_retry(world: World, meanwhile: Callable[[Relay, Ear], None]) -> tuple[E
     return ear, second
 
 
+def test_a_late_unparking_does_not_remove_a_newer_parking(world: World) -> None:
+    def meanwhile(second: Relay, ear: Ear) -> None:
+        second.run_once()
+        world.work("weigh")
+        ear.takes = lambda envelope: ConnectionError("busy") if envelope["data"]["reason"] == "advanced" else None
+        second.run_once()
+
+    ear, _ = slow_retry(world, meanwhile)
+    assert "advanced" in ear.of("a")
+    assert world.ledger.read(PARKED) == {}
+
+
 def test_a_late_unparking_does_not_pass_over_what_came_to_wait_behind_it(world: World) -> None:
     def meanwhile(second: Relay, ear: Ear) -> None:
         world.work("weigh")

@@ -1,22 +1,36 @@
-"""Pruning: rows go when they have ended long ago and everybody has been told; the memory of them stays."""
+"""Pruning: rows go when they have completed long ago, lines when nothing waits for them; the memory of them stays."""
 
 from __future__ import annotations
 
 import pytest
-from ears import Ear, refuses
+from ears import Ear, cursor, refuses
 from engine_world import ROUTE, Interrupted, World, dies, parcels
 
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.decide import decide
+from milepost.core.due import Grip
 from milepost.core.errors import EventRefused, UsageError
-from milepost.core.outcome import Reject
+from milepost.core.outcome import Done, Reject
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.core.status import Status
 from milepost.engine import prune as prune_module
 from milepost.engine.acts import act_view, all_acts
+from milepost.engine.context import Context
 from milepost.engine.cursors import forget_subscriber
+from milepost.engine.intake import submit
+from milepost.engine.operate import act, confirm_outside
+from milepost.engine.parking import release
 from milepost.engine.prune import PruneReport, prune
 from milepost.engine.relay import Relay
+from milepost.ports.ledger import Ask, Ledger
+from milepost.testing.clock import SeededChance, VirtualClock
 
 DAY = 86_400_000
 SIGNED = {"by": "ops", "reason": "housekeeping"}
+
+
+FAILED_TOO = frozenset({Status.COMPLETED, Status.REJECTED})
 
 
 def ended(world: World, *keys: str) -> None:
@@ -24,12 +38,24 @@ def ended(world: World, *keys: str) -> None:
     world.work("weigh", Reject("no"))
 
 
+def completed(world: World, *keys: str) -> None:
+    world.add(*keys)
+    for stage in ("weigh", "stamp"):
+        world.work(stage)
+    for key in keys:
+        confirm_outside(world.ctx, ROUTE, key, "Delivered", Done(True), "courier")
+
+
+def lines_of(world: World, *keys: str) -> set[str]:
+    return {line.key for line in world.ledger.feed(0, 1000) if line.key in keys}
+
+
 def test_old_rows_go_and_their_keys_stay_known(world: World) -> None:
     ended(world, "old1", "old2")
     world.clock.advance("10d")
     ended(world, "young")
     world.add("open")
-    report = prune(world.ctx, ROUTE, 5 * DAY, **SIGNED)
+    report = prune(world.ctx, ROUTE, 5 * DAY, statuses=FAILED_TOO, **SIGNED)
     assert (report.items, report.forgotten, report.kept_back) == (2, 0, 0)
     known = world.ledger.peek(ROUTE, ["old1", "old2", "young", "open"])
     assert [one is not None and one.sealed for one in known] == [True, True, False, False]
@@ -42,7 +68,7 @@ def test_in_batches_with_progress(world: World, monkeypatch: pytest.MonkeyPatch)
     world.clock.advance("10d")
     world.add("newest")
     seen: list[int] = []
-    assert prune(world.ctx, ROUTE, DAY, on_progress=seen.append, **SIGNED).items == 5
+    assert prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, on_progress=seen.append, **SIGNED).items == 5
     assert seen == [2, 4, 5]
 
 
@@ -50,21 +76,30 @@ def test_a_preview_lets_nothing_go(world: World) -> None:
     ended(world, "a", "b")
     world.clock.advance("10d")
     before = world.ledger.pulse()
-    report = prune(world.ctx, ROUTE, DAY, by="", reason="", dry_run=True)
-    assert (report.items, report.dry_run, str(report)) == (1, True, "1 row would go")
+    report = prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, by="", reason="", dry_run=True)
+    assert (report.items, report.dry_run, str(report)) == (2, True, "2 rows would go (2 REJECTED)")
     assert world.ledger.pulse() == before
-    assert prune(world.ctx, ROUTE, DAY, **SIGNED).items == 1, "the item of the newest line stays"
+    assert prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED).items == 2
 
 
-def test_a_preview_counts_what_subscribers_hold_back(world: World) -> None:
-    ended(world, "a", "b")
-    Relay(world.ctx, Ear(), "p1").run_once()
-    ended(world, "c", "d", "e")
+def test_failed_and_cancelled_rows_stay_unless_their_status_is_named(world: World) -> None:
+    completed(world, "done1", "done2")
+    ended(world, "failed")
+    world.add("cancelled")
+    act(world.ctx, "cancel", ROUTE, keys=["cancelled"], **SIGNED)
     world.clock.advance("10d")
-    world.add("young")
     preview = prune(world.ctx, ROUTE, DAY, by="", reason="", dry_run=True)
-    assert (preview.items, preview.kept_back) == (2, 7)
-    assert prune(world.ctx, ROUTE, DAY, **SIGNED).items == 2
+    assert (preview.items, preview.statuses, preview.others) == (2, {"COMPLETED": 2}, {"REJECTED": 1, "CANCELLED": 1})
+    assert str(preview) == (
+        "2 rows would go (2 COMPLETED); 1 CANCELLED, 1 REJECTED would stay: name a status with --status to prune such rows"
+    )
+    report = prune(world.ctx, ROUTE, DAY, **SIGNED)
+    assert (report.items, report.statuses) == (2, {"COMPLETED": 2})
+    assert (world.row("failed").status, world.row("cancelled").status) == (Status.REJECTED, Status.CANCELLED)
+    report = prune(world.ctx, ROUTE, DAY, statuses=frozenset({Status.CANCELLED}), **SIGNED)
+    assert str(report) == "1 row let go (1 CANCELLED), 0 seals forgotten"
+    with pytest.raises(UsageError, match="QUEUED: only ended items are pruned"):
+        prune(world.ctx, ROUTE, DAY, statuses=frozenset({Status.QUEUED}), **SIGNED)
 
 
 def test_it_is_signed_and_on_record(world: World) -> None:
@@ -72,11 +107,11 @@ def test_it_is_signed_and_on_record(world: World) -> None:
     world.clock.advance("10d")
     world.add("newest")
     with pytest.raises(UsageError, match="a name and a reason"):
-        prune(world.ctx, ROUTE, DAY, by="", reason="x")
+        prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, by="", reason="x")
     assert all_acts(world.ctx) == []
-    prune(world.ctx, ROUTE, DAY, **SIGNED)
-    [act] = all_acts(world.ctx, ROUTE)
-    assert (act.verb, act.by, act.reason, act.done, act.finished_at) == ("prune", "ops", "housekeeping", 1, world.clock.now())
+    prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED)
+    [entry] = all_acts(world.ctx, ROUTE)
+    assert (entry.verb, entry.by, entry.reason, entry.done, entry.finished_at) == ("prune", "ops", "housekeeping", 1, world.clock.now())
 
 
 def test_one_that_was_cut_off_says_how_to_go_on(faulty: World) -> None:
@@ -85,50 +120,106 @@ def test_one_that_was_cut_off_says_how_to_go_on(faulty: World) -> None:
     faulty.add("newest")
     faulty.ledger.before("prune", dies)  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
-        prune(faulty.ctx, ROUTE, DAY, **SIGNED)
+        prune(faulty.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED)
     view = act_view(all_acts(faulty.ctx)[0])
-    assert (view["finished_at"], view["go_on"]) == (None, "milepost prune parcels --older-than 86400000ms --by YOU --reason '…'")
+    assert (view["finished_at"], view["go_on"]) == (
+        None,
+        "milepost prune parcels --older-than 86400000ms --status COMPLETED --status REJECTED --by YOU --reason '…'",
+    )
 
 
-def test_never_past_a_live_cursor(world: World) -> None:
-    ended(world, "told")
-    Relay(world.ctx, Ear(), "p1").run_once()
-    ended(world, "untold")
-    world.clock.advance("10d")
-    report = prune(world.ctx, ROUTE, DAY, **SIGNED)
-    assert (report.items, report.kept_back) == (1, 2)
-    assert world.row("untold")
-    assert str(report) == "1 row let go, 0 seals forgotten; rows with any of the last 2 lines wait until every subscriber is told"
-    forget_subscriber(world.ctx, "ear", **SIGNED)
-    world.add("newest")
-    assert prune(world.ctx, ROUTE, DAY, **SIGNED).items == 1
-
-
-def test_never_past_what_is_parked(world: World) -> None:
-    ended(world, "first")
-    ended(world, "parked")
+def test_a_subscriber_that_is_away_keeps_its_lines_and_no_rows(world: World) -> None:
+    completed(world, "told")
     ear = Ear()
-    ear.takes = refuses("parked", error=EventRefused)
     relay = Relay(world.ctx, ear, "p1")
     relay.run_once()
+    completed(world, "untold")
+    waiting = world.ledger.last_seq() - cursor(world).seq
+    world.clock.advance("10d")
+    report = prune(world.ctx, ROUTE, DAY, **SIGNED)
+    assert (report.items, report.kept_back) == (2, waiting)
+    assert str(report) == (
+        f"2 rows let go (2 COMPLETED), 0 seals forgotten; the last {waiting} lines of all routes stay until every subscriber is told"
+    )
+    assert lines_of(world, "told", "untold") == {"untold"}
+    relay.run_once()
+    assert ear.of("untold") == ["accepted", "advanced", "advanced", "offered", "confirmed"]
+    offered = next(one for one in ear.heard if one["subject"] == "untold" and one["data"]["reason"] == "offered")
+    assert offered["data"]["payload"] == {"id": "untold"}
+    world.add("newest")
+    prune(world.ctx, ROUTE, DAY, **SIGNED)
+    assert lines_of(world, "told", "untold") == set()
+
+
+def test_a_forgotten_subscriber_keeps_nothing(world: World) -> None:
+    Relay(world.ctx, Ear(), "p1").run_once()
+    completed(world, "a")
+    world.clock.advance("10d")
+    world.add("newest")
+    prune(world.ctx, ROUTE, DAY, **SIGNED)
+    assert lines_of(world, "a") == {"a"}
+    forget_subscriber(world.ctx, "ear", **SIGNED)
+    prune(world.ctx, ROUTE, DAY, **SIGNED)
+    assert lines_of(world, "a") == set()
+
+
+def test_a_parked_item_keeps_its_own_lines_and_is_told_after_its_row_has_left(world: World) -> None:
+    ear = Ear()
+    relay = Relay(world.ctx, ear, "p1")
+    completed(world, "first", "parked")
+    ear.takes = refuses("parked", error=EventRefused)
+    relay.run_once()
+    completed(world, "later")
     world.add("newest")
     relay.run_once()
     world.clock.advance("10d")
-    assert prune(world.ctx, ROUTE, DAY, **SIGNED).items == 1
-    assert world.row("parked")
+    report = prune(world.ctx, ROUTE, DAY, **SIGNED)
+    assert (report.items, report.kept_back, report.parked) == (3, 0, 1)
+    assert "the lines of 1 parked item stay until they are told" in str(report)
+    assert lines_of(world, "first", "parked", "later") == {"parked"}
+    ear.takes = refuses()
+    release(world.ctx, "ear", **SIGNED)
+    relay.run_once()
+    assert ear.of("parked") == ear.of("later")
+    payloads = [one["data"].get("payload") for one in ear.heard if one["data"]["reason"] == "offered"]
+    assert payloads == [{"id": "first"}, {"id": "later"}, {"id": "parked"}]
+    prune(world.ctx, ROUTE, DAY, **SIGNED)
+    assert lines_of(world, "first", "parked", "later") == set()
+
+
+def test_a_parked_event_of_one_route_stops_no_other_route(ledger: Ledger, clock: VirtualClock) -> None:
+    plans = {}
+    for name in ("one", "two"):
+        route = Route(name, key="id")
+        route.stage("work")(lambda item: Done())
+        plans[name] = Plan(route)
+    ctx = Context(ledger, plans, clock, SeededChance(), MemoryBlobs())
+    ear = Ear()
+    ear.takes = refuses("bad", error=EventRefused)
+    relay = Relay(ctx, ear, "p1")
+    submit(ctx, "one", [{"id": "bad"}])
+    relay.run_once()
+    submit(ctx, "two", [{"id": f"k{n}"} for n in range(10)])
+    for item in ledger.claim([Ask(plans["two"], "work", 10, Grip("t", "h", clock.now() + 60_000))], clock.now(), 0)[0].items:
+        ledger.apply([decide(item, Done(), plans["two"], clock.now(), 0)], clock.now())
+    submit(ctx, "one", [{"id": "newest"}])
+    relay.run_once()
+    clock.advance("400d")
+    assert prune(ctx, "two", DAY, **SIGNED).items == 10
+    assert {line.route for line in ledger.feed(0, 100)} == {"one"}
 
 
 def test_a_route_may_forget(world: World) -> None:
     ended(world, "a")
     world.clock.advance("10d")
     world.add("newest")
-    prune(world.ctx, ROUTE, DAY, **SIGNED)
+    prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED)
     route = parcels()
     route.remember_ms = 30 * DAY
     forgetful = World(world.ledger, world.clock, route).registered()
-    assert prune(forgetful.ctx, ROUTE, DAY, **SIGNED).forgotten == 0
+    assert prune(forgetful.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED).forgotten == 0
     world.clock.advance("21d")
-    assert prune(forgetful.ctx, ROUTE, DAY, **SIGNED).forgotten == 1
+    assert prune(forgetful.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED).forgotten == 1
     assert world.ledger.peek(ROUTE, ["a"]) == [None]
 
 

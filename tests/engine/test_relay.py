@@ -10,10 +10,11 @@ from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Done
 from milepost.engine import relay as relay_module
 from milepost.engine.acts import all_acts
-from milepost.engine.cursors import floor, forget_subscriber, silent
+from milepost.engine.cursors import forget_subscriber, silent, told
 from milepost.engine.relay import Relay
 from milepost.engine.routes import apply_route
 from milepost.ports.documents import CURSOR, PARKED
+from milepost.ports.ledger import Told
 
 SIGNED = {"by": "ops", "reason": "they have moved"}
 
@@ -243,21 +244,21 @@ def test_one_subscriber_does_not_hold_up_another(world: World) -> None:
     assert (cursor(world, "broken").seq, cursor(world, "well").seq) == (0, 6)
 
 
-def test_floor_is_the_lowest_live_cursor_and_parked_line(world: World) -> None:
-    assert floor(world.ctx) == 0
+def test_what_all_have_been_told_is_known_by_place_and_by_parked_item(world: World) -> None:
+    assert told(world.ctx) == Told(0)
     world.add("a", "b", "c")
-    assert floor(world.ctx) == 3, "nobody is to be told"
+    assert told(world.ctx) == Told(3), "there is no subscriber"
     slow, ear = Ear("slow"), Ear()
     Relay(world.ctx, slow, "p1").run_once()
     ear.takes = refuses("b", error=EventRefused)
     Relay(world.ctx, ear, "p1").run_once()
     world.add("d")
     Relay(world.ctx, ear, "p1").run_once()
-    assert floor(world.ctx) == 1, "b is parked at line 2"
+    assert told(world.ctx) == Told(3, frozenset({("parcels", "b")})), "slow has not been told of d, ear does not take b"
     assert forget_subscriber(world.ctx, "ear", **SIGNED)
-    assert floor(world.ctx) == 3, "slow has not been told of d"
+    assert told(world.ctx) == Told(3)
     assert forget_subscriber(world.ctx, "slow", **SIGNED)
-    assert floor(world.ctx) == 4
+    assert told(world.ctx) == Told(4)
     assert not forget_subscriber(world.ctx, "nobody", **SIGNED)
 
 

@@ -6,12 +6,12 @@ from engine_world import ROUTE, Faulty, World
 
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome, Reject, Retry
-from milepost.core.status import Reason, Status
+from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine.operate import act, confirm_outside
 from milepost.engine.resend import Resender
 from milepost.engine.settle import Settled, give_back, settle
 from milepost.ports.documents import ROUTE as ROUTE_KIND
-from milepost.ports.ledger import Query
+from milepost.ports.ledger import Query, Told
 from milepost.ports.runner import Ran
 from milepost.testing.audit import audit
 
@@ -104,7 +104,7 @@ def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
     act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
     world.add("a-later-line")
     world.clock.advance("1d")
-    assert world.ledger.prune(ROUTE, world.clock.now(), None, world.ledger.last_seq(), 10).items == 1
+    assert world.ledger.prune(ROUTE, TERMINAL, world.clock.now(), None, Told(world.ledger.last_seq()), 10).items == 1
     assert settle(world.ctx, [said(held, Done())]) == Settled(refused=1)
 
 

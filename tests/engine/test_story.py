@@ -7,11 +7,12 @@ from eyes_world import World
 
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
-from milepost.core.status import Reason
+from milepost.core.status import TERMINAL, Reason
 from milepost.engine.operate import confirm_outside
 from milepost.engine.sentences import SENTENCES
 from milepost.engine.story import Story, story
 from milepost.ports.documents import HOLD, Hold
+from milepost.ports.ledger import Told
 
 
 @pytest.fixture
@@ -191,7 +192,7 @@ def test_a_finished_item_and_its_seal(world: World) -> None:
     assert "3 h after it was accepted" in told.where
     assert [command.split()[1] for command in told.can] == ["rerun"]
     world.clock.advance("40d")
-    world.ledger.prune("parcels", world.clock.now(), None, world.ledger.last_seq(), 10)
+    world.ledger.prune("parcels", TERMINAL, world.clock.now(), None, Told(world.ledger.last_seq()), 10)
     sealed = _told(world)
     assert "this is what its seal remembers" in sealed.where
     assert story(world.ctx, "parcels", "never") is None

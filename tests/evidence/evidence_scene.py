@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
+from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.evidence import Found, all_evidence, evidence_of
 from milepost.engine.heads import ROUTE as HEADS
@@ -77,7 +78,7 @@ class Scene:
         """Let go of everything that has ended; the item of the newest line would stay, so another has it."""
         self.clock.advance("1h")
         self.bring(f"newest-{self.clock.now()}")
-        return prune(self.ctx, ROUTE, 0, **SIGNED)
+        return prune(self.ctx, ROUTE, 0, statuses=TERMINAL, **SIGNED)
 
     def record(self, key: str) -> dict[str, Any]:
         return self.found(key).record

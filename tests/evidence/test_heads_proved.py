@@ -12,7 +12,7 @@ from heads_scene import Ear, Envelope, next_day, turn
 
 from milepost.core.errors import UsageError
 from milepost.core.evidence import differences
-from milepost.engine.heads import prover
+from milepost.engine.heads import last_head, prover
 from milepost.engine.prune import prune
 from milepost.evidence.heads import Heads, head_digest, read_heads
 from milepost.evidence.signing import Signer, make_key
@@ -58,19 +58,24 @@ def test_a_record_that_left_after_its_head_is_proved_under_it_too(archive: Scene
     assert (verdict.holds, verdict.under_heads) == (True, 4)
 
 
-def test_a_row_stays_until_a_head_covers_its_lines(archive: Scene) -> None:
+def test_lines_stay_until_a_head_covers_them(archive: Scene) -> None:
     archive.through("a1", "a2", "a3", "a4")
     next_day(archive)
     turn(archive)
     archive.through("c1")
     archive.clock.advance("1h")
     report = prune(archive.ctx, ROUTE, 0, **SIGNED)
-    assert report.items == 4
-    assert "that no daily head covers yet wait for it" in str(report)
-    assert archive.ledger.get([(ROUTE, "c1")]) != [None]
+    assert report.items == 5
+    assert "that no daily head covers yet stay for it" in str(report)
+    assert archive.ledger.get([(ROUTE, "c1")]) == [None]
+    assert archive.ledger.history(ROUTE, "a1") == []
+    lines = archive.ledger.history(ROUTE, "c1")
+    assert lines
     next_day(archive)
     turn(archive)
-    assert prune(archive.ctx, ROUTE, 0, **SIGNED).items == 1
+    assert int(last_head(archive.ctx)["up_to"]) >= lines[-1].seq  # type: ignore[index]
+    prune(archive.ctx, ROUTE, 0, **SIGNED)
+    assert archive.ledger.history(ROUTE, "c1") == []
 
 
 def test_a_ledger_that_was_written_anew_does_not_fit_the_heads_that_were_told(told: list[Envelope], signer: Signer, tmp_path: Path) -> None:

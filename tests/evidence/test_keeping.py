@@ -12,12 +12,12 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ConfigMistake, LedgerDamaged, LedgerError, RouteMistake
 from milepost.core.evidence import SEAL_SCHEMA, blob_name, differences, kept
 from milepost.core.route import Route
-from milepost.core.status import Status
+from milepost.core.status import TERMINAL, Status
 from milepost.engine.context import Context
 from milepost.engine.evidence import all_evidence, keeper
 from milepost.engine.operate import act
 from milepost.engine.prune import prune
-from milepost.ports.ledger import Leaving, Query
+from milepost.ports.ledger import Leaving, Query, Told
 from milepost.wiring import open_context
 
 
@@ -99,7 +99,7 @@ def test_a_row_that_is_changed_while_it_is_being_kept_stays(scene: Scene) -> Non
             act(scene.ctx, "retry", ROUTE, keys=["bad"], **SIGNED)
             act(scene.ctx, "cancel", ROUTE, keys=["bad"], **SIGNED)
 
-    gone = scene.ledger.prune(ROUTE, scene.clock.now() + 1, None, scene.ledger.last_seq() + 100, 10, keep)
+    gone = scene.ledger.prune(ROUTE, TERMINAL, scene.clock.now() + 1, None, Told(scene.ledger.last_seq() + 100), 10, keep)
     [known] = scene.ledger.peek(ROUTE, ["bad"])
     assert known is not None
     if scene.ledger.url.startswith("sqlite"):

@@ -125,7 +125,7 @@ def test_going_back_ends_where_older_lines_have_been_pruned(tmp_path: Path) -> N
         at.work()
         [last] = at.ctx.ledger.feed(at.ctx.ledger.last_seq() - 1, 1)
         clock.advance("1d")
-        prune(at.ctx, "parcels", 3_600_000, **SIGNED)
+        prune(at.ctx, "parcels", 3_600_000, statuses=FAILED, **SIGNED)
         at.milepost.submit("parcels", {"id": "P-1"})
         pages, place = [], at.ctx.ledger.last_seq() + 1
         while place:

@@ -21,11 +21,11 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.outside import confirm
 from milepost.core.plan import Plan
-from milepost.core.status import Reason
+from milepost.core.status import TERMINAL, Reason
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, scope
-from milepost.ports.ledger import Ask, Conflict, Known, Ledger
+from milepost.ports.ledger import Ask, Conflict, Known, Ledger, Told
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.contract.renaming import renamed_plan
@@ -237,11 +237,11 @@ class SideBySide(RuleBasedStateMachine):
         pair = self.pair("anchor")
         assert pair is not None
         self.both(pair, lambda item: change(item.row, Reason.NOTED, self.now, item.row.status, {}, note="newest"))
-        mine, theirs = (ledger.prune("parcels", self.now, None, ledger.last_seq() - 1, 1000) for ledger in self.ledgers)
+        mine, theirs = (ledger.prune("parcels", TERMINAL, self.now, None, Told(ledger.last_seq() - 1), 1000) for ledger in self.ledgers)
         assert mine.items == theirs.items
         if forget:
             old = self.now - 86_400_000
-            mine, theirs = (ledger.prune("parcels", old, old, ledger.last_seq() - 1, 1000) for ledger in self.ledgers)
+            mine, theirs = (ledger.prune("parcels", TERMINAL, old, old, Told(ledger.last_seq() - 1), 1000) for ledger in self.ledgers)
             assert (mine.items, mine.forgotten) == (theirs.items, theirs.forgotten)
 
     @rule()

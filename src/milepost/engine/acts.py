@@ -213,7 +213,8 @@ _NOT_CHOSEN = ("route", "with_content", "limit")
 
 def _go_on(act: Act) -> str:
     if act.verb == "prune":
-        return f"milepost prune {act.route} --older-than {act.filter['older_than']} {SIGNED}"
+        named = "".join(f"--status {status} " for status in act.filter.get("statuses", ()))
+        return f"milepost prune {act.route} --older-than {act.filter['older_than']} {named}{SIGNED}"
     if act.verb == "apply":
         return f"milepost routes apply {act.route} {SIGNED}"
     if act.verb == "back-fill" or "pace" in act.filter:

@@ -51,7 +51,7 @@ def choose(
         # The keys that share their first part stand together, so an index serves it.
         prefix=prefix or (None if first is None else first + SEPARATOR),
         parts=wanted,
-        statuses=_statuses(statuses),
+        statuses=statuses_of(statuses),
         stages=stages or None,
         lane=lane,
         group=group,
@@ -67,7 +67,8 @@ def told_cost(route: str, cost: ScanCost) -> str:
     return f"no index serves this: all {cost.rows:,} rows of {route} are read, about {cost.units:,} read units{price}"
 
 
-def _statuses(words: Iterable[str]) -> frozenset[Status] | None:
+def statuses_of(words: Iterable[str]) -> frozenset[Status] | None:
+    """The statuses that these words name; None: no word was given."""
     found: set[Status] = set()
     for word in words:
         if word.lower() in WORDS:

@@ -1,4 +1,4 @@
-"""The cursors of all subscribers: up to where everybody has been told, who has not been told for long, and who is told no more."""
+"""The cursors of all subscribers: what all have been told, which one has not been told for long, and which one is told no more."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from milepost.engine import parking
 from milepost.engine.acts import record, signed
 from milepost.engine.context import Context
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
+from milepost.ports.ledger import Told
 
 
 class ParkedView(Struct, frozen=True):
@@ -81,15 +82,13 @@ def _parked_view(parked: Parked) -> ParkedView:
     )
 
 
-def floor(ctx: Context) -> int:
-    """Up to which line everybody has been told everything: the lowest of the cursors, and of what is parked."""
+def told(ctx: Context) -> Told:
+    """Which lines no live subscriber still has to be told. Items that are parked for a subscriber are judged each by itself."""
+    # The cursors first: an event is parked before a cursor passes it, so what was passed and not told is found among the parked.
     cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
-    for space in parking.all_parked(ctx):
-        if space.parked.subscriber in cursors:
-            seq = parking.first_seq(ctx, space.parked)
-            lowest = lowest if seq is None else min(lowest, seq - 1)
-    return lowest
+    spaces = parking.all_parked(ctx)
+    return Told(lowest, frozenset((one.parked.route, one.parked.key) for one in spaces if one.parked.subscriber in cursors))
 
 
 def silent(ctx: Context, days: int = 30) -> list[str]:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from milepost.core.backoff import Backoff
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.events import Event, events_of
-from milepost.core.item import Content, Item
 from milepost.core.redacting import redacted_text
 from milepost.engine.acts import record, signed
 from milepost.engine.context import Context
@@ -43,10 +42,10 @@ class Space(Struct, frozen=True):
     version: int
 
 
-def entries_of(written: Written, payload: object = None) -> list[Entry]:
+def entries_of(written: Written) -> list[Entry]:
     """The events of one line."""
-    told = payload if written.payload is None else written.payload
-    return [Entry(written.seq, event) for event in events_of(written.line, written.route, written.key, written.correlation_id, told)]
+    events = events_of(written.line, written.route, written.key, written.correlation_id, written.payload)
+    return [Entry(written.seq, event) for event in events]
 
 
 def parked_for(ctx: Context, subscriber: str) -> dict[Ref, Space]:
@@ -112,21 +111,21 @@ def unpark(ctx: Context, space: Space) -> None:
 
 
 def pending(ctx: Context, parked: Parked, up_to: int) -> list[Entry] | None:
-    """The events that wait, oldest first: those of the item's lines from the parked one up to the subscriber's cursor.
-    None: the item is gone, and nothing of it can be told any more."""
+    """The events that wait, oldest first: those of the item's lines from the parked one up to the subscriber's cursor. The row need
+    not be there any more. None: its lines are gone, and nothing of it can be told."""
     lines = ctx.ledger.history(parked.route, parked.key)
-    item = ctx.ledger.get([(parked.route, parked.key)])[0]
     if not lines:
         return None
     waiting = [written for written in lines if written.seq <= up_to and written.line.version >= parked.version]
-    # History may outlive its row, where somebody has removed that; then nobody knows any more what was offered.
-    content = item.content if isinstance(item, Item) else Content()
-    return [entry for written in waiting for entry in entries_of(written, content.payloads.get(written.line.after_stage, content.input))]
+    return [entry for written in waiting for entry in entries_of(_with_payload(ctx, written))]
 
 
-def first_seq(ctx: Context, parked: Parked) -> int | None:
-    """The place of the line at which the item is parked."""
-    return next((written.seq for written in ctx.ledger.history(parked.route, parked.key) if written.line.version >= parked.version), None)
+def _with_payload(ctx: Context, written: Written) -> Written:
+    """The line with what it offered, which only the feed has."""
+    if written.line.offered is None:
+        return written
+    fed = ctx.ledger.feed(written.seq - 1, 1)
+    return fed[0] if fed and fed[0].seq == written.seq else written
 
 
 def release(ctx: Context, subscriber: str, route: str | None = None, key: str | None = None, *, by: str, reason: str) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
-from milepost.engine.cursors import floor
 from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
 from milepost.lambdas.telling import tell
 from milepost.lambdas.traces import Trace, traced
@@ -18,8 +17,6 @@ from milepost.ledgers.aws.stream import Record, from_event
 
 RESERVE_MS = 30_000
 """Kept for what comes after telling; of a short run, half."""
-OTHERS_S, LOOK_S = 1.0, 0.1
-"""So long another function that tells just now is waited for, where rows have ended: telling them later costs a write each."""
 STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
 """How long one call waits for a route that has changed, at most half of its time, and how often it looks."""
 
@@ -67,23 +64,11 @@ def _carry_out(event: Mapping[str, Any], call: Call, trace: Trace) -> tuple[list
         trace.annotate(route=records[0].route)
     reserve = min(RESERVE_MS, call.get_remaining_time_in_millis() // 2)
     ended = relay.handle(records, ready.ctx.clock.now())
-    told = _tell(ready, call, reserve, ended)
-    finish(ready.store, ended, told, ready.ctx.clock.now())
+    finish(ready.store, ended, ready.ctx.clock.now())
+    tell(ready, call, reserve)
     with suppress(LedgerError):
         ready.beat(call, "stream", ready.teller().name)
     return records, ended
-
-
-def _tell(ready: Opened, call: Call, reserve: int, ended: Sequence[Ended]) -> int:
-    """Tell what there is to tell; answers up to which line everybody has been told."""
-    last = max((end.place for end in ended), default=0)
-    until = time.monotonic() + OTHERS_S
-    while True:
-        standing_by = tell(ready, call, reserve)
-        told = floor(ready.ctx)
-        if told >= last or standing_by is None or time.monotonic() > until:
-            return told
-        time.sleep(LOOK_S)
 
 
 def _at_hand() -> tuple[Opened, Relay]:

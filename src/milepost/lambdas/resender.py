@@ -11,7 +11,6 @@ from typing import Any
 from msgspec.structs import asdict
 
 from milepost.core.errors import LedgerError, RouteChanged
-from milepost.engine.cursors import floor
 from milepost.engine.heads import ROUTE as HEADS
 from milepost.engine.heads import HeadKeeper
 from milepost.engine.resend import Resender
@@ -19,7 +18,6 @@ from milepost.lambdas.measures import tell_run, tell_standing
 from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
 from milepost.lambdas.telling import tell
 from milepost.lambdas.traces import traced
-from milepost.ledgers.aws.finishing import sweep
 from milepost.ledgers.aws.holding import resume
 from milepost.ledgers.aws.repair import Repair
 
@@ -96,7 +94,6 @@ def _steps(kept: Kept, call: Call, repair: bool) -> dict[str, Callable[[], Any]]
         "resumed": lambda: resume(ready.store, ready.ctx.clock.now()),
         "untold": lambda: tell(ready, call, ends),
         "summed up": lambda: _sum_up(kept.heads, left),
-        "finished": lambda: _sweep(ready, left),
         "measured": lambda: _measure(ready),
         "alive": lambda: ready.beat(call, "resender", "sweeper", ready.teller().name),
         "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in kept.repairs.items()},
@@ -127,11 +124,6 @@ def _sum_up(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
     except OSError as error:
         raise LedgerError(f"the daily head cannot be kept, and is tried again in a minute: {error}") from error
     return "to be gone on with"
-
-
-def _sweep(ready: Opened, left: Callable[[], int]) -> int:
-    told = floor(ready.ctx)
-    return sum(sweep(ready.store, route, told, ready.ctx.clock.now(), in_time=lambda: left() > 0) for route in ready.ctx.plans)
 
 
 def _measure(ready: Opened) -> None:

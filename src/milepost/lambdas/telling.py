@@ -8,7 +8,7 @@ from milepost.lambdas.start import Call, Opened, log
 
 def tell(ready: Opened, call: Call, reserve_ms: int) -> str | None:
     """Tell page after page while the time lasts. None: nothing waits any more; else why something may. A topic that takes nothing,
-    or that another function tells, is no error here: what is not told now is told later, and no row leaves before."""
+    or that another function tells, is no error here: what is not told now is told later."""
     teller = ready.teller()
     while call.get_remaining_time_in_millis() > reserve_ms:
         try:

@@ -38,10 +38,16 @@ class Document(Struct, frozen=True):
 
 
 class Pruned(Struct, frozen=True):
+    """What one call of `prune` came to."""
+
     items: int
     forgotten: int
     """Seals that were older than the route remembers."""
     more: bool
+    lines: int = 0
+    """Items whose rows had left, and whose lines left now."""
+    statuses: dict[Status, int] = {}
+    """The rows that left, by status."""
 
 
 class Taken(Struct, frozen=True):

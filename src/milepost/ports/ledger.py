@@ -162,6 +162,19 @@ class Written(Struct, frozen=True):
         return decode_line(self.body)
 
 
+class Told(Struct, frozen=True):
+    """Which lines nothing waits for: those up to a place, but for the lines of items that a subscriber has parked."""
+
+    up_to: int
+    """Every subscriber's cursor has passed this place, and daily heads cover it, where there are any."""
+    parked: frozenset[tuple[str, str]] = frozenset()
+    """(route, key) of each item of which some subscriber still has to be told something that its cursor has passed."""
+
+    def covers(self, route: str, key: str, last: int) -> bool:
+        """Does nothing wait for the lines of this item, the last of which stands at that place?"""
+        return last <= self.up_to and (route, key) not in self.parked
+
+
 class Leaving(Struct, frozen=True):
     """An item whose row is about to be let go of: all of it, with its lines."""
 
@@ -286,11 +299,19 @@ class Ledger(Protocol):
         """The holders are proved dead: what they held is due at once. How many items that was."""
 
     def prune(
-        self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+        self,
+        route: str,
+        statuses: frozenset[Status],
+        ended_before: int,
+        forget_before: int | None,
+        told: Told,
+        limit: int,
+        keep: Keep | None = None,
     ) -> Pruned:
-        """Let go of rows that ended before then and whose lines have all been told (seq <= `up_to_seq`); their seals stay,
-        but for those older than `forget_before`. A place in the feed is never given out twice, whatever has been pruned.
-        `keep` is given each one before it goes, just as it goes; what it cannot keep stays."""
+        """Let go of rows that ended before then with one of these statuses; their seals stay. `keep` is given each row before it
+        goes, just as it goes; what it cannot keep stays. The lines of rows that have left, by this call or otherwise, and that ended
+        before then, leave once `told` covers them; until then `feed` and `history` have them. Seals older than `forget_before` are
+        forgotten, if their lines have left. A place in the feed is never given out twice, whatever has been pruned."""
 
     def sign_on(self, holder: str) -> None:
         """This process is alive as `holder` until it signs off or dies."""
@@ -306,11 +327,8 @@ class Ledger(Protocol):
     def rest(self) -> None:
         """There is nothing to do just now: time for upkeep of its own."""
 
-    def services(
-        self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str, told: Callable[[], int]
-    ) -> list[tuple[str, Service]]:
-        """What must run beside the engine for this ledger, each with the role that it belongs to. `told` says up to which place
-        in the feed everybody has been told everything."""
+    def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
+        """What must run beside the engine for this ledger, each with the role that it belongs to."""
 
     def describe(self) -> dict[str, Any]:
         """Facts for `milepost doctor`: where it lives, how large it is, what it thinks of itself."""
@@ -320,5 +338,5 @@ class Ledger(Protocol):
 
 __all__ = [
     "Ask", "Claimed", "Conflict", "Content", "Count", "Document", "Group", "Keep", "Known", "Leaving", "Ledger",
-    "Newcomer", "Page", "Pruned", "Query", "Refused", "ScanCost", "Taken", "Timing", "Written",
+    "Newcomer", "Page", "Pruned", "Query", "Refused", "ScanCost", "Taken", "Timing", "Told", "Written",
 ]  # fmt: skip

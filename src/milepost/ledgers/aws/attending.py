@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteChanged
 from milepost.core.plan import Plan
-from milepost.ledgers.aws.finishing import Ended, finish, sweep
+from milepost.ledgers.aws.finishing import Ended, finish
 from milepost.ledgers.aws.holding import resume
 from milepost.ledgers.aws.relay import Relay
 from milepost.ledgers.aws.repair import Repair
@@ -16,8 +16,6 @@ from milepost.ledgers.aws.stream import Record, Stream
 from milepost.ports.runner import Clock
 
 POLL_S, STAND_BY_S = 0.2, 5.0
-TOLD_WITHIN_MS = 30_000
-"""How long a row that has ended is kept in mind until everybody has been told; then it is left to the sweeper."""
 SWEEP_S = 60.0
 SETTLED_MS = 600_000
 """Only a process that has run for a while makes the daily repair: one that is only passing through leaves that to others."""
@@ -28,13 +26,12 @@ class StreamReader:
 
     name = "stream"
 
-    def __init__(
-        self, store: Store, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float], holder: str, told: Callable[[], int]
-    ) -> None:
-        self._store, self._clock, self._told = store, clock, told
+    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float], holder: str) -> None:
+        self._store, self._clock = store, clock
         self._relay = Relay(store, plans, jitter)
         self.streams = {route: Stream(store.requests, store.control, route, store.names.rows(route), holder) for route in plans}
-        self._ended: list[tuple[int, Ended]] = []
+        self._ended: list[Ended] = []
+        """Rows that could not be finished yet, because AWS had trouble."""
         self._quiet_turns = 0
 
     def turn(self) -> float:
@@ -55,43 +52,33 @@ class StreamReader:
         return self._quiet_turns > 2 and not self._ended and not any(stream.doubtful for stream in self.streams.values())
 
     def stop(self) -> None:
-        """Leave the shards to others, and what is not finished to the sweeper."""
+        """Leave the shards to others."""
         now = self._clock.now()
-        finish(self._store, [ended for _, ended in self._ended], self._told(), now)
+        finish(self._store, self._ended, now)
         for stream in self.streams.values():
             stream.leave(now)
 
     def _handle(self, records: list[Record]) -> None:
         now = self._clock.now()
-        self._ended += [(now, ended) for ended in self._relay.handle(records, now)]
-        # Before the shard is moved on, since nobody comes past these records again. Not those that somebody has still to be told of:
-        # that would be one write more for each, and should we die, the repair finds them.
+        self._ended += self._relay.handle(records, now)
+        # Before the shard is moved on, since no reader comes past these records again; should we die, the repair finds them.
         with suppress(LedgerError):
             self._finish()
 
     def _finish(self) -> None:
         if not self._ended:
             return
-        now, told = self._clock.now(), self._told()
-        ready = [(at, ended) for at, ended in self._ended if ended.place <= told or not 0 <= now - at < TOLD_WITHIN_MS]
-        finish(self._store, [ended for _, ended in ready], told, now)
-        self._ended = [pair for pair in self._ended if pair not in ready]
+        finish(self._store, self._ended, self._clock.now())
+        self._ended = []
 
 
 class Sweeper:
-    """Resumes paused lanes, finishes rows that had to wait, and once a day, or after a gap in a stream, repairs."""
+    """Resumes paused lanes, and once a day, or after a gap in a stream, repairs."""
 
     name = "sweeper"
 
-    def __init__(
-        self,
-        store: Store,
-        plans: Mapping[str, Plan],
-        clock: Clock,
-        jitter: Callable[[], float],
-        told: Callable[[], int],
-    ) -> None:
-        self._store, self._plans, self._clock, self._told = store, plans, clock, told
+    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float]) -> None:
+        self._store, self._clock = store, clock
         self._repairs = [Repair(store, route, plan, jitter) for route, plan in plans.items()]
         self._sweep_at = 0
         self._started_at = clock.now()
@@ -101,9 +88,6 @@ class Sweeper:
         try:
             if now >= self._sweep_at or self._sweep_at > now + SWEEP_S * 1000:
                 resume(self._store, now)
-                told = self._told()
-                for route in self._plans:
-                    sweep(self._store, route, told, now)
                 self._sweep_at = now + round(SWEEP_S * 1000)
             return self._repair(now)
         except (LedgerBusy, RouteChanged):

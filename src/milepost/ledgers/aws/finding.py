@@ -12,9 +12,8 @@ from typing import Any
 from milepost.core.errors import LedgerMissing
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED
-from milepost.ledgers.aws.finishing import FAILED_SHARD
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import SHARDS, iso
+from milepost.ledgers.aws.names import FAILED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.reading import readable, whole
 from milepost.ledgers.aws.store import Store
 from milepost.ports.documents import ROUTE

@@ -13,7 +13,7 @@ from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import due_shard, iso, ms
+from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, iso, ms
 from milepost.ledgers.aws.queues import Message
 from milepost.ledgers.aws.values import LARGEST, WITH_KEY, Values
 
@@ -69,6 +69,9 @@ def attributes(row: Row) -> Image:
     if due_at is not None:
         found["dueShard"] = {"S": due_shard(row.stage, row.key)}
         found["dueAt"] = {"S": iso(due_at)}
+    elif row.status in FAILED:
+        found["dueShard"] = {"S": due_shard(FAILED_SHARD, row.key)}
+        found["dueAt"] = {"S": iso(row.entered_at)}
     if row.look_at is not None and row.look_at != due_at:
         found["lookAt"] = {"S": iso(row.look_at)}
     for name, moment in (("overdueAt", row.overdue_at), ("claimedAt", row.claimed_at), ("notBefore", row.not_before)):

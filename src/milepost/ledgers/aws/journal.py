@@ -119,9 +119,10 @@ class Journal:
         except UNREADABLE:
             return False
 
-    def remove(self, route: str, key: str) -> None:
-        """All lines of an item. Their places stay empty."""
-        images = list(self._lines(route, key))
+    def remove(self, route: str, key: str, up_to: int) -> None:
+        """The lines of an item whose last line stands at `up_to`. Their places stay empty. Lines that were written behind that place
+        are those of a later item of the same key, and stay."""
+        images = [image for image in self._lines(route, key) if batch_of(image)[2] < up_to]
         self._requests.batch_write(self._history, deletes=[{name: image[name] for name in ("item", "version")} for image in images])
         for image in images:
             self._values.remove(image)

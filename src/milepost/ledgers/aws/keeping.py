@@ -13,10 +13,10 @@ from milepost.core.item import Item
 from milepost.ledgers.aws.image import content_of, correlation_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.reading import SPOILT
-from milepost.ports.ledger import Known, Leaving, Written
+from milepost.ports.ledger import Leaving, Written
 
 if TYPE_CHECKING:
-    from milepost.ledgers.aws.store import Store
+    from milepost.ledgers.aws.store import Sealing, Store
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +24,14 @@ AtHand = Mapping[tuple[str, str], tuple[Image, int]]
 """Rows that have ended, by route and key, as whoever seals them has just seen them, with the place of the last line."""
 
 
-def keep_evidence(store: Store, seals: Sequence[tuple[str, Known]], at_hand: AtHand) -> None:
+def keep_evidence(store: Store, seals: Sequence[Sealing], at_hand: AtHand) -> None:
     """Of items that are about to be sealed, for the routes that want it. Said again it writes the same; a row that has changed since
     is sealed again, and kept again. Rows that are not at hand are read."""
     wanted: dict[str, list[str]] = {}
-    for route, seal in seals:
-        plan = store.plans.get(route)
+    for sealing in seals:
+        plan = store.plans.get(sealing.route)
         if plan is not None and plan.route.evidence:
-            wanted.setdefault(route, []).append(seal.key)
+            wanted.setdefault(sealing.route, []).append(sealing.seal.key)
     for route, keys in wanted.items():
         layout = store.layout(route)
         if layout is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,6 +12,7 @@ from milepost.core.change import Change
 from milepost.core.errors import ConfigMistake, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
+from milepost.core.status import Status
 from milepost.ledgers.aws import adding, applying, keeping, upkeep
 from milepost.ledgers.aws.attending import StreamReader, Sweeper
 from milepost.ledgers.aws.claiming import Claims
@@ -20,6 +21,7 @@ from milepost.ledgers.aws.finding import cost_of, find
 from milepost.ledgers.aws.keys import Layout
 from milepost.ledgers.aws.names import Names
 from milepost.ledgers.aws.outsiders import Outsiders
+from milepost.ledgers.aws.pruning import prune
 from milepost.ledgers.aws.reading import whole
 from milepost.ledgers.aws.renaming import rename_stage
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings, Store
@@ -43,6 +45,7 @@ from milepost.ports.ledger import (
     ScanCost,
     Taken,
     Timing,
+    Told,
     Written,
 )
 from milepost.ports.runner import Chance, Clock, Service
@@ -190,9 +193,16 @@ class AwsLedger:
         return upkeep.reclaim(self.store, holders, now)
 
     def prune(
-        self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+        self,
+        route: str,
+        statuses: frozenset[Status],
+        ended_before: int,
+        forget_before: int | None,
+        told: Told,
+        limit: int,
+        keep: Keep | None = None,
     ) -> Pruned:
-        return upkeep.prune(self.store, route, ended_before, forget_before, up_to_seq, limit, keep)
+        return prune(self.store, route, statuses, ended_before, forget_before, told, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         """Nothing proves a process on another machine dead but its leases running out."""
@@ -208,13 +218,11 @@ class AwsLedger:
 
     def rest(self) -> None: ...
 
-    def services(
-        self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str, told: Callable[[], int]
-    ) -> list[tuple[str, Service]]:
+    def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
         for plan in plans.values():
             self.prepare(plan)
-        reader = StreamReader(self.store, plans, clock, chance.jitter, holder, told)
-        return [("relay", reader), ("resender", Sweeper(self.store, plans, clock, chance.jitter, told))]
+        reader = StreamReader(self.store, plans, clock, chance.jitter, holder)
+        return [("relay", reader), ("resender", Sweeper(self.store, plans, clock, chance.jitter))]
 
     def describe(self) -> dict[str, Any]:
         return upkeep.describe(self.store, self.url)

@@ -20,12 +20,12 @@ from milepost.ledgers.aws.adopting import adopt
 from milepost.ledgers.aws.applying import apply
 from milepost.ledgers.aws.aside import aside, set_aside
 from milepost.ledgers.aws.client import AwsRefused, ConditionFailed
-from milepost.ledgers.aws.finishing import ENDED_SHARD, FAILED_SHARD, Ended, finish
+from milepost.ledgers.aws.finishing import Ended, finish
 from milepost.ledgers.aws.holding import partition, record_hold
 from milepost.ledgers.aws.image import attributes, content_of, copied_of, is_ours, row_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image
-from milepost.ledgers.aws.names import due_shard, ms
+from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
 from milepost.ledgers.aws.row_faults import why_unreadable
 from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
 from milepost.ledgers.aws.store import Store
@@ -93,7 +93,7 @@ class Mender:
         found = Findings(len(images))
         others, seen = self._read(images, tally, found, now)
         self._copy_out(seen, found)
-        self._seal([one.row for one in seen if one.row.terminal], found, now)
+        self._seal([one for one in seen if one.row.terminal], found, now)
         self._record_holds([one for one in seen if not one.row.terminal], found)
         jobs = [partial(self._adopt, image, now) for image in others]
         jobs += [partial(self._mend, one, now) for one in seen if self._calls_for(one, now)]
@@ -145,16 +145,23 @@ class Mender:
             one.place = places.get((one.row.route, one.row.key, one.row.version))
         found.mend("lines", sum(one.untold for one in seen))
 
-    def _seal(self, rows: Sequence[Row], found: Findings, now: int) -> None:
+    def _seal(self, ended: Sequence[_Seen], found: Findings, now: int) -> None:
         """Every row that has ended has a seal that says the same; but a route that forgets has let go of the old ones."""
         forgotten = self._plan.route.remember_ms
-        kept = [row for row in rows if forgotten is None or row.entered_at > now - forgotten]
+        kept = [one for one in ended if forgotten is None or one.row.entered_at > now - forgotten]
         self.asked += len(kept)
-        seals = self._store.seals(self._layout.route, [row.key for row in kept])
-        fresh = [seal_for(row) for row in kept if row.key not in seals or seals[row.key].head != row.head]
+        seals = self._store.seals(self._layout.route, [one.row.key for one in kept])
+        fresh = [one for one in kept if one.row.key not in seals or seals[one.row.key].head != one.row.head]
         if fresh:
-            self._store.write_seals([(self._layout.route, seal) for seal in fresh], now)
+            self._store.write_seals([seal_for(one.row, self._place(one)) for one in fresh], now)
         found.mend("sealed", len(fresh))
+
+    def _place(self, one: _Seen) -> int | None:
+        """Of its last line."""
+        if one.place is not None:
+            return one.place
+        lines = self._store.journal.history(one.row.route, one.row.key)
+        return lines[-1].seq if lines else None
 
     def _record_holds(self, seen: Sequence[_Seen], found: Findings) -> None:
         """Rows that stand apart in a paused lane are resumed only where it is on record that there may be any."""
@@ -192,14 +199,11 @@ class Mender:
         return found
 
     def _end(self, one: _Seen, now: int) -> list[str]:
-        """It has ended, and nobody has seen to that: it is put where it is found once everybody has been told."""
-        row, place = one.row, one.place
+        """It has ended, and no reader of the stream has finished it."""
+        row = one.row
         if not _ended_badly(one):
             return []
-        if place is None:
-            written = self._store.journal.history(row.route, row.key)
-            place = written[-1].seq if written else 0
-        finish(self._store, [Ended(row.route, row.key, row.version, place, row.status, row.entered_at)], 0, now)
+        finish(self._store, [Ended(row.route, row.key, row.version, row.status, row.entered_at)], now)
         return ["ended"]
 
     def _go_on(self, one: _Seen, now: int) -> list[str]:
@@ -286,10 +290,8 @@ def _ended_badly(one: _Seen) -> bool:
 
 
 def _ended_well(image: Image, row: Row) -> bool:
-    """Is an ended row where it belongs: waiting for everybody to be told, or, after that, where failed ones are found, or nowhere?"""
+    """Is an ended row where it belongs: where failed ones are found, or in no index?"""
     place = image.get("dueShard")
-    if place == {"S": due_shard(ENDED_SHARD, row.key)}:
-        return "place" in image and "dueAt" in image
     if "trail" in image or copied_of(image) < row.version:
         return False
     if row.status in FAILED:

@@ -15,6 +15,9 @@ SHARDS = 8
 """Into how many partitions the index `due` divides each stage. Never changed for a table that has rows: readers ask for
 exactly these, and a row keeps the shard that it was written with."""
 
+FAILED_SHARD = "failed"
+"""Failed rows stand in the index under this name instead of their stage's, from the write by which they fail."""
+
 _EPOCH = datetime(1970, 1, 1)
 _LATEST = 253_402_300_799_999
 _RESERVED = {"history", "seen", "control"}

@@ -29,10 +29,9 @@ from milepost.ledgers.aws.offering import call_of, send
 from milepost.ledgers.aws.queues import Outgoing
 from milepost.ledgers.aws.row_faults import row_fault, why_unreadable
 from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import Sealing, Store
 from milepost.ledgers.aws.stream import Record
 from milepost.ledgers.aws.values import has_blobs, plain
-from milepost.ports.ledger import Known
 
 STALE_MS = 60_000
 """A record older than this may tell of what is long past: the row is read again before anything is offered."""
@@ -187,7 +186,7 @@ class Relay:
         calls: list[Outgoing] = []
         adoptions: list[Adoption] = []
         ended: list[Ended] = []
-        seals: list[tuple[str, Known]] = []
+        seals: list[Sealing] = []
         at_hand: dict[Ref, tuple[Image, int]] = {}
         images = self._newest(seen, now)
         for ref, one in seen.items():
@@ -201,8 +200,8 @@ class Relay:
                 row = row_of(image, one.layout, self._store.values)
                 place = places.get((*ref, row.version)) if row.terminal else None
                 if place is not None:
-                    ended.append(Ended(*ref, row.version, place, row.status, row.entered_at))
-                    seals.append((row.route, seal_for(row)))
+                    ended.append(Ended(*ref, row.version, row.status, row.entered_at))
+                    seals.append(seal_for(row, place))
                     at_hand[ref] = image, place
                 wanted = row.kept or row.status is Status.PENDING
                 item = Item(row, content_of(image, one.layout, self._store.values) if wanted else Content())

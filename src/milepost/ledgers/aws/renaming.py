@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ def rename_stage(store: Store, route: str, old: str, new: str) -> None:
             image = store.images(route, [layout.key_of(image)]).get(layout.key_of(image), {})
     for seal in list(store.requests.scan(store.names.seen, ConsistentRead=True)):
         if seal["route"]["S"] == route and seal["queue"]["S"] == old:
-            store.requests.batch_write(store.names.seen, [{**seal, "queue": {"S": new}}])
+            _rename_seal(store, seal, old, new)
     store.counters.rename(route, old, new)
     for kind in (HOLD, LIMIT):
         for name, document in store.control.read(kind).items():
@@ -36,6 +37,21 @@ def rename_stage(store: Store, route: str, old: str, new: str) -> None:
                 store.control.write(kind, name, None)
     # After the pauses: whoever finds rows apart must find their lane paused as well.
     _rename_holding(store, route, old, new)
+
+
+def _rename_seal(store: Store, seal: Image, old: str, new: str) -> None:
+    """Only the stage is written: the seal may have been written anew since it was read."""
+    with suppress(ConditionFailed):
+        store.requests.call(
+            "dynamodb",
+            "update_item",
+            TableName=store.names.seen,
+            Key={"key": seal["key"]},
+            UpdateExpression="SET #queue = :new",
+            ConditionExpression="#queue = :old",
+            ExpressionAttributeNames={"#queue": "queue"},
+            ExpressionAttributeValues={":old": {"S": old}, ":new": {"S": new}},
+        )
 
 
 def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> bool:

@@ -17,7 +17,7 @@ from milepost.core.status import FAILED, Reason, Status
 from milepost.ledgers.aws.image import content_of, copied_of, correlation_of, links_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import Sealing, Store
 from milepost.ports.ledger import Known
 
 OUTSIDE = Teller("outside")
@@ -72,6 +72,7 @@ def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> C
     return None
 
 
-def seal_for(row: Row) -> Known:
-    """The seal of a row that has ended."""
-    return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest)
+def seal_for(row: Row, place: int | None) -> Sealing:
+    """The seal of a row that has ended, whose last line stands at that place."""
+    seal = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest)
+    return Sealing(row.route, seal, place, row.version, row.created_at)

@@ -12,7 +12,7 @@ from milepost.core.errors import LedgerMissing, LedgerReadOnly
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import Status
-from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.client import ConditionFailed, Requests
 from milepost.ledgers.aws.control import Control
 from milepost.ledgers.aws.counters import Counters
 from milepost.ledgers.aws.journal import Journal
@@ -44,6 +44,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     patience_ms: int = 120_000
     grace_ms: int = 600_000
     offer_life_ms: int = 14 * 86_400_000
+
+
+class Sealing(Struct, frozen=True):
+    """A seal to be written, and of which end it is."""
+
+    route: str
+    seal: Known
+    place: int | None = None
+    """Where the item's last line stands in the journal; None: it has no lines there. The seal says so until they are removed."""
+    version: int = 0
+    """Of the row; 0: it comes from another ledger, which had no row of it any more, and takes the place of no other seal."""
+    created_at: int = 0
+    """When the row was made: it tells the lives of a key apart."""
 
 
 class Store:
@@ -180,14 +193,41 @@ class Store:
         found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}}])
         return found[0] if found else None
 
-    def write_seals(self, seals: Sequence[tuple[str, Known]], now: int, at_hand: AtHand | None = None) -> None:
-        """Seal ended items, for good, once their evidence is kept where a route wants that. Written again, a seal says the same or
-        what is newer."""
+    def write_seals(self, seals: Sequence[Sealing], now: int, at_hand: AtHand | None = None) -> None:
+        """Seal ended items, for good, once their evidence is kept where a route wants that. A seal never takes the place of a newer
+        one: a reader of the stream that is late may still hold an end that the item has left since."""
         keep_evidence(self, seals, at_hand or {})
-        self.requests.batch_write(self.names.seen, [_seal_image(route, seal, now) for route, seal in seals])
+        written = self.requests.each([partial(self._seal, seal, now) for seal in seals])
+        late = [seal for seal, done in zip(seals, written, strict=True) if not done]
+        if late:
+            # Evidence of these was just kept as it was at an earlier end: keep it again, as the rows are now.
+            keep_evidence(self, late, {})
+
+    def _seal(self, sealing: Sealing, now: int) -> bool:
+        """Whether it was written; not, if a newer one stands there."""
+        older = "attribute_not_exists(#key) OR attribute_not_exists(#version)"
+        values: Image = {}
+        if sealing.version:
+            older += " OR #created < :created OR (#created = :created AND #version <= :version)"
+            values = {":created": {"S": iso(sealing.created_at)}, ":version": {"N": str(sealing.version)}}
+        names = {"#key": "key", "#version": "version", "#created": "createdAt"}
+        try:
+            self.requests.call(
+                "dynamodb",
+                "put_item",
+                TableName=self.names.seen,
+                Item=_seal_image(sealing, now),
+                ConditionExpression=older,
+                ExpressionAttributeNames=names if values else {name: names[name] for name in ("#key", "#version")},
+                **({"ExpressionAttributeValues": values} if values else {}),
+            )
+        except ConditionFailed:
+            return False
+        return True
 
 
-def _seal_image(route: str, seal: Known, now: int) -> Image:
+def _seal_image(sealing: Sealing, now: int) -> Image:
+    route, seal = sealing.route, sealing.seal
     name = item_name(route, seal.key)
     image: Image = {
         "key": {"S": name},
@@ -199,6 +239,11 @@ def _seal_image(route: str, seal: Known, now: int) -> Image:
         "endedAt": {"S": iso(seal.ended_at or now)},
         "sealedAt": {"S": iso(now)},
     }
+    if sealing.version:
+        image["version"] = {"N": str(sealing.version)}
+        image["createdAt"] = {"S": iso(sealing.created_at)}
+    if sealing.place is not None:
+        image["place"] = {"N": str(sealing.place)}
     if seal.list_id is not None:
         image["listId"] = {"S": seal.list_id}
     if seal.content_digest is not None:

@@ -12,16 +12,14 @@ from msgspec.structs import replace
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
-from milepost.core.status import FAILED, Status
+from milepost.core.status import Status
 from milepost.ledgers.aws.client import AwsRefused, ConditionFailed
-from milepost.ledgers.aws.finishing import FAILED_SHARD
 from milepost.ledgers.aws.image import attributes, input_of, is_ours, links_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.standing import seal_for
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import Sealing, Store
 from milepost.ledgers.aws.writing import is_plain, place_of
 from milepost.ports.ledger import Known, Taken, Written
 
@@ -38,10 +36,16 @@ def take_over(store: Store, plan: Plan, items: Sequence[Item], lines: Sequence[W
     items = [item for item in items if item.key not in gone]
     answers = store.requests.each([partial(_put, store, layout, plan, item, now) for item in items])
     refused = [(item.key, why) for item, why in zip(items, answers, strict=True) if why is not None]
-    ended = [seal_for(item.row) for item, why in zip(items, answers, strict=True) if why is None and item.row.terminal]
+    ended = [item.row for item, why in zip(items, answers, strict=True) if why is None and item.row.terminal]
     if ended or seals:
-        store.write_seals([(plan.name, seal) for seal in (*ended, *seals)], now)
+        of_rows = [seal_for(row, _last_place(store, row)) for row in ended]
+        store.write_seals([*of_rows, *(Sealing(plan.name, seal) for seal in seals)], now)
     return Taken(places, refused)
+
+
+def _last_place(store: Store, row: Row) -> int | None:
+    lines = store.journal.history(row.route, row.key)
+    return lines[-1].seq if lines else None
 
 
 def _entry(written: Written) -> Entry:
@@ -129,11 +133,6 @@ def image_of(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> 
 
 
 def _ended(image: Image, row: Row, plan: Plan, now: int) -> None:
-    """Everybody has been told, or is told by the journal: it stands where failed ones are found, or in no index."""
-    for name in ("dueShard", "dueAt"):
-        image.pop(name, None)
-    if row.status in FAILED:
-        image["dueShard"] = {"S": due_shard(FAILED_SHARD, row.key)}
-        image["dueAt"] = {"S": iso(row.entered_at)}
+    """Telling goes by the journal: the row only waits for its time to live."""
     if plan.route.keep_ms is not None:
         image["ttl"] = {"N": str(-(-max(row.entered_at + plan.route.keep_ms, now + COMPARED_WITHIN_MS) // 1000))}

@@ -6,21 +6,18 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from milepost.core.errors import LedgerDamaged, LedgerError, LedgerMissing
-from milepost.core.history import origin, verify_chain
+from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.plan import Plan
-from milepost.core.status import TERMINAL, Status
+from milepost.core.status import Status
 from milepost.ledgers.aws.client import ConditionFailed, Requests
-from milepost.ledgers.aws.image import copied_of
-from milepost.ledgers.aws.keeping import leaving
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.lines import item_name
 from milepost.ledgers.aws.names import SHARDS, Names, iso
-from milepost.ledgers.aws.reading import SPOILT, readable
-from milepost.ledgers.aws.store import SEALED_FOR_MS, Store, seal_of
+from milepost.ledgers.aws.reading import readable
+from milepost.ledgers.aws.store import Store, seal_of
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import HOLD, is_held, scope
-from milepost.ports.ledger import Keep, Known, Leaving, Pruned
+from milepost.ports.ledger import Known
 
 SAMPLE = 100
 
@@ -81,64 +78,6 @@ def reclaim(store: Store, holders: Sequence[str], now: int) -> int:
     return found
 
 
-def prune(
-    store: Store, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
-) -> Pruned:
-    """Rows that ended, were sealed an hour before, and whose last line everybody has been told; then old seals."""
-    layout = store.layout(route)
-    if layout is None:
-        return Pruned(0, 0, False)
-    gone, more = 0, False
-    # Each call goes on where the one before stopped, so that going through all of a table reads it once.
-    start = store.pruned_to.pop(route, None)
-    for image in _scan(store, layout.table, **({} if start is None else {"ExclusiveStartKey": start})):
-        if gone == limit:
-            more = True
-            break
-        if _let_go(store, layout, image, ended_before, up_to_seq, keep):
-            store.journal.remove(route, layout.key_of(image))
-            store.values.remove(image)
-            gone += 1
-        store.pruned_to[route] = {name: image[name] for name in layout.key}
-    if not more:
-        store.pruned_to.pop(route, None)
-    forgotten, more_seals = _forget(store, route, forget_before, limit)
-    return Pruned(gone, forgotten, more or more_seals)
-
-
-def _let_go(store: Store, layout: Layout, image: Image, ended_before: int, up_to_seq: int, keep: Keep | None) -> bool:
-    """Whether the row was let go of. One that cannot be read stays, and hinders no other."""
-    try:
-        if not _may_go(store, layout, image, ended_before, up_to_seq):
-            return False
-        going = None if keep is None else leaving(store, layout, image)
-        if going is not None and not _whole(going):
-            raise LedgerDamaged("its history lines do not lead to where it stands; 'milepost show' tells which one is broken")
-    except SPOILT as error:
-        log.error("%s of %s cannot be read, and stays: %s: %s", layout.key_of(image), layout.table, type(error).__name__, error)
-        return False
-    if keep is not None and going is not None:
-        keep([going])
-    return _delete(store, layout, layout.key_of(image), image)
-
-
-def _whole(going: Leaving) -> bool:
-    """Do the lines bear out the row? Else what would be kept of it is not its evidence."""
-    row = going.item.row
-    links = [(written.previous, written.body) for written in going.lines]
-    return verify_chain(links, origin(row.route, row.key, row.input_digest), row.head) is None
-
-
-def _may_go(store: Store, layout: Layout, image: Image, ended_before: int, up_to_seq: int) -> bool:
-    if image.get("status", {}).get("S") not in TERMINAL:
-        return False  # the rest of what it says need not be read
-    row = readable(store, layout, image)
-    if row is None or row.entered_at >= ended_before or copied_of(image) < row.version or not _told(store, row.route, row.key, up_to_seq):
-        return False
-    seal = store.seal_image(row.route, row.key)
-    return seal is not None and seal["sealedAt"]["S"] <= iso(ended_before - SEALED_FOR_MS)
-
-
 def sealed(store: Store, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
     """By a scan of all routes' seals; those whose row is still there are left out."""
     more = {} if after is None else {"ExclusiveStartKey": {"key": {"S": item_name(route, after)}}}
@@ -152,46 +91,11 @@ def sealed(store: Store, route: str, after: str | None, limit: int) -> tuple[lis
     return [seal for seal in found if seal.key not in present], found[-1].key if len(found) == limit else None
 
 
-def _told(store: Store, route: str, key: str, up_to_seq: int) -> bool:
-    lines = store.journal.history(route, key)
-    return bool(lines) and lines[-1].seq <= up_to_seq
-
-
-def _delete(store: Store, layout: Layout, key: str, image: Image) -> bool:
-    """Let the row go if it is still the one that was read. One that is gone is let go of too: that may have been this very write,
-    whose answer was lost."""
-    try:
-        store.requests.call(
-            "dynamodb",
-            "delete_item",
-            TableName=layout.table,
-            Key=layout.key_image(key),
-            ConditionExpression="#version = :version AND #head = :head",
-            ExpressionAttributeNames={"#version": "version", "#head": "head"},
-            ExpressionAttributeValues={":version": image["version"], ":head": image["head"]},
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-        )
-    except ConditionFailed as failed:
-        return failed.image is None
-    return True
-
-
-def _forget(store: Store, route: str, before: int | None, limit: int) -> tuple[int, bool]:
-    if before is None:
-        return 0, False
-    old = []
-    for image in _scan(store, store.names.seen):
-        if image["route"]["S"] == route and image["endedAt"]["S"] < iso(before):
-            old.append({"key": image["key"]})
-    store.requests.batch_write(store.names.seen, deletes=old[:limit])
-    return len(old[:limit]), len(old) > limit
-
-
-def _scan(store: Store, table: str | None, **params: Any) -> Iterable[Image]:
+def _scan(store: Store, table: str | None) -> Iterable[Image]:
     if table is None:
         return
     try:
-        yield from store.requests.scan(table, ConsistentRead=True, **params)
+        yield from store.requests.scan(table, ConsistentRead=True)
     except LedgerMissing:
         return
 

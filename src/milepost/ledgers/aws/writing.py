@@ -10,7 +10,7 @@ import msgspec
 from milepost.core.change import Change, keeps_lease
 from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
-from milepost.core.status import NOTES, Status
+from milepost.core.status import FAILED, NOTES, Status
 from milepost.ledgers.aws.image import Handle, attributes, copied_of, input_of, links_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import iso
@@ -131,8 +131,8 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
         stored.pop(name, None)
     if keeps_lease(change):
         _leave_expiry(update, change, stored, wanted)
-    if after.terminal:
-        # Until its last line is known to be copied out it stays where it is in the index, whatever was due there.
+    if after.terminal and after.status not in FAILED:
+        # `finish` takes it out of the index with the write that marks its lines as copied out; here that would be one write more.
         wanted.pop("dueShard", None)
         wanted.pop("dueAt", None)
     update.replace(stored, wanted)

@@ -40,6 +40,7 @@ from milepost.ports.ledger import (
     Refused,
     Taken,
     Timing,
+    Told,
     Written,
 )
 from milepost.ports.runner import Service
@@ -144,6 +145,9 @@ class MemoryLedger:
     def history(self, route: str, key: str) -> list[Written]:
         with self._lock:
             record = self._state.records.get((route, key))
+            if record is None:
+                lives = [gone for gone in self._state.departed if (gone.row.route, gone.row.key) == (route, key)]
+                record = lives[-1] if lives else None
             return [] if record is None else list(record.lines)
 
     # What surrounds them ----------------------------------------------------------------------------------------------
@@ -245,10 +249,17 @@ class MemoryLedger:
             return len(held)
 
     def prune(
-        self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+        self,
+        route: str,
+        statuses: frozenset[Status],
+        ended_before: int,
+        forget_before: int | None,
+        told: Told,
+        limit: int,
+        keep: Keep | None = None,
     ) -> Pruned:
         with self._lock:
-            return prune(self._state, route, ended_before, forget_before, up_to_seq, limit, keep)
+            return prune(self._state, route, statuses, ended_before, forget_before, told, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         with self._lock:

@@ -1,16 +1,28 @@
-"""Rows that have ended leave, with their lines; their seals stay until they are to be forgotten."""
+"""Rows that have ended leave, and their lines once nothing waits for them; their seals stay until they are to be forgotten."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+from milepost.core.status import Status
 from milepost.ledgers.memory.state import State
-from milepost.ports.ledger import Keep, Known, Leaving, Pruned
+from milepost.ports.ledger import Keep, Known, Leaving, Pruned, Told
 
 
-def prune(state: State, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None) -> Pruned:
+def prune(
+    state: State,
+    route: str,
+    statuses: frozenset[Status],
+    ended_before: int,
+    forget_before: int | None,
+    told: Told,
+    limit: int,
+    keep: Keep | None,
+) -> Pruned:
     ended = [
         record
         for record in state.records.values()
-        if record.row.route == route and record.row.terminal and record.row.entered_at < ended_before and record.lines[-1].seq <= up_to_seq
+        if record.row.route == route and record.row.terminal and record.row.status in statuses and record.row.entered_at < ended_before
     ]
     if keep is not None and ended:
         keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
@@ -18,16 +30,26 @@ def prune(state: State, route: str, ended_before: int, forget_before: int | None
         row = record.row
         seal = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest)
         state.seals[row.route, row.key] = seal
-        del state.records[row.route, row.key]
+        state.departed.append(state.records.pop((row.route, row.key)))
+    gone = [
+        record
+        for record in state.departed
+        if record.row.route == route and record.row.entered_at < ended_before and told.covers(route, record.row.key, record.lines[-1].seq)
+    ]
+    for record in gone[:limit]:
+        state.departed.remove(record)
         for line in record.lines:
             del state.lines[line.seq]
             state.offered.pop(line.seq, None)
-    old = [] if forget_before is None else [ref for ref, seal in state.seals.items() if ref[0] == route and _ended(seal) < forget_before]
+    waiting = {(record.row.route, record.row.key) for record in state.departed}
+    old = [
+        ref
+        for ref, seal in state.seals.items()
+        if forget_before is not None and ref[0] == route and (seal.ended_at or 0) < forget_before and ref not in waiting
+    ]
     for ref in old[:limit]:
         del state.seals[ref]
     state.writes += 1
-    return Pruned(len(ended[:limit]), len(old[:limit]), len(ended) > limit or len(old) > limit)
-
-
-def _ended(seal: Known) -> int:
-    return seal.ended_at or 0
+    left = Counter(record.row.status for record in ended[:limit])
+    more = max(len(ended), len(gone), len(old)) > limit
+    return Pruned(len(ended[:limit]), len(old[:limit]), more, len(gone[:limit]), dict(left))

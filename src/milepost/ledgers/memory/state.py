@@ -97,6 +97,8 @@ class State:
         self.records: dict[Ref, Record] = {}
         self.lanes: dict[tuple[str, str], set[str]] = {}
         self.seals: dict[Ref, Known] = {}
+        self.departed: list[Record] = []
+        """Items whose rows have left, and whose lines are still here."""
         self.lines: dict[int, Written] = {}
         self.offered: dict[int, bytes] = {}
         """The payload that a line offered to an external stage, by the line's place."""

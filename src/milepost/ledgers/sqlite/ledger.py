@@ -13,7 +13,8 @@ from milepost.core.change import Change, keeps_lease
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
-from milepost.ledgers.sqlite import claiming, documents, finding, reading, upkeep
+from milepost.core.status import Status
+from milepost.ledgers.sqlite import claiming, documents, finding, pruning, reading, upkeep
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
 from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, UNREADABLE, chunks, look_at_of, rows_of
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
@@ -38,6 +39,7 @@ from milepost.ports.ledger import (
     Refused,
     Taken,
     Timing,
+    Told,
     Written,
 )
 from milepost.ports.runner import Service
@@ -244,9 +246,16 @@ class SqliteLedger:
         return taken
 
     def prune(
-        self, route: str, ended_before: int, forget_before: int | None, up_to_seq: int, limit: int, keep: Keep | None = None
+        self,
+        route: str,
+        statuses: frozenset[Status],
+        ended_before: int,
+        forget_before: int | None,
+        told: Told,
+        limit: int,
+        keep: Keep | None = None,
     ) -> Pruned:
-        return upkeep.let_go(self._read, self._write, route, ended_before, forget_before, up_to_seq, limit, keep)
+        return pruning.prune(self._read, self._write, route, statuses, ended_before, forget_before, told, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         self._liveness.sign_on(holder)

@@ -68,35 +68,39 @@ def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, 
 
 
 def history(connection: sqlite3.Connection, names: Names, route: str, key: str) -> list[Written]:
-    return [
-        Written(seq, route, key, correlation_id, previous, body)
-        for seq, correlation_id, previous, body in connection.execute(
-            f"SELECT h.seq, i.correlation_id, {AS_WRITTEN} FROM item i JOIN history h ON h.item = i.id"
-            " WHERE i.route = ? AND i.key = ? ORDER BY h.seq",
-            (names.routes.get(route), key),
-        )
-    ]
+    """Of the item that has a row; else of the one whose row left last, as far as its lines are still there."""
+    of = (names.routes.get(route), key)
+    owner = connection.execute("SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of).fetchone()
+    if owner is None:
+        departed = "SELECT item, correlation_id FROM departed WHERE route = ? AND key = ? ORDER BY item DESC LIMIT 1"
+        owner = connection.execute(departed, of).fetchone()
+    if owner is None:
+        return []
+    number, correlation_id = owner
+    lines = connection.execute(f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,))
+    return [Written(seq, route, key, correlation_id, previous, body) for seq, previous, body in lines]
 
 
 def feed(connection: sqlite3.Connection, names: Names, after: int, limit: int) -> list[Written]:
     """Lines in the order written. Only those that offered an external stage have their item's payload looked up."""
     lines = connection.execute(
-        f"SELECT h.seq, h.item, i.place, i.key, i.correlation_id, {AS_WRITTEN} FROM history h JOIN item i ON i.id = h.item"
-        " WHERE h.seq > ? ORDER BY h.seq LIMIT ?",
+        f"SELECT h.seq, h.item, coalesce(i.route, d.route), coalesce(i.key, d.key), coalesce(i.correlation_id, d.correlation_id),"
+        f" {AS_WRITTEN} FROM history h LEFT JOIN item i ON i.id = h.item LEFT JOIN departed d ON d.item = h.item"
+        " WHERE h.seq > ? AND (i.id IS NOT NULL OR d.item IS NOT NULL) ORDER BY h.seq LIMIT ?",
         (after, limit),
     ).fetchall()
     offering = [line[1] for line in lines if b'"offered":"' in line[6]]
     contents = contents_of(connection, offering, names)
+    routes = {number: name for name, number in names.routes.items()}
     found = []
-    for seq, item, place, key, correlation_id, previous, body in lines:
+    for seq, item, route, key, correlation_id, previous, body in lines:
         payload = None
         content = contents.get(item)
         if isinstance(content, Content) and b'"offered":"' in body:
             payload = content.payloads.get(decode_line(body).after_stage, content.input)
-        at = names.by_id.get(place)
-        if at is None:
+        if route not in routes:
             continue  # its row is damaged, so that nobody knows of which route it is
-        found.append(Written(seq, at.route, key, correlation_id, previous, body, payload))
+        found.append(Written(seq, routes[route], key, correlation_id, previous, body, payload))
     return found
 
 

@@ -92,7 +92,10 @@ def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[
 
 def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[Newcomer], tally: Tally) -> None:
     """New items: their numbers are given out here, so that content and history can follow in bulk."""
-    first: int = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM item").fetchone()[0]
+    # A number that lines of a departed item still use is not given out again.
+    first: int = connection.execute(
+        "SELECT max(coalesce((SELECT max(id) FROM item), 0), coalesce((SELECT max(item) FROM departed), 0)) + 1"
+    ).fetchone()[0]
     place = names.place
     rows, contents, lines = [], [], []
     for number, newcomer in enumerate(newcomers, first):

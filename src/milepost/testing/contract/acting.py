@@ -7,8 +7,8 @@ from typing import Any
 from milepost.core.item import digest_of
 from milepost.core.operators import cancel, replace, rerun, reschedule
 from milepost.core.outcome import Done, Reject
-from milepost.core.status import Status
-from milepost.ports.ledger import Conflict
+from milepost.core.status import TERMINAL, Status
+from milepost.ports.ledger import Conflict, Told
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
@@ -121,7 +121,7 @@ class Acting(Promises):
         world.confirm("p1", "delivered")
         world.add("p2")  # the item of the newest line always stays
         world.clock.advance("2d")
-        assert world.ledger.prune("parcels", world.now, None, world.ledger.last_seq(), 10).items == 1
+        assert world.ledger.prune("parcels", TERMINAL, world.now, None, Told(world.ledger.last_seq()), 10).items == 1
         [known] = world.ledger.peek("parcels", ["p1"])
         assert known is not None
         assert known.sealed

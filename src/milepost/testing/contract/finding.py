@@ -185,6 +185,12 @@ class Finding(Promises):
                 break
         assert sorted(seen) == sorted(f"p{n}" for n in range(10))
 
+    def test_a_failed_item_is_found_at_once_whoever_has_been_told(self, world: World) -> None:
+        world.add("p1", "p2")
+        for item in world.claim().items:
+            world.settle(item, Reject("no good"))
+        assert self.find(world, statuses=FAILED) == {"p1", "p2"}
+
     def test_an_exact_question_finds_the_same(self, full: World) -> None:
         for query in (
             {"statuses": frozenset({Status.REJECTED})},

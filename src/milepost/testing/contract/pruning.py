@@ -1,4 +1,4 @@
-"""Promise 2, remembered for good: rows leave, seals stay, nothing untold is let go of."""
+"""Promise 2, remembered for good: rows leave, seals stay, and no line leaves that a subscriber still has to be told."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from milepost.core.change import change
 from milepost.core.item import digest_of
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Reject
-from milepost.core.status import Reason, Status
-from milepost.ports.ledger import Conflict, Keep, Leaving, Pruned
+from milepost.core.status import TERMINAL, Reason, Status
+from milepost.ports.ledger import Conflict, Keep, Leaving, Pruned, Told
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
+COMPLETED = frozenset({Status.COMPLETED})
+
 
 def prune(
-    world: World, *, forget_before: int | None = None, up_to: int | None = None, limit: int = 1000, keep: Keep | None = None
+    world: World,
+    *,
+    statuses: frozenset[Status] = TERMINAL,
+    forget_before: int | None = None,
+    up_to: int | None = None,
+    parked: Sequence[str] = (),
+    limit: int = 1000,
+    keep: Keep | None = None,
 ) -> Pruned:
-    """Prune what ended before now. A ledger may keep the item of its newest line, so another item is given that one first."""
+    """Prune what ended before now. A ledger may keep its newest line, so another item is given that one first."""
     world.add("anchor")
     anchor = world.row("anchor")
     assert world.apply(change(anchor, Reason.NOTED, world.now, anchor.status, {}, note="newest")) is None
-    last = world.ledger.last_seq() if up_to is None else up_to
-    return world.ledger.prune("parcels", world.now, forget_before, last, limit, keep)
+    told = Told(world.ledger.last_seq() if up_to is None else up_to, frozenset(("parcels", key) for key in parked))
+    return world.ledger.prune("parcels", statuses, world.now, forget_before, told, limit, keep)
 
 
 class Pruning(Promises):
@@ -32,7 +41,7 @@ class Pruning(Promises):
         world.bring("p1", to="COMPLETED")
         row = world.row("p1")
         world.clock.advance("1h")
-        assert prune(world) == Pruned(1, 0, False)
+        assert prune(world) == Pruned(1, 0, False, 1, {Status.COMPLETED: 1})
         assert world.ledger.get([("parcels", "p1")]) == [None]
         (known,) = world.ledger.peek("parcels", ["p1"])
         assert known is not None
@@ -68,23 +77,78 @@ class Pruning(Promises):
         ]
         world.audit()
 
-    def test_pruning_never_passes_what_has_been_told(self, world: World) -> None:
+    def test_a_row_leaves_while_its_lines_wait_to_be_told(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         told = world.ledger.last_seq()
         world.bring("p2", to="COMPLETED")
+        lines = {key: world.ledger.history("parcels", key) for key in ("p1", "p2")}
+        fed = [line for line in world.ledger.feed(0, 100) if line.key == "p2"]
         world.clock.advance("1h")
-        assert prune(world, up_to=told - 1).items == 0
-        assert prune(world, up_to=told).items == 1
-        assert world.row("p2").status is Status.COMPLETED
-        assert prune(world).items == 1
+        pruned = prune(world, up_to=told)
+        assert (pruned.items, pruned.lines) == (2, 1)
+        assert world.ledger.get([("parcels", "p1"), ("parcels", "p2")]) == [None, None]
+        assert all(known is not None and known.sealed for known in world.ledger.peek("parcels", ["p1", "p2"]))
+        assert world.ledger.history("parcels", "p1") == []
+        assert world.ledger.history("parcels", "p2") == lines["p2"]
+        assert [line for line in world.ledger.feed(0, 100) if line.key != "anchor"] == fed, "with the payloads that they offered"
+        pruned = prune(world)
+        assert (pruned.items, pruned.lines) == (0, 1)
+        assert world.ledger.history("parcels", "p2") == []
+        assert {line.key for line in world.ledger.feed(0, 100)} == {"anchor"}
+        world.audit()
 
-    def test_an_item_with_one_untold_line_stays_whole(self, world: World) -> None:
+    def test_lines_stay_while_one_of_them_is_untold(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         seqs = [line.seq for line in world.ledger.history("parcels", "p1")]
         world.clock.advance("1h")
         for seq in seqs[:-1]:
-            assert prune(world, up_to=seq).items == 0
+            assert prune(world, up_to=seq).lines == 0
         assert [line.seq for line in world.ledger.history("parcels", "p1")] == seqs
+        world.audit()
+
+    def test_a_parked_item_keeps_its_own_lines_and_no_others(self, world: World) -> None:
+        world.bring("p1", "p2", "p3", to="COMPLETED")
+        world.clock.advance("1h")
+        pruned = prune(world, parked=["p1"])
+        assert (pruned.items, pruned.lines) == (3, 2)
+        assert {line.key for line in world.ledger.feed(0, 100)} == {"anchor", "p1"}
+        assert world.ledger.history("parcels", "p1")
+        assert prune(world).lines == 1
+        assert world.ledger.history("parcels", "p1") == []
+
+    def test_a_new_item_never_gets_lines_that_an_older_one_left_behind(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        world.clock.advance("1h")
+        lines = world.ledger.history("parcels", "p1")
+        pruned = world.ledger.prune("parcels", TERMINAL, world.now, None, Told(0), 10)
+        assert (pruned.items, pruned.lines) == (1, 0)
+        world.add("p2")
+        assert [line.key for line in world.ledger.history("parcels", "p2")] == ["p2"]
+        assert world.ledger.history("parcels", "p1") == lines
+        assert [line.seq for line in world.ledger.feed(0, 100) if line.key == "p1"] == [line.seq for line in lines]
+
+    def test_a_seal_is_not_forgotten_while_its_lines_wait(self, world: World) -> None:
+        world.bring("p1", to="COMPLETED")
+        world.clock.advance("1h")
+        assert prune(world, up_to=0, forget_before=world.now).forgotten == 0
+        assert world.ledger.peek("parcels", ["p1"]) != [None]
+        assert prune(world, forget_before=world.now).forgotten == 1
+        assert world.ledger.peek("parcels", ["p1"]) == [None]
+        assert world.ledger.history("parcels", "p1") == []
+
+    def test_only_rows_of_the_named_statuses_leave(self, world: World) -> None:
+        world.bring("done", to="COMPLETED")
+        world.add("failed")
+        world.settle(world.take("failed"), Reject("no"))
+        world.add("cancelled")
+        world.apply(cancel(world.item("cancelled"), world.plan, world.now, by="ops"))
+        world.clock.advance("1h")
+        pruned = prune(world, statuses=COMPLETED)
+        assert (pruned.items, pruned.statuses) == (1, {Status.COMPLETED: 1})
+        assert (world.row("failed").status, world.row("cancelled").status) == (Status.REJECTED, Status.CANCELLED)
+        assert prune(world, statuses=frozenset()).items == 0
+        pruned = prune(world, statuses=frozenset({Status.REJECTED, Status.CANCELLED}))
+        assert (pruned.items, pruned.statuses) == (2, {Status.REJECTED: 1, Status.CANCELLED: 1})
         world.audit()
 
     def test_pruning_goes_in_portions_and_says_if_there_is_more(self, world: World) -> None:
@@ -146,7 +210,7 @@ class Pruning(Promises):
     def test_another_routes_items_are_not_touched(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
-        assert world.ledger.prune("letters", world.now, world.now, world.ledger.last_seq(), 10) == Pruned(0, 0, False)
+        assert world.ledger.prune("letters", TERMINAL, world.now, world.now, Told(world.ledger.last_seq()), 10) == Pruned(0, 0, False)
         assert world.row("p1").status is Status.COMPLETED
 
     def test_a_change_to_a_pruned_item_finds_nothing(self, world: World) -> None:
@@ -175,7 +239,7 @@ class Pruning(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         read_up_to = world.ledger.last_seq()
-        world.ledger.prune("parcels", world.now, None, read_up_to, 100)
+        world.ledger.prune("parcels", TERMINAL, world.now, None, Told(read_up_to), 100)
         world.add("p2")
         assert [line.key for line in world.ledger.feed(read_up_to, 10)] == ["p2"]
         assert world.ledger.last_seq() > read_up_to

@@ -6,9 +6,9 @@ from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, Reject
 from milepost.core.plan import Plan
-from milepost.core.status import Status
+from milepost.core.status import TERMINAL, Status
 from milepost.ports.documents import HOLD, LIMIT, scope
-from milepost.ports.ledger import Conflict, Ledger, Query
+from milepost.ports.ledger import Conflict, Ledger, Query, Told
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
@@ -65,7 +65,7 @@ class Renaming(Promises):
         world.apply(cancel(world.item("gone"), world.plan, world.now, by="ops"))
         world.apply(cancel(world.item("anchor"), world.plan, world.now, by="ops"))
         world.clock.advance("1h")
-        world.ledger.prune("parcels", world.now, None, world.ledger.last_seq(), 10)
+        world.ledger.prune("parcels", TERMINAL, world.now, None, Told(world.ledger.last_seq()), 10)
         world.bring("p2", to="stamp")
         world.ledger.rename_stage("parcels", "weigh", "stamp")
         known = world.ledger.peek("parcels", ["gone"])[0]
