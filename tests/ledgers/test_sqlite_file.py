@@ -18,9 +18,11 @@ from milepost.core.item import digest_of
 from milepost.core.outcome import Done
 from milepost.core.plan import Plan
 from milepost.core.route import Route
+from milepost.core.status import TERMINAL
 from milepost.ledgers.sqlite import SqliteLedger, schema
-from milepost.ports.ledger import Newcomer
+from milepost.ports.ledger import Newcomer, Told
 from milepost.testing.audit import audit
+from milepost.testing.contract.world import World
 
 NOW = 1_700_000_000_000
 
@@ -194,6 +196,45 @@ def test_a_migrated_file_is_like_one_made_new(tmp_path: Path) -> None:
         connection.close()
         SqliteLedger.open(str(path)).close()
         assert shape(path) == shape(tmp_path / "new.db")
+
+
+def test_what_was_offered_before_the_migration_is_kept_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    ledger = SqliteLedger.open(str(path))
+    world = World(ledger)
+    world.bring("p1", to="delivered")
+    world.add("p2")
+    world.settle(world.take("p2"), Done())
+    world.settle(world.take("p2", "stamp"), Done())
+    ledger.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("DROP TABLE offer")
+    for statement in schema.statements(next(script for _, script in schema.migrations() if "CREATE TABLE offer" in script)):
+        connection.execute(statement)
+    connection.close()
+    ledger = SqliteLedger.open(str(path))
+    assert {line.key: line.payload for line in ledger.feed(0, 100) if line.line.offered} == {"p1": {"by": "stamp"}, "p2": {"id": "p2"}}
+    ledger.close()
+
+
+def test_a_payload_that_is_offered_again_is_stored_once(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    ledger = SqliteLedger.open(str(path))
+    world = World(ledger)
+    world.bring("p1", to="delivered")
+    for _ in range(2):
+        world.clock.advance("14d")
+        world.apply(world.look("p1"))
+    assert [line.payload for line in ledger.feed(0, 100) if line.line.offered] == [{"by": "stamp"}] * 3
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*), count(body) FROM offer").fetchone() == (3, 1)
+    world.confirm("p1", "delivered")
+    world.add("p2")
+    world.clock.advance("1d")
+    assert ledger.prune("parcels", TERMINAL, world.now, None, Told(ledger.last_seq()), 10).items == 1
+    assert connection.execute("SELECT count(*) FROM offer").fetchone() == (0,)
+    connection.close()
+    ledger.close()
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,8 @@ class Glance:
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         return self._once(("get", *refs), lambda: self._ledger.get(refs))
 
-    def history(self, route: str, key: str) -> list[Written]:
-        return self._once(("history", route, key), lambda: self._ledger.history(route, key))
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+        return self._once(("history", route, key, payloads), lambda: self._ledger.history(route, key, payloads=payloads))
 
     def _once(self, asked: tuple[Any, ...], ask: Callable[[], T]) -> T:
         if asked not in self._seen:

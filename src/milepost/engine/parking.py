@@ -113,19 +113,11 @@ def unpark(ctx: Context, space: Space) -> None:
 def pending(ctx: Context, parked: Parked, up_to: int) -> list[Entry] | None:
     """The events that wait, oldest first: those of the item's lines from the parked one up to the subscriber's cursor. The row need
     not be there any more. None: its lines are gone, and nothing of it can be told."""
-    lines = ctx.ledger.history(parked.route, parked.key)
+    lines = ctx.ledger.history(parked.route, parked.key, payloads=True)
     if not lines:
         return None
     waiting = [written for written in lines if written.seq <= up_to and written.line.version >= parked.version]
-    return [entry for written in waiting for entry in entries_of(_with_payload(ctx, written))]
-
-
-def _with_payload(ctx: Context, written: Written) -> Written:
-    """The line with what it offered, which only the feed has."""
-    if written.line.offered is None:
-        return written
-    fed = ctx.ledger.feed(written.seq - 1, 1)
-    return fed[0] if fed and fed[0].seq == written.seq else written
+    return [entry for written in waiting for entry in entries_of(written)]
 
 
 def release(ctx: Context, subscriber: str, route: str | None = None, key: str | None = None, *, by: str, reason: str) -> int:

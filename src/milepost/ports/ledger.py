@@ -156,6 +156,7 @@ class Written(Struct, frozen=True):
     previous: bytes
     body: bytes
     payload: Any = None
+    """What this line offered to an external stage, as it was then: stored with the line, whatever the item carries by now."""
 
     @property
     def line(self) -> Line:
@@ -249,8 +250,8 @@ class Ledger(Protocol):
         matches the whole time is missed only where an index lags behind the rows, which `Query.exact` rules out. A row that matches
         and cannot be read is named in `Page.refused`."""
 
-    def history(self, route: str, key: str) -> list[Written]:
-        """One item's lines, oldest first. A line that cannot be read is there as it is stored (see `core.history.decode_line`)."""
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+        """One item's lines, oldest first; with the payload where a line offered one, if `payloads` are asked for. A line that cannot be read is there as it is stored (see `core.history.decode_line`)."""
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[Written]:

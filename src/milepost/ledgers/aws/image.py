@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.history import decode_line
 from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, Status
@@ -266,6 +268,20 @@ def links_of(image: Image, values: Values) -> list[Link]:
         previous, body = values.decode_line(entry)
         links.append(Link(_version(body), previous, body))
     return links
+
+
+def offered_by(links: Sequence[Link], image: Image, layout: Layout, values: Values) -> dict[int, Any]:
+    """What these lines of the row offered to an external stage, by version. The row's last line is about the stage that the row is
+    at, whatever that has been renamed to since."""
+    offering = [(link, decode_line(link.body)) for link in links if b'"offered":' in link.body]
+    if not offering:
+        return {}
+    content, newest = content_of(image, layout, values), _number(image, "version", 0)
+    return {
+        link.version: content.payloads.get(image["queue"]["S"] if link.version == newest else line.after_stage, content.input)
+        for link, line in offering
+        if line.offered is not None
+    }
 
 
 def copied_of(image: Image) -> int:

@@ -151,21 +151,21 @@ class Journal:
         """The newest place; 0: there is none."""
         return self._read_head()
 
-    def history(self, route: str, key: str, *, placed: bool = True) -> list[Written]:
-        """One item's lines, oldest first, without payloads. A line whose block is not there yet counts as newer than all that
+    def history(self, route: str, key: str, *, placed: bool = True, payloads: bool = False) -> list[Written]:
+        """One item's lines, oldest first, with what they offered if `payloads` are asked for. A line whose block is not there yet counts as newer than all that
         have a place: nobody has been told of it. Whoever does not ask for places (`placed`) saves the reading of blocks."""
         images = list(self._lines(route, key))
         if not placed:
-            return [self._read(image, 0, route, key) for image in images]
+            return [self._read(image, 0, route, key, payloads) for image in images]
         places = self._places_of(images)
         unplaced = [line_at(image) for image in images if line_at(image) not in places]
         if unplaced:
             places |= {line: place for place, line in enumerate(unplaced, self._read_head() + 1)}
-        return [self._read(image, places[line_at(image)], route, key) for image in images]
+        return [self._read(image, places[line_at(image)], route, key, payloads) for image in images]
 
-    def _read(self, image: Image, place: int, route: str, key: str) -> Written:
+    def _read(self, image: Image, place: int, route: str, key: str, payload: bool) -> Written:
         try:
-            return written_of(image, place, route, key, self._values)
+            return written_of(image, place, route, key, self._values, payload=payload)
         except UNREADABLE as error:
             return unreadable(image, place, route, key, error)
 

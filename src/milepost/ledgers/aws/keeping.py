@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from milepost.core.errors import LedgerError
 from milepost.core.evidence import kept
 from milepost.core.item import Item
-from milepost.ledgers.aws.image import content_of, correlation_of, is_ours, links_of, row_of
+from milepost.ledgers.aws.image import content_of, correlation_of, is_ours, links_of, offered_by, row_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.reading import SPOILT
 from milepost.ports.ledger import Leaving, Written
@@ -65,11 +65,14 @@ def leaving(store: Store, layout: Layout, image: Image, *, placed: bool = True) 
     return Leaving(item, lines[: item.row.version])
 
 
-def history(store: Store, route: str, key: str, image: Image | None, *, placed: bool = True) -> list[Written]:
+def history(store: Store, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False) -> list[Written]:
     """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
-    written = store.journal.history(route, key, placed=placed)
+    written = store.journal.history(route, key, placed=placed, payloads=payloads)
     if image is None or not is_ours(image):
         return written
     newest = written[-1].line.version if written else 0
     fresh = [link for link in links_of(image, store.values) if link.version > newest]
-    return written + [Written(0, route, key, correlation_of(image, key), link.previous, link.body) for link in fresh]
+    layout = store.layout(route)
+    offered = offered_by(fresh, image, layout, store.values) if payloads and layout is not None else {}
+    correlation_id = correlation_of(image, key)
+    return written + [Written(0, route, key, correlation_id, link.previous, link.body, offered.get(link.version)) for link in fresh]

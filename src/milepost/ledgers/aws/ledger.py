@@ -144,8 +144,8 @@ class AwsLedger:
     def find(self, query: Query) -> Page:
         return find(self.store, query)
 
-    def history(self, route: str, key: str) -> list[Written]:
-        return keeping.history(self.store, route, key, self.store.images(route, [key]).get(key))
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+        return keeping.history(self.store, route, key, self.store.images(route, [key]).get(key), payloads=payloads)
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[Written]:

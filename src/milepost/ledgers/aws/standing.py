@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec.structs import replace
+from msgspec import UNSET
 
 from milepost.core.change import Change, Teller, change
 from milepost.core.decide import decide, without
-from milepost.core.history import decode_line
-from milepost.core.item import Content, Item, Row
+from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, outcome_from_builtins
 from milepost.core.outside import confirm
 from milepost.core.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
-from milepost.ledgers.aws.image import content_of, copied_of, correlation_of, links_of
+from milepost.ledgers.aws.image import copied_of, correlation_of, links_of, offered_by
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.store import Sealing, Store
@@ -36,17 +35,11 @@ def uncopied(store: Store, layout: Layout, key: str, image: Image) -> list[Entry
     if not links:
         return []
     correlation_id = correlation_of(image, key)
-    entries = [Entry(layout.route, key, correlation_id, link.version, link.previous, link.body) for link in links]
-    if not any(b'"offered":' in entry.body for entry in entries):
-        return entries
-    content = content_of(image, layout, store.values)
-    return [_with_payload(entry, content) for entry in entries]
-
-
-def _with_payload(entry: Entry, content: Content) -> Entry:
-    """What the line offered goes with it: whoever is told must be able to do the work."""
-    line = decode_line(entry.body)
-    return entry if line.offered is None else replace(entry, payload=content.payloads.get(line.after_stage, content.input))
+    # What a line offered goes with it: its events are made from the line alone.
+    offered = offered_by(links, image, layout, store.values)
+    return [
+        Entry(layout.route, key, correlation_id, link.version, link.previous, link.body, offered.get(link.version, UNSET)) for link in links
+    ]
 
 
 def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:

@@ -142,13 +142,14 @@ class MemoryLedger:
                 [item for item in items if isinstance(item, Refused)],
             )
 
-    def history(self, route: str, key: str) -> list[Written]:
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
         with self._lock:
             record = self._state.records.get((route, key))
             if record is None:
                 lives = [gone for gone in self._state.departed if (gone.row.route, gone.row.key) == (route, key)]
                 record = lives[-1] if lives else None
-            return [] if record is None else list(record.lines)
+            lines = [] if record is None else list(record.lines)
+            return [self._with_payload(line) for line in lines] if payloads else lines
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[Written]:

@@ -199,8 +199,8 @@ class SqliteLedger:
     def find(self, query: Query) -> Page:
         return self._read(lambda connection, names: finding.find(connection, names, query))
 
-    def history(self, route: str, key: str) -> list[Written]:
-        return self._read(lambda connection, names: reading.history(connection, names, route, key))
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+        return self._read(lambda connection, names: reading.history(connection, names, route, key, payloads=payloads))
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[Written]:

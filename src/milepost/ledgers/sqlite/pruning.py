@@ -131,6 +131,7 @@ def _told_lines(connection: sqlite3.Connection, names: Names, route: str, ended_
 
 
 def _let_lines_go(connection: sqlite3.Connection, numbers: Numbers) -> None:
+    connection.executemany("DELETE FROM offer WHERE seq IN (SELECT seq FROM history WHERE item = ?)", numbers)
     connection.executemany("DELETE FROM history WHERE item = ?", numbers)
     connection.executemany("DELETE FROM content WHERE item = ?", numbers)
     connection.executemany("DELETE FROM departed WHERE item = ?", numbers)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from milepost.core.history import decode_line
-from milepost.core.item import Content, Item, Row
+from milepost.core.item import Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, UNREADABLE, chunks, contents_of, decode_rest, items_of, rows_of
+from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, items_of, rows_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Count, Group, Known, Refused, Written
+
+log = logging.getLogger(__name__)
 
 AS_WRITTEN = "CAST(h.previous AS BLOB), CAST(h.body AS BLOB)"
 """Bytes, even where somebody has changed a line by hand and left text."""
@@ -67,7 +69,7 @@ def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, 
     return [next(items) if isinstance(row, Row) else row for row in found]
 
 
-def history(connection: sqlite3.Connection, names: Names, route: str, key: str) -> list[Written]:
+def history(connection: sqlite3.Connection, names: Names, route: str, key: str, *, payloads: bool = False) -> list[Written]:
     """Of the item that has a row; else of the one whose row left last, as far as its lines are still there."""
     of = (names.routes.get(route), key)
     owner = connection.execute("SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of).fetchone()
@@ -77,30 +79,42 @@ def history(connection: sqlite3.Connection, names: Names, route: str, key: str) 
     if owner is None:
         return []
     number, correlation_id = owner
-    lines = connection.execute(f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,))
-    return [Written(seq, route, key, correlation_id, previous, body) for seq, previous, body in lines]
+    lines = connection.execute(f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,)).fetchall()
+    offered = _offered(connection, [(seq, body) for seq, _, body in lines]) if payloads else {}
+    return [Written(seq, route, key, correlation_id, previous, body, offered.get(seq)) for seq, previous, body in lines]
 
 
 def feed(connection: sqlite3.Connection, names: Names, after: int, limit: int) -> list[Written]:
-    """Lines in the order written. Only those that offered an external stage have their item's payload looked up."""
+    """Lines in the order written, those that offered an external stage with what they offered."""
     lines = connection.execute(
-        f"SELECT h.seq, h.item, coalesce(i.route, d.route), coalesce(i.key, d.key), coalesce(i.correlation_id, d.correlation_id),"
+        f"SELECT h.seq, coalesce(i.route, d.route), coalesce(i.key, d.key), coalesce(i.correlation_id, d.correlation_id),"
         f" {AS_WRITTEN} FROM history h LEFT JOIN item i ON i.id = h.item LEFT JOIN departed d ON d.item = h.item"
         " WHERE h.seq > ? AND (i.id IS NOT NULL OR d.item IS NOT NULL) ORDER BY h.seq LIMIT ?",
         (after, limit),
     ).fetchall()
-    offering = [line[1] for line in lines if b'"offered":"' in line[6]]
-    contents = contents_of(connection, offering, names)
+    offered = _offered(connection, [(line[0], line[5]) for line in lines])
     routes = {number: name for name, number in names.routes.items()}
-    found = []
-    for seq, item, route, key, correlation_id, previous, body in lines:
-        payload = None
-        content = contents.get(item)
-        if isinstance(content, Content) and b'"offered":"' in body:
-            payload = content.payloads.get(decode_line(body).after_stage, content.input)
-        if route not in routes:
-            continue  # its row is damaged, so that nobody knows of which route it is
-        found.append(Written(seq, routes[route], key, correlation_id, previous, body, payload))
+    # Where a row is damaged, the route of its lines may be unknown: they are left out.
+    return [
+        Written(seq, routes[route], key, correlation_id, previous, body, offered.get(seq))
+        for seq, route, key, correlation_id, previous, body in lines
+        if route in routes
+    ]
+
+
+def _offered(connection: sqlite3.Connection, lines: Sequence[tuple[int, bytes]]) -> dict[int, Any]:
+    """What these lines (place, body) offered, by place. Only lines that offered something are looked up."""
+    found: dict[int, Any] = {}
+    for chunk in chunks([seq for seq, body in lines if b'"offered":"' in body], 500):
+        marks = ",".join("?" * len(chunk))
+        for seq, body in connection.execute(
+            f"SELECT o.seq, coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same WHERE o.seq IN ({marks})", chunk
+        ):
+            try:
+                found[seq] = decode(body)
+            except UNREADABLE as error:
+                # One that somebody has damaged stops no reader: the event is delivered without it.
+                log.error("the payload that line %s offered cannot be read: %s", seq, error)
     return found
 
 

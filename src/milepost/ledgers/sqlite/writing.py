@@ -19,6 +19,16 @@ CONTENT = (
     "INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?) ON CONFLICT (item, kind, stage) DO UPDATE SET body = excluded.body"
 )
 
+CONTENT_BODY = "SELECT body FROM content WHERE item = ? AND kind = ? AND stage = ?"
+LAST_OFFER = (
+    "SELECT coalesce(o.same, o.seq), coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same"
+    " WHERE o.seq IN (SELECT seq FROM history WHERE item = ?) ORDER BY o.seq DESC LIMIT 1"
+)
+NEW_OFFER = (
+    "INSERT INTO offer (seq, body) SELECT h.seq, c.body FROM history h JOIN content c ON c.item = h.item AND c.kind = 0 AND c.stage = 0"
+    " WHERE h.item = ?"
+)
+
 
 class Tally:
     """Counter deltas of one transaction, added up before they are written."""
@@ -79,6 +89,12 @@ def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequenc
 
 
 def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> None:
+    offering = [c for c in changes if c.line is not None and c.line.offered is not None]
+    if offering and len({c.after.handle for c in changes}) < len(changes):
+        # Several changes of one item: what each offered is what the item carried just then.
+        for change in changes:
+            write_lines(connection, names, [change])
+        return
     connection.executemany(HISTORY, [(c.after.handle, c.before.head, c.body) for c in changes if c.body])
     puts: list[tuple[Any, ...]] = [
         (c.after.handle, KINDS[put.kind], names.stage(connection, c.after.route, put.stage) if put.stage else 0, encode(put.value))
@@ -88,6 +104,24 @@ def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[
     ]
     if puts:
         connection.executemany(CONTENT, puts)
+    for change in offering:
+        _write_offer(connection, names, change)
+
+
+def _write_offer(connection: sqlite3.Connection, names: Names, change: Change) -> None:
+    """Keep what the change's line offered with that line: the payload as it is in this transaction."""
+    line, row = change.line, change.after
+    assert line is not None, "it offers something"
+    number, stage = row.handle, names.stage(connection, row.route, line.after_stage)
+    (seq,) = connection.execute("SELECT max(seq) FROM history WHERE item = ? AND previous = ?", (number, change.before.head)).fetchone()
+    own = (
+        connection.execute(CONTENT_BODY, (number, PAYLOAD, stage)).fetchone()
+        or connection.execute(CONTENT_BODY, (number, INPUT, 0)).fetchone()
+    )
+    body = own[0] if own else b"null"
+    last = connection.execute(LAST_OFFER, (number,)).fetchone()
+    same = last is not None and last[1] == body
+    connection.execute("INSERT INTO offer (seq, same, body) VALUES (?, ?, ?)", (seq, last[0] if same else None, None if same else body))
 
 
 def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[Newcomer], tally: Tally) -> None:
@@ -110,6 +144,9 @@ def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[
     connection.executemany(INSERT, rows)
     connection.executemany("INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?)", contents)
     connection.executemany(HISTORY, lines)
+    offering = [(number,) for number, newcomer in enumerate(newcomers, first) if newcomer.change.line and newcomer.change.line.offered]
+    if offering:
+        connection.executemany(NEW_OFFER, offering)
     tally.add([newcomer.change for newcomer in newcomers])
 
 

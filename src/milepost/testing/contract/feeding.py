@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec.structs import replace as replaced
+
+from milepost.core.item import digest_of
+from milepost.core.operators import replace, retry
 from milepost.core.outcome import Done, Retry
+from milepost.core.route import Route
 from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
@@ -78,6 +85,49 @@ class Feeding(Promises):
         assert first.line.offered == second.line.offered
         assert first.seq < second.seq
 
+    def test_an_offer_keeps_its_payload_when_the_item_is_sent_back_and_done_again(self, world: World) -> None:
+        _ship(world, "p1", "one")
+        world.apply(retry(world.item("p1"), world.plan, world.now, stage="stamp", by="ops", why="again"))
+        world.settle(world.take("p1", "stamp"), Done({"label": "two"}))
+        assert _offers(world) == [{"label": "one"}, {"label": "two"}]
+        world.audit()
+
+    def test_an_offer_keeps_its_payload_when_its_stage_is_renamed(self, world: World) -> None:
+        _ship(world, "p1", "one")
+        world.ledger.rename_stage("parcels", "delivered", "received")
+        assert _offers(world) == [{"label": "one"}]
+        assert world.item("p1").content.payloads["received"] == {"label": "one"}
+
+    def test_an_offer_keeps_the_input_that_it_was_made_from(self, ledger: Ledger) -> None:
+        route = Route("parcels")
+        route.external("delivered")
+        world = World(ledger, route)
+        world.add("p1", colour="red")
+        world.add("p2", colour="blue")
+        content = {"id": "p1", "colour": "green"}
+        more = {"content": content, "digest": digest_of(content), "old": world.item("p1").input, "by": "ops", "why": "wrong colour"}
+        world.apply(replace(world.item("p1"), world.plan, world.now, **more))
+        assert [payload["colour"] for payload in _offers(world)] == ["red", "blue", "green"]
+
+    def test_the_history_has_payloads_where_they_are_asked_for(self, world: World) -> None:
+        _ship(world, "p1", "one")
+        world.clock.advance("14d")
+        world.apply(world.look("p1"))
+        world.apply(retry(world.item("p1"), world.plan, world.now, stage="stamp", by="ops", why="again"))
+        lines = world.ledger.history("parcels", "p1", payloads=True)
+        assert [line.payload for line in lines if line.line.offered] == [{"label": "one"}, {"label": "one"}]
+        assert all(line.payload is None for line in lines if not line.line.offered)
+        assert [replaced(line, payload=None) for line in lines] == world.ledger.history("parcels", "p1")
+        assert [(line.seq, line.payload) for line in lines] == [(line.seq, line.payload) for line in world.ledger.feed(0, 100)]
+
+    def test_a_large_payload_is_kept_whole(self, world: World) -> None:
+        world.add("p1")
+        world.settle(world.take("p1"), Done())
+        large = {"files": [f"disk/{n:06}/content.tiff" for n in range(1_000)]}
+        world.settle(world.take("p1", "stamp"), Done(large))
+        assert _offers(world) == [large]
+        assert world.ledger.history("parcels", "p1", payloads=True)[-1].payload == large
+
     def test_a_change_that_lost_its_race_is_never_told(self, world: World) -> None:
         world.add("p1")
         item = world.take("p1")
@@ -85,3 +135,15 @@ class Feeding(Promises):
         before = world.ledger.last_seq()
         assert world.settle(item, Retry("too late")) is not None
         assert world.ledger.last_seq() == before
+
+
+def _ship(world: World, key: str, label: str) -> None:
+    """Bring an item to the external stage, which is offered this label."""
+    world.add(key)
+    world.settle(world.take(key), Done())
+    world.settle(world.take(key, "stamp"), Done({"label": label}))
+
+
+def _offers(world: World) -> list[Any]:
+    """What was offered, in the order of the feed."""
+    return [line.payload for line in world.ledger.feed(0, 100) if line.line.offered]
