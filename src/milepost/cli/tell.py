@@ -9,6 +9,7 @@ from milepost.cli.out import STYLES, page, safe
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from milepost.core.history import Line
     from milepost.engine.story import Story
 
 SHOWN = 15
@@ -74,6 +75,18 @@ def _history(to: Console, story: Story, whole: bool) -> None:
         day = moment.date()
         grid.add_row(f"  {stamp:>19}", safe(told.text))
     to.print(grid)
+    _tracebacks(to, [told.line for told in lines], whole)
+
+
+def _tracebacks(to: Console, lines: list[Line], whole: bool) -> None:
+    """The traceback of the last try that has one, or of every shown try."""
+    found = [line for line in lines if line.attempt is not None and line.attempt.traceback is not None]
+    for line in found if whole else found[-1:]:
+        assert line.attempt is not None
+        assert line.attempt.traceback is not None
+        to.print(f"\n[bold]Traceback of try {line.attempt.number} at '{safe(line.stage)}'[/]")
+        for text in line.attempt.traceback.splitlines():
+            to.print(f"  {safe(text)}", soft_wrap=True)
 
 
 def _values(to: Console, view: dict[str, Any]) -> None:

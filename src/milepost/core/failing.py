@@ -9,7 +9,7 @@ from milepost.core.change import FREE, NOBODY, Change, Fields, Teller, change
 from milepost.core.durations import span_ms
 from milepost.core.history import Attempt
 from milepost.core.item import Failure, Row
-from milepost.core.outcome import Reject, Retry
+from milepost.core.outcome import Reject, Retry, bounded_traceback
 from milepost.core.redacting import redacted, redacted_text
 from milepost.core.route import Stage
 from milepost.core.status import Reason, Status
@@ -41,17 +41,19 @@ def fail(
     # Kept at an end too: a person's retry must ask first as well.
     fields["unknown"] = isinstance(outcome, Retry) and outcome.unknown
     facts = (number, outcome.category, message, details, response_ms, outcome.http_status)
+    # In the line alone: the row is on every write's way.
+    trace = None if outcome.traceback is None else bounded_traceback(outcome.traceback)
     if isinstance(outcome, Reject):
         fields |= end(now)
-        return change(row, Reason.REJECTED, now, Status.REJECTED, fields, teller, attempt=Attempt(*facts))
+        return change(row, Reason.REJECTED, now, Status.REJECTED, fields, teller, attempt=Attempt(*facts, traceback=trace))
     if number >= stage.retry.attempts:
         fields |= end(now)
-        return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=Attempt(*facts))
+        return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=Attempt(*facts, traceback=trace))
     floor = None if outcome.after is None else span_ms(outcome.after, "after")
     delay = stage.retry.delay(row.attempts, jitter, floor)
     next_at = now + delay.ms
     fields["look_at"] = next_at
-    attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at)
+    attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at, trace)
     return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)
 
 

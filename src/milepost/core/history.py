@@ -26,6 +26,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
     exponential_ms: int | None = None
     jitter_ms: int | None = None
     next_at: int | None = None
+    traceback: str | None = None
 
 
 class Line(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -117,6 +118,8 @@ def line_to_public(line: Line, correlation_id: str) -> dict[str, Any]:
         public["claimed_at"] = iso(line.since)
     if line.attempt is not None:
         public |= attempt_to_public(line.attempt, line.at, correlation_id)
+        if line.attempt.traceback is not None:
+            public["traceback"] = line.attempt.traceback
     return public
 
 

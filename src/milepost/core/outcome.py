@@ -10,6 +10,11 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
 from milepost.core.durations import span_ms
+from milepost.core.redacting import redacted_text
+
+TRACEBACK_LIMIT = 4_000
+"""Characters that are kept of a traceback: its beginning and its end."""
+TRACEBACK_FRAMES = 50
 
 
 class Done(Struct, frozen=True, tag="done", omit_defaults=True):
@@ -51,6 +56,8 @@ class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
     http_status: int | None = None
     unknown: bool = False
     """True if the partner may have done the work all the same: the next try runs the stage's `verify` first."""
+    traceback: str | None = None
+    """Where the error came from; filled in for a raised exception. Kept in the history, cut to size and without secrets."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "error", str(self.error))
@@ -65,6 +72,7 @@ class Reject(Struct, frozen=True, tag="reject", omit_defaults=True):
     category: str = "REJECTED"
     details: Any = None
     http_status: int | None = None
+    traceback: str | None = None
 
     def __post_init__(self) -> None:
         force_setattr(self, "error", str(self.error))
@@ -82,15 +90,37 @@ def outcome_of_exception(error: BaseException) -> Retry | Reject:
     details = {"type": type(error).__name__, **where}
     status = getattr(error, "http_status", None)
     http_status = status if isinstance(status, int) else None
+    trace = _traceback_of(error)
     if getattr(error, "permanent", False) is True:
-        return Reject(message, category="EXCEPTION", details=details, http_status=http_status)
+        return Reject(message, category="EXCEPTION", details=details, http_status=http_status, traceback=trace)
     after = getattr(error, "retry_after", None)
     try:
         if after is not None:
             span_ms(after, "retry_after")
     except Exception:
         after = None
-    return Retry(message, after=after, category="EXCEPTION", details=details, http_status=http_status)
+    return Retry(message, after=after, category="EXCEPTION", details=details, http_status=http_status, traceback=trace)
+
+
+def _traceback_of(error: BaseException) -> str:
+    """The traceback with the exceptions that caused it, without the first frame, which is the engine's own call of the handler."""
+    first = error.__traceback__
+    frames = first.tb_next or first if first is not None else None
+    told = traceback.TracebackException(type(error), error, frames, limit=-TRACEBACK_FRAMES, compact=True)
+    return bounded_traceback("".join(told.format()))
+
+
+def bounded_traceback(text: str) -> str:
+    """A traceback as it is kept: without secrets, then its first quarter and its end where it is too long."""
+    text, whole = text.rstrip(), len(text)
+    if whole > 8 * TRACEBACK_LIMIT:
+        # The end begins with a whole word: half a secret does not look like one.
+        text = text[: 2 * TRACEBACK_LIMIT] + "\n" + text[-6 * TRACEBACK_LIMIT :].partition(" ")[2]
+    text = redacted_text(text).rstrip()
+    if len(text) <= TRACEBACK_LIMIT:
+        return text
+    head = text[: TRACEBACK_LIMIT // 4]
+    return f"{head}\n… cut: {whole:,} characters in all …\n{text[len(head) + 60 - TRACEBACK_LIMIT :]}"
 
 
 def as_outcome(answer: object) -> Outcome:

@@ -127,14 +127,18 @@ def _raised(error: BaseException) -> Retry | Reject:
     kind = type(error).__name__
     try:
         outcome = outcome_of_exception(error)
-        return outcome if isinstance(error, Exception) else Retry(f"{kind}: {error}", category="EXCEPTION", details=outcome.details)
+        if isinstance(error, Exception):
+            return outcome
+        return Retry(f"{kind}: {error}", category="EXCEPTION", details=outcome.details, traceback=outcome.traceback)
     except Exception:
         return Retry(f"the handler raised {kind}", category="EXCEPTION", details={"type": kind})
 
 
 def _as_retry(outcome: Retry | Reject) -> Retry:
     """A batch call's exception. It cannot reject: it does not say for whom it speaks."""
-    return outcome if isinstance(outcome, Retry) else Retry(outcome.error, category=outcome.category, details=outcome.details)
+    if isinstance(outcome, Retry):
+        return outcome
+    return Retry(outcome.error, category=outcome.category, details=outcome.details, traceback=outcome.traceback)
 
 
 def _sound(outcome: Outcome) -> Outcome:
@@ -179,7 +183,8 @@ def _probe_failed(error: BaseException) -> Outcome:
     """A probe that raises is a Retry, never "not there"."""
     said = _raised(error)
     after = said.after if isinstance(said, Retry) else None
-    return Retry(f"verify failed: {said.error}", after=after, category="VERIFY_FAILED", details=said.details, unknown=True)
+    told = f"verify failed: {said.error}"
+    return Retry(told, after=after, category="VERIFY_FAILED", details=said.details, unknown=True, traceback=said.traceback)
 
 
 def _probe_plain(stage: Stage, item: Item) -> Outcome | None:

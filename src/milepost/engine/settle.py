@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from milepost.core.change import Teller
 from milepost.core.claims import is_outcome_of, says
 from milepost.core.decide import decide, given_back, late, undecided
+from milepost.core.durations import short_span
 from milepost.core.errors import LedgerError
 from milepost.core.failing import unstorable
 from milepost.core.history import claim_digest
 from milepost.core.item import Item, Row
-from milepost.core.outcome import NotYet, Outcome, Retry
+from milepost.core.outcome import NotYet, Outcome, Reject, Retry, bounded_traceback
+from milepost.core.status import Status
 from milepost.engine.apply import follow_up
 from milepost.engine.context import Context
 from milepost.ports.ledger import Conflict, Refused
@@ -54,6 +56,8 @@ def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
                 continue
         else:
             summary.written += 1
+            if after.total_attempts != ran.item.row.total_attempts:
+                _log_failed_try(ran, after)
             if after.kept:
                 follow.append(after)
         if ran.item.ticket is not None:
@@ -140,6 +144,8 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
                 summary.undecided += 1
             else:
                 summary.written += 1
+                if change.after.total_attempts != current.total_attempts:
+                    _log_failed_try(ran, change.after)
                 follow.append(change.after)
             return
         if isinstance(again, Refused):
@@ -149,6 +155,27 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
             again = counted
         answer = again
     summary.refused += 1
+
+
+def _log_failed_try(ran: Ran, after: Row) -> None:
+    """One warning for a counted try, with the item's name; a log in JSON has the traceback too."""
+    error, outcome = after.error, ran.outcome
+    if error is None or not log.isEnabledFor(logging.WARNING):
+        return
+    again = "" if after.look_at is None else f"; again in {short_span(after.look_at - after.updated_at)}"
+    next_step = "; no tries are left" if after.status is Status.MAX_RETRIES_EXCEEDED else "; for good" if after.terminal else again
+    extra = {
+        "route": after.route,
+        "key": after.key,
+        "stage": ran.item.stage,
+        "attempt": after.attempts,
+        "correlation_id": after.correlation_id,
+        "category": error.category,
+    }
+    if isinstance(outcome, (Retry, Reject)) and outcome.traceback is not None:
+        extra["traceback"] = bounded_traceback(outcome.traceback)
+    place = (after.route, after.key, after.attempts, ran.item.stage)
+    log.warning("%s/%s: try %d at '%s' failed: %s: %s%s", *place, error.category, error.message, next_step, extra=extra)
 
 
 def _count_refused(ctx: Context, ran: Ran, row: Row, refused: Refused, summary: Settled) -> Conflict | None:
@@ -161,6 +188,7 @@ def _count_refused(ctx: Context, ran: Ran, row: Row, refused: Refused, summary: 
         return answer
     if answer is None:
         summary.written += 1
+        _log_failed_try(ran, change.after)
         return None
     # Not even its failure can be stored: it is set aside, or it would be worked on again and again.
     ctx.ledger.quarantine.put([(row.route, row.key)], f"neither its outcome nor its failure can be stored: {answer.reason}", now)

@@ -40,6 +40,7 @@ class Entry(Struct, frozen=True):
     failed: Try | None
     said: str
     details: str
+    traceback: str
 
 
 def timeline(happened: list[Told], results: dict[str, Any]) -> list[Entry]:
@@ -65,6 +66,7 @@ def _entry(told: Told, results: dict[str, Any]) -> Entry:
         failed=_try(line),
         said=_said(line, results),
         details=details,
+        traceback="" if attempt is None or attempt.traceback is None else attempt.traceback,
     )
 
 
