@@ -154,7 +154,7 @@ def context(command: click.Command, name: str, parent: click.Context | None = No
 GROUPS = {
     "Writing a route": ("Route", "Backoff", "Checks", "Limits"),
     "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
-    "In your own program": ("Milepost", "open"),
+    "In your own program": ("Milepost", "open", "restore"),
     "Where items are, and why": ("Status", "Reason"),
 }
 SPECIAL = {
@@ -179,7 +179,9 @@ def python_page() -> str:
     """Every public name with its signature and docstring."""
     grouped = {name for names in GROUPS.values() for name in names}
     raised = [name for name in milepost.__all__ if name not in grouped]
-    odd = [name for name in raised if not issubclass(getattr(milepost, name), Exception)] + sorted(grouped - set(milepost.__all__))
+    odd = [name for name in raised if not isinstance(found := getattr(milepost, name), type) or not issubclass(found, Exception)] + sorted(
+        grouped - set(milepost.__all__)
+    )
     if odd:
         raise SystemExit(f"tools/docs.py: say in GROUPS where these public names belong: {', '.join(odd)}")
     parts = [
@@ -205,6 +207,12 @@ def name_parts(name: str) -> Iterator[str]:
         yield SPECIAL[name]
         return
     subject = getattr(milepost, name)
+    if inspect.isfunction(subject):
+        made = ast.parse(textwrap.dedent(inspect.getsource(subject))).body[0]
+        assert isinstance(made, ast.FunctionDef)
+        yield fenced(signature(made, name), "python no-run")
+        yield " ".join((ast.get_docstring(made) or "").split())
+        return
     if issubclass(subject, Enum):
         meanings: dict[Any, str] = {**STATUS_MEANING, **REASON_MEANING}
         yield table(("member", "value", "meaning"), [(f"`{name}.{each.name}`", f"`{each.value}`", meanings[each]) for each in subject])
@@ -228,7 +236,8 @@ def name_parts(name: str) -> Iterator[str]:
     for method in methods(node):
         text = ast.get_docstring(method)
         if method not in properties and text and not hasattr(subject, "__struct_fields__"):
-            yield fenced(signature(method, f"{name}.{method.name}"), "python no-run")
+            awaited = "await " if isinstance(method, ast.AsyncFunctionDef) else ""
+            yield fenced(awaited + signature(method, f"{name}.{method.name}"), "python no-run")
             yield " ".join(text.split())
 
 
@@ -238,15 +247,18 @@ def class_node(subject: type) -> ast.ClassDef:
     return node
 
 
-def methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
-    return [each for each in node.body if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def decorated(node: ast.FunctionDef, name: str) -> bool:
+def methods(node: ast.ClassDef) -> list[Function]:
+    return [each for each in node.body if isinstance(each, Function) and not each.name.startswith("_")]
+
+
+def decorated(node: Function, name: str) -> bool:
     return any(isinstance(decorator, ast.Name) and decorator.id == name for decorator in node.decorator_list)
 
 
-def signature(node: ast.FunctionDef, name: str) -> str:
+def signature(node: Function, name: str) -> str:
     """A call as it is written: on one line if it fits, else a parameter a line."""
     arguments = node.args
     words = [*arguments.posonlyargs, *arguments.args]

@@ -13,7 +13,7 @@ Write a route, hand over items, and one row in a ledger says where each one is u
 
 from __future__ import annotations
 
-from milepost.app import Milepost, open
+from milepost.app import Milepost, open, restore
 from milepost.core.backoff import Backoff, Checks
 from milepost.core.errors import (
     ActRefused,
@@ -58,4 +58,5 @@ __all__ = [
     "Status",
     "UsageError",
     "open",
+    "restore",
 ]

@@ -23,10 +23,11 @@ from milepost.engine.lists import ListReport, submit_list
 from milepost.engine.observe import show, status
 from milepost.engine.operate import act, confirm_outside
 from milepost.evidence.signing import read_signer
+from milepost.ports.answers import BackupReport, RestoreReport
 from milepost.ports.publisher import Subscriber
 from milepost.ports.runner import Chance, Clock
 from milepost.runners.threads import ThreadRunner
-from milepost.wiring import DEFAULT_LEDGER, Station, open_context
+from milepost.wiring import DEFAULT_LEDGER, Station, open_context, restore_ledger
 
 log = logging.getLogger(__name__)
 
@@ -212,6 +213,11 @@ class Milepost:
         """How many items are where."""
         return status(self.context, afresh=True)
 
+    def backup(self, file: str | Path, *, overwrite: bool = False) -> BackupReport:
+        """Copy the ledger as it is at this moment, with its blobs, to a file that is a ledger itself; work may go on meanwhile. Raises
+        UsageError where the file is there already, LedgerError where the ledger cannot be copied (in memory, on AWS)."""
+        return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
+
     def close(self) -> None:
         """Stop what runs here as `stop` does, then close the ledger."""
         try:
@@ -260,6 +266,12 @@ def _drain(runs: Sequence[BackgroundRun], grace_ms: int) -> None:
 def _log_error(run: BackgroundRun) -> None:
     if run.error is not None:
         log.error("the work in the background has ended with an error; stop() raises it", exc_info=run.error)
+
+
+def restore(file: str | Path, ledger: str = DEFAULT_LEDGER, *, overwrite: bool = False, force: bool = False) -> RestoreReport:
+    """Put a backup in the place of the ledger, which no process may use meanwhile. One that is there is set aside with `overwrite`, else
+    refused. The backup is checked before and after it is copied; `force` accepts items in it whose history was changed by other means."""
+    return restore_ledger(Path(file), ledger, overwrite=overwrite, force=force, on_progress=lambda done, whole: None)
 
 
 open = Milepost

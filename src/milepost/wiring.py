@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from milepost.blobs.folder import FolderBlobs
@@ -31,8 +32,9 @@ from milepost.engine.resend import Resender
 from milepost.engine.routes import register
 from milepost.engine.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
+from milepost.ports.answers import Progress, RestoreReport
 from milepost.ports.blobs import Blobs
-from milepost.ports.ledger import Ledger
+from milepost.ports.ledger import LACKS, Ledger
 from milepost.ports.publisher import Subscriber
 from milepost.ports.runner import Chance, Clock, Runner, Service
 from milepost.runners.clock import SystemChance, SystemClock
@@ -51,9 +53,10 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from milepost.ledgers.sqlite import SqliteLedger
+        from milepost.ledgers.sqlite.backup import blobs_folder
 
         path = rest[3:]
-        return SqliteLedger.open(path), FolderBlobs(path + "-blobs")
+        return SqliteLedger.open(path), FolderBlobs(blobs_folder(path))
     if scheme == "memory":
         from milepost.ledgers.memory import MemoryLedger
 
@@ -69,6 +72,16 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
         f"the ledger {url!r} is none that Milepost knows; write sqlite:///FILE (relative), sqlite:////FOLDER/FILE (absolute)"
         " or dynamodb://REGION/PREFIX"
     )
+
+
+def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_progress: Progress) -> RestoreReport:
+    """Put a backup in the place of the ledger that the URL names. Only a ledger in a SQLite file can be restored."""
+    scheme, _, rest = url.partition(":")
+    if scheme != "sqlite" or not rest.startswith("///") or len(rest) < 4:
+        raise ConfigMistake(f"a backup can be restored to a ledger in a file alone, sqlite:///FILE, not to {url!r}; {LACKS['backup']}")
+    from milepost.ledgers.sqlite.backup import restore
+
+    return restore(file, rest[3:], overwrite=overwrite, force=force, on_progress=on_progress)
 
 
 def open_context(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from milepost.cli.act import cancel, confirm, replace, rerun, reschedule, resend, retry, skip
+from milepost.cli.backup import backup, restore
 from milepost.cli.completion import completion
 from milepost.cli.config import Settings
 from milepost.cli.cost import cost
@@ -35,7 +36,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Look": (status, show, list_items, groups, volume, watch, lists, acts, export, doctor),
     "Prove": (signing_key, heads, verify),
     "Act": (retry, skip, confirm, cancel, resend, rerun, replace, reschedule, pause, resume, limit),
-    "Keep": (routes, subscribers, keys, prune, adopt, quarantine, move, cost),
+    "Keep": (routes, subscribers, keys, prune, backup, restore, adopt, quarantine, move, cost),
 }
 
 

@@ -119,7 +119,7 @@ class Told(Protocol):
 
 
 @contextmanager
-def progress(what: str, *, quiet: bool = False) -> Iterator[Told]:
+def progress(what: str, *, quiet: bool = False, every_s: float = 5) -> Iterator[Told]:
     """Show how far a long act is: a bar on a terminal, a line every few seconds elsewhere, both on stderr."""
     if quiet:
         yield lambda _done, _part=0, _whole=None, /: None
@@ -127,7 +127,7 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Told]:
         with _bar(what) as told:
             yield told
     else:
-        yield _Lines(what)
+        yield _Lines(what, every_s)
 
 
 @contextmanager
@@ -153,15 +153,15 @@ def _bar(what: str) -> Iterator[Told]:
 
 
 class _Lines:
-    """Progress without a terminal: one line every five seconds."""
+    """Progress without a terminal: one line every few seconds."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, what: str, every_s: float) -> None:
+        self.what, self.every_s = what, every_s
         self.began = self.last = monotonic()
 
     def __call__(self, done: int, part: int = 0, whole: int | None = None, /) -> None:
         now = monotonic()
-        if now - self.last >= 5:
+        if now - self.last >= self.every_s:
             self.last = now
             share = f" ({part * 100 // whole}%)" if whole else ""
             click.echo(f"{self.what}: {done:,}{share}, {done / (now - self.began):,.0f}/s", err=True)

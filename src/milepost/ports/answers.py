@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -65,3 +66,34 @@ class ScanCost(Struct, frozen=True):
     units: int
     dollars: float | None
     """None: no prices are known for where the ledger is."""
+
+
+class BackupReport(Struct, frozen=True):
+    """What a backup holds. `last_seq` is the place of its last history line in the order in which the ledger was written."""
+
+    file: str
+    bytes: int
+    blobs: int
+    blob_bytes: int
+    items: int
+    seals: int
+    last_seq: int
+    broken: list[str]
+    """Keys of items whose history does not end at the head in their row: something else than Milepost has changed them."""
+
+
+class RestoreReport(Struct, frozen=True):
+    """What was restored; `set_aside` is the new name of the ledger that was there before."""
+
+    ledger: str
+    file: str
+    blobs: int
+    items: int
+    seals: int
+    last_seq: int
+    broken: list[str]
+    set_aside: str | None = None
+
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the bytes done and the bytes in all."""

@@ -8,6 +8,7 @@ suite in `milepost.testing` says what each verb promises.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.key_parts import KeyPart
 from milepost.core.plan import Plan
 from milepost.core.status import Status
-from milepost.ports.answers import Count, Document, Group, Pruned, ScanCost, Taken
+from milepost.ports.answers import BackupReport, Count, Document, Group, Progress, Pruned, ScanCost, Taken
 from milepost.ports.outside import Outside, QuarantineStore
 from milepost.ports.runner import Chance, Clock, Service
 
@@ -192,6 +193,7 @@ LACKS = {
     "proof of death": "It cannot know a process dead: what that process had in hand comes back when its leases have run out.",
     "fair lanes": "It cannot look past one lane's backlog for another's work: lanes of a stage share a queue.",
     "take over": "It cannot take over another ledger's record.",
+    "backup": "It cannot be backed up into a file. On AWS, point-in-time recovery of its tables and versioning of its bucket do that.",
     "exact counts": "Its counters follow the changes a moment late: they are shown to people, and nothing is decided by them.",
 }
 """What a ledger may be unable to do, and what that means for people."""
@@ -330,6 +332,9 @@ class Ledger(Protocol):
 
     def services(self, plans: Mapping[str, Plan], clock: Clock, chance: Chance, holder: str) -> list[tuple[str, Service]]:
         """What must run beside the engine for this ledger, each with the role that it belongs to."""
+
+    def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
+        """Copy the ledger as it is at this moment, with its blobs, to a file, while others go on writing; "backup" may be lacking."""
 
     def describe(self) -> dict[str, Any]:
         """Facts for `milepost doctor`: where it lives, how large it is, what it thinks of itself."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
 
 from milepost.core.change import Change
-from milepost.core.errors import ConfigMistake, RouteChanged
+from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
@@ -27,6 +28,7 @@ from milepost.ledgers.aws.renaming import rename_stage
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings, Store
 from milepost.ledgers.aws.tables import make_common, make_route
 from milepost.ledgers.aws.taking_over import take_over
+from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import (
     Ask,
@@ -62,10 +64,16 @@ class Address(Struct, frozen=True):
     blobs: str | None = None
 
 
+PITR = (
+    "switch on point-in-time recovery of its tables and versioning of its blob bucket;"
+    " AWS then restores any second of the last 35 days into new tables (docs/aws.md)"
+)
+
+
 class AwsLedger:
     """One deployment (a region and a prefix), as one process sees it."""
 
-    lacks = frozenset({"pulse", "proof of death", "fair lanes", "exact counts"})
+    lacks = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts"})
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: Settings | None = None, make: bool = False) -> None:
         settings = settings or Settings()
@@ -223,6 +231,9 @@ class AwsLedger:
             self.prepare(plan)
         reader = StreamReader(self.store, plans, clock, chance.jitter, holder)
         return [("relay", reader), ("resender", Sweeper(self.store, plans, clock, chance.jitter))]
+
+    def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
+        raise LedgerError(f"{self.url} cannot be backed up into a file: {PITR}")
 
     def describe(self) -> dict[str, Any]:
         return upkeep.describe(self.store, self.url)

@@ -6,6 +6,7 @@ Other ledgers are compared with it, so it shares no code with them. It is also h
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from threading import RLock
 from typing import Any
 
@@ -24,6 +25,7 @@ from milepost.ledgers.memory.pruning import prune
 from milepost.ledgers.memory.quarantine import MemoryQuarantine
 from milepost.ledgers.memory.renaming import rename_stage
 from milepost.ledgers.memory.state import Record, State, encode
+from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.ledger import (
     Ask,
     Claimed,
@@ -49,7 +51,7 @@ from milepost.ports.runner import Service
 class MemoryLedger:
     """Everything in one process's memory, behind one lock; `memory:`."""
 
-    lacks = frozenset({"take over"})
+    lacks = frozenset({"backup", "take over"})
     outside = None
 
     def __init__(self) -> None:
@@ -294,6 +296,9 @@ class MemoryLedger:
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: whatever follows from a write is part of it."""
         return []
+
+    def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
+        raise LedgerError("a ledger in memory cannot be backed up: it is gone with its process; use sqlite:///FILE")
 
     def describe(self) -> dict[str, Any]:
         with self._lock:

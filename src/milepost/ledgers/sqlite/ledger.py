@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import claiming, documents, finding, pruning, reading, upkeep
+from milepost.ledgers.sqlite.backup import back_up
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
 from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, UNREADABLE, chunks, look_at_of, rows_of
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
@@ -23,6 +25,7 @@ from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_aside
 from milepost.ledgers.sqlite.store import Store
 from milepost.ledgers.sqlite.writing import Tally, one_by_one, write_changes, write_each, write_new
+from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.ledger import (
     Ask,
     Claimed,
@@ -273,6 +276,9 @@ class SqliteLedger:
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: whatever follows from a write is part of it."""
         return []
+
+    def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
+        return back_up(self.path, target, overwrite=overwrite, on_progress=on_progress)
 
     def describe(self) -> dict[str, Any]:
         sizes = self._store.size()
