@@ -12,14 +12,15 @@ from milepost.core.errors import RouteChanged
 from milepost.core.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.client import Requests, RowRefused
 from milepost.ledgers.aws.finishing import finish
 from milepost.ledgers.aws.holding import resume
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.relay import Relay
-from milepost.ledgers.aws.store import Settings
+from milepost.ledgers.aws.store import Settings, Store
 from milepost.ledgers.aws.stream import Stream
+from milepost.ledgers.aws.writing import Update
 from milepost.ports.ledger import Ask, Claimed
 from milepost.testing.clock import SeededChance
 
@@ -153,3 +154,30 @@ class Followed:
 def open_followed(endpoint: str, prefix: str, region: str, endpoints: Mapping[str, str] | None = None) -> Followed:
     requests = Requests(region, endpoint, endpoints=endpoints)
     return Followed(AwsLedger(requests, prefix, MemoryBlobs(), settings=PROMPT, make=True))
+
+
+def damage(ledger: Followed, route: str, key: str, what: str) -> None:
+    """Make the "content" of an item, or its "row", one that cannot be read any more."""
+    layout = ledger.store.layout(route)
+    assert layout is not None
+    gone = {"M": {"blob": {"S": "nowhere"}, "sha256": {"S": "0"}, "size": {"N": "1"}}}
+    update = Update(layout, key)
+    if what == "content":
+        update.set("input", gone)
+    else:
+        update.set("lastError", {"S": "{"})
+    ledger.store.requests.call("dynamodb", "update_item", **update.params())
+
+
+def fill_row(store: Store, route: str, key: str, name: str) -> None:
+    """Fill a row with one attribute until DynamoDB takes no more."""
+    layout = store.layout(route)
+    assert layout is not None
+    for size in range(409_600, 0, -30):
+        update = Update(layout, key)
+        update.set(name, {"S": "x" * size})
+        try:
+            store.requests.call("dynamodb", "update_item", **update.params())
+        except RowRefused:
+            continue
+        return

@@ -57,7 +57,8 @@ def test_the_others_are_found_sent_again_and_due(scene: Scene, how: str, caplog:
     spoil(scene, "bad", how)
     assert {item.key for item in scene.aws.find(Query(route="parcels")).items} == {"a", "c"}
     assert {item.key for item in scene.aws.find(Query(route="parcels", statuses=LIVE, due_before=2**45)).items} == {"a", "c"}
-    assert [item is None for item in scene.aws.get([("parcels", key) for key in ("a", "bad", "c")])] == [False, True, False]
+    refs = [("parcels", key) for key in ("a", "bad", "c", "d")]
+    assert [type(found).__name__ for found in scene.aws.get(refs)] == ["Item", "Refused", "Item", "NoneType"]
     assert [known is None for known in scene.aws.peek("parcels", ["a", "bad", "c", "d"])] == [False, False, False, True]
     assert scene.aws.next_due([scene.plan]) is not None
     queue = scene.store.queues.url("parcels", "weigh")
@@ -145,8 +146,10 @@ def test_the_resender_offers_the_others_again(scene: Scene, caplog: pytest.LogCa
     scene.clock.advance("15d")
     with caplog.at_level(logging.ERROR):
         scene.resend()
-    assert {key: scene.reasons(key)[-1] for key in ("a", "bad", "c")} == {"a": "resent", "bad": "offered", "c": "resent"}
-    assert "parcels/bad is due and cannot be seen to" in caplog.text
+    assert {key: scene.reasons(key)[-1] for key in ("a", "bad", "c")} == {"a": "resent", "bad": "retry", "c": "resent"}
+    [bad] = scene.aws.find(Query(route="parcels", prefix="bad")).items
+    assert bad.row.error is not None
+    assert bad.row.error.category == "CANNOT_BE_STORED", "it is a counted try, and ends by the stage's threshold"
 
 
 def test_what_cannot_be_found_with_its_content_is_left_out(scene: Scene) -> None:

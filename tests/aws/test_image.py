@@ -76,7 +76,8 @@ def rows(draw: st.DrawFn) -> Row:
 
 
 def stored(row: Row) -> Image:
-    return {**LAYOUT.key_image(row.key), **attributes(row)}
+    undecided = {} if row.undecided is None else {"undecided": Values(MemoryBlobs()).encode(row.undecided, "x")}
+    return {**LAYOUT.key_image(row.key), **attributes(row), **undecided}
 
 
 @given(rows())

@@ -11,7 +11,7 @@ from standins import REGION
 
 from milepost.core.outcome import Reject
 from milepost.ledgers.aws import applying
-from milepost.ledgers.aws.client import AwsRefused
+from milepost.ledgers.aws.client import RowRefused
 from milepost.testing.contract.world import World
 
 
@@ -32,7 +32,7 @@ def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: Followed, mo
 
     def refusing(change: Any, *args: Any) -> Any:
         if change.before.key == "bad":
-            raise AwsRefused("dynamodb update_item: ValidationException: no", "ValidationException")
+            raise RowRefused("dynamodb update_item: ValidationException: no", "ValidationException")
         return real(change, *args)
 
     monkeypatch.setattr(applying, "update_of", refusing)

@@ -175,7 +175,7 @@ def test_what_cannot_even_be_failed_is_set_aside() -> None:
     Station(ctx).run(until_idle_s=0)
     assert completed(ctx) == ITEMS - 1
     [aside] = quarantine_view(ctx, 10).set_aside
-    assert "neither its outcome nor its failure can be stored: no room" in aside.reason
+    assert "neither what was to be written nor its failure can be stored: no room" in aside.reason
     assert aside.content["key"] == "k0"
 
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from milepost.core.change import FREE, NOBODY, Change, Fields, Teller, change
 from milepost.core.durations import span_ms
-from milepost.core.history import Attempt
+from milepost.core.history import Attempt, claim_digest
 from milepost.core.item import Failure, Row
 from milepost.core.outcome import Reject, Retry, bounded_traceback
 from milepost.core.redacting import redacted, redacted_text
@@ -57,18 +57,21 @@ def fail(
     return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)
 
 
-def unstorable(
-    row: Row, stage: Stage, reason: str, now: int, jitter: float, teller: Teller = NOBODY, response_ms: int | None = None
-) -> Change:
+def unstorable(row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None) -> Change:
     """A counted try instead of a write that the storage cannot take, in as little room as can be: the row's note goes."""
     outcome = Retry(f"this outcome cannot be stored: {reason[:300]}", category=CANNOT_BE_STORED, unknown=True)
-    return fail(row, stage, outcome, now, jitter, {"note": None}, teller, response_ms)
+    return fail(row, stage, outcome, now, jitter, {"note": None}, _worker_of(row), response_ms)
 
 
-def unreadable(row: Row, stage: Stage, reason: str, now: int, teller: Teller = NOBODY) -> Change:
+def unreadable(row: Row, stage: Stage, reason: str, now: int) -> Change:
     """The end of an item whose content cannot be read any more: trying again would not help, a person has to put it right."""
     outcome = Reject(f"what it carries cannot be read: {reason[:300]}", category=CANNOT_BE_READ)
-    return fail(row, stage, outcome, now, 0.0, {}, teller)
+    return fail(row, stage, outcome, now, 0.0, {}, _worker_of(row))
+
+
+def _worker_of(row: Row) -> Teller:
+    """The worker that holds the item, if one does, with its claim."""
+    return Teller(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
 
 
 def message_of(outcome: Retry | Reject) -> str:

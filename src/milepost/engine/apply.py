@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from milepost.core.change import Change
 from milepost.core.decide import decide
+from milepost.core.failing import unstorable
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.ports.ledger import Refused
+from milepost.ports.ledger import Conflict, Refused
 
 Decision = Callable[[Item], Change | str | None]
 """What to write for an item as it is now; a sentence says why not; None: there is nothing to write."""
 
 TRIES = 5
+log = logging.getLogger(__name__)
 GONE = "it is gone: its row was pruned meanwhile"
 OUTDATED = "the ledger holds a newer version of this route; this process stands by"
 RESTLESS = f"others changed it {TRIES} times meanwhile; try again"
@@ -70,6 +73,24 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
     if not followed:
         return answers
     return [followed.get((answer.route, answer.key), answer) if isinstance(answer, Row) else answer for answer in answers]
+
+
+def count_refused(ctx: Context, row: Row, refused: Refused, response_ms: int | None = None) -> Conflict | Row | None:
+    """The storage cannot take what was to be written for this item: that is a counted try instead, and the row after it is the answer.
+    None: not even that can be stored, and the item is set aside; Conflict: the row has changed since."""
+    plan = ctx.plan(row.route)
+    now = ctx.clock.now()
+    change = unstorable(row, plan.by_name[row.stage], refused.reason, now, ctx.chance.jitter(), response_ms)
+    answer = ctx.ledger.apply([change], now, {plan.name: plan.version})[0]
+    if answer is None:
+        return change.after
+    if isinstance(answer, Conflict):
+        return answer
+    # It is set aside, or it would be worked on again and again.
+    reason = f"neither what was to be written nor its failure can be stored: {answer.reason}"
+    ctx.ledger.quarantine.put([(row.route, row.key)], reason, now)
+    log.error("%s/%s is set aside: %s", row.route, row.key, reason)
+    return None
 
 
 def follow_up(ctx: Context, rows: Iterable[Row]) -> dict[tuple[str, str], Row]:

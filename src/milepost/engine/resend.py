@@ -15,11 +15,11 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.core.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
-from milepost.engine.apply import follow_up
+from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.back_fill import step
 from milepost.engine.context import Context
 from milepost.ports.documents import BACK_FILL, HOLD, is_held
-from milepost.ports.ledger import Query
+from milepost.ports.ledger import Query, Refused
 
 PAGE = 500
 PAGES = 20
@@ -90,6 +90,10 @@ class Resender:
         """A bounded walk that goes on, next time, where it was cut short: what cannot be moved hides nothing behind it."""
         for _ in range(pages):
             page = self._ctx.ledger.find(replace(query, after=self._places.pop(search, None), limit=PAGE))
+            for refused in page.refused:
+                # Nothing can be decided for it: it is not met again at every run.
+                log.error("%s/%s is due and is set aside: %s", query.route, refused.key, refused.reason)
+                self._ctx.ledger.quarantine.put([(query.route, refused.key)], refused.reason, self._ctx.clock.now())
             yield page.items
             if page.next is None:
                 return
@@ -131,6 +135,9 @@ class Resender:
                 return [written for change in changes for written in self._write([change], plan, now)]
             log.error("%s/%s is due and cannot be seen to: %s: %s", plan.name, changes[0].before.key, type(error).__name__, error)
             return []
+        for change, answer in zip(changes, conflicts, strict=True):
+            if isinstance(answer, Refused) and change.before.stage in plan.by_name and not change.before.terminal:
+                count_refused(self._ctx, change.before, answer)
         return [change for change, conflict in zip(changes, conflicts, strict=True) if conflict is None]
 
     def _with_content(self, items: Sequence[Item]) -> list[Item]:

@@ -9,17 +9,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.change import Teller
 from milepost.core.claims import is_outcome_of, says
 from milepost.core.decide import decide, given_back, late, undecided
 from milepost.core.durations import short_span
 from milepost.core.errors import LedgerError
-from milepost.core.failing import unstorable
 from milepost.core.history import claim_digest
 from milepost.core.item import Item, Row
 from milepost.core.outcome import NotYet, Outcome, Reject, Retry, bounded_traceback
 from milepost.core.status import Status
-from milepost.engine.apply import follow_up
+from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.ports.ledger import Conflict, Refused
 from milepost.ports.runner import Ran
@@ -47,19 +45,17 @@ def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
     for ran, (after, conflict) in zip(rans, _write(ctx, rans), strict=True):
         if isinstance(conflict, Refused):
             conflict = _count_refused(ctx, ran, ran.item.row, conflict, summary)
-            if conflict is None:
-                continue
-        if conflict is not None:
-            written = summary.written
-            _settle_again(ctx, ran, conflict, summary, follow)
-            if summary.written == written:
-                continue
-        else:
+        elif conflict is None:
             summary.written += 1
             if after.total_attempts != ran.item.row.total_attempts:
                 _log_failed_try(ran, after)
             if after.kept:
                 follow.append(after)
+        if conflict is not None:
+            written = summary.written
+            _settle_again(ctx, ran, conflict, summary, follow)
+            if summary.written == written:
+                continue
         if ran.item.ticket is not None:
             ended.append(ran.item.ticket)
     if ended:
@@ -180,20 +176,14 @@ def _log_failed_try(ran: Ran, after: Row) -> None:
 
 def _count_refused(ctx: Context, ran: Ran, row: Row, refused: Refused, summary: Settled) -> Conflict | None:
     """The storage cannot take this outcome: it is a counted try instead. None: that is settled."""
-    now, stage = ctx.clock.now(), ctx.plans[row.route].by_name[row.stage]
-    teller = Teller(row.holder, row.claimed_at)
-    change = unstorable(row, stage, refused.reason, now, ctx.chance.jitter(), teller, ran.response_ms)
-    answer = ctx.ledger.apply([change], now, _versions(ctx))[0]
+    answer = count_refused(ctx, row, refused, ran.response_ms)
     if isinstance(answer, Conflict):
         return answer
     if answer is None:
+        summary.refused += 1
+    else:
         summary.written += 1
-        _log_failed_try(ran, change.after)
-        return None
-    # Not even its failure can be stored: it is set aside, or it would be worked on again and again.
-    ctx.ledger.quarantine.put([(row.route, row.key)], f"neither its outcome nor its failure can be stored: {answer.reason}", now)
-    log.error("%s/%s is set aside: neither its outcome nor its failure can be stored: %s", row.route, row.key, answer.reason)
-    summary.refused += 1
+        _log_failed_try(ran, answer)
     return None
 
 

@@ -9,7 +9,8 @@ from functools import partial
 from milepost.core.item import digest_of
 from milepost.core.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.applying import UNWRITABLE
+from milepost.ledgers.aws.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.image import entered_at, is_ours
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.reading import SPOILT
@@ -67,9 +68,9 @@ def _doubtful(store: Store, route: str, keys: Sequence[str]) -> list[str]:
 
 
 def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | Refused | None:
-    token = secrets.token_hex(8)
-    image = put_of(newcomer.change, newcomer.input, layout, store.values, token)
+    key = newcomer.change.after.key
     try:
+        image = put_of(newcomer.change, newcomer.input, layout, store.values, secrets.token_hex(8))
         store.requests.call(
             "dynamodb",
             "put_item",
@@ -79,8 +80,11 @@ def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | Refused | 
             ExpressionAttributeNames={"#key": layout.key[0]},
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
+    except RowRefused as refused:
+        return Refused(str(refused), key)
+    except UNWRITABLE as error:
+        return Refused(f"{type(error).__name__}: {error}", key)
     except ConditionFailed as failed:
-        key = newcomer.change.after.key
         there = failed.image or store.images(layout.route, [key]).get(key)
         if there is None:
             return _put(store, layout, newcomer)

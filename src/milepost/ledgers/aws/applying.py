@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from milepost.core.change import Change
-from milepost.core.errors import ActRefused, LedgerError, LedgerMissing, UsageError
+from milepost.core.errors import LedgerDamaged, LedgerError, LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.image import content_of, is_ours
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.offering import call_of, send, stage_of
-from milepost.ledgers.aws.queues import Message
+from milepost.ledgers.aws.offering import call_of, stage_of
+from milepost.ledgers.aws.queues import Message, Outgoing
 from milepost.ledgers.aws.reading import SPOILT, readable
 from milepost.ledgers.aws.row_faults import why_unreadable
 from milepost.ledgers.aws.store import Store
@@ -24,6 +26,8 @@ from milepost.ledgers.aws.writing import Update, offers, update_of, was_ours
 from milepost.ports.ledger import Conflict, Refused
 
 Ref = tuple[str, str]
+UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+"""What making one row's write raises if a value in it cannot be stored."""
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +56,15 @@ def apply(
             answers[place] = Conflict(None)
         else:
             rows.setdefault((row.route, row.key), []).append(place)
-    _tell_stages(store, [changes[place] for places in rows.values() for place in places], contents or {})
+    told = [place for places in rows.values() for place in places]
+    for place, refused in zip(told, _tell_stages(store, [changes[place] for place in told], contents or {}), strict=True):
+        answers[place] = refused
 
     def write(places: list[int]) -> None:
         for place in places:
             row = changes[place].before
-            answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
+            if answers[place] is None:
+                answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
 
     store.requests.each([partial(write, places) for places in rows.values()])
     return answers
@@ -84,6 +91,10 @@ def _write(store: Store, change: Change, copied: int | None) -> Conflict | Refus
         return None if ours else Conflict(readable(store, layout, image))
     except LedgerMissing:
         return Conflict(None)
+    except RowRefused as refused:
+        return Refused(str(refused), change.before.key)
+    except UNWRITABLE as error:
+        return Refused(f"{type(error).__name__}: {error}", change.before.key)
     return None
 
 
@@ -107,7 +118,7 @@ def extend(store: Store, rows: Sequence[Row], until: int, now: int, tickets: Seq
         update.equal("lease", {"S": row.lease})
         try:
             store.requests.call("dynamodb", "update_item", **update.params())
-        except ConditionFailed:
+        except (ConditionFailed, RowRefused):
             return False
         return True
 
@@ -125,11 +136,13 @@ def drop_tickets(store: Store, tickets: Sequence[Any]) -> None:
         log.warning("messages of settled items stay in their queue, and come again for nothing: %s", error)
 
 
-def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> None:
-    """Send what these writes will say has been sent. A write that then fails leaves a message too many, which the claim fences."""
+def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> list[Refused | None]:
+    """Send what these writes will say has been sent. A write that then fails leaves a message too many, which the claim fences.
+    Refused: nothing can be sent for this one, so that it must not be written."""
+    answers: list[Refused | None] = [None] * len(changes)
     offered = [change for change in changes if offers(change)]
     if not offered:
-        return
+        return answers
     wanted: dict[str, list[str]] = {}
     for change in offered:
         row = change.after
@@ -137,17 +150,28 @@ def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref,
         if stage is not None and stage.external and (row.route, row.key) not in contents:
             wanted.setdefault(row.route, []).append(row.key)
     images = {(route, key): image for route, keys in wanted.items() for key, image in store.images(route, keys).items()}
-    outgoing = []
-    for change in offered:
+    outgoing: dict[int, Outgoing] = {}
+    for place, change in enumerate(changes):
+        if not offers(change):
+            continue
         row = change.after
         stage = stage_of(store.plans, row.route, row.stage)
         if stage is None:
             if (row.look_at or 0) <= row.updated_at:
                 continue  # due at once: the resender of a process that knows the stage tells it
             raise UsageError(f"stage {row.stage!r} of route {row.route!r} is to be told, and this process does not know it; give --routes")
-        content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
-        outgoing.append(call_of(store, Item(row, content), stage, freed=change.before.lease is not None))
-    send(store, outgoing)
+        try:
+            content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
+            outgoing[place] = call_of(store, Item(row, content), stage, freed=change.before.lease is not None)
+        except Exception as error:
+            if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
+                raise
+            why = str(error) if isinstance(error, LedgerDamaged) else f"{type(error).__name__}: {error}"
+            answers[place] = Refused(f"its offer cannot be made: {why}", row.key)
+    for place, refused in zip(outgoing, store.queues.send(list(outgoing.values())), strict=True):
+        if refused is not None:
+            answers[place] = Refused(f"its offer cannot be sent: {refused}", changes[place].after.key)
+    return answers
 
 
 def _content(store: Store, change: Change, given: Content | None, image: Image | None) -> Content:
@@ -157,11 +181,7 @@ def _content(store: Store, change: Change, given: Content | None, image: Image |
         try:
             given = content_of(image, layout, store.values)
         except SPOILT as error:
-            # Said so that whoever wrote several of them goes on with the others.
-            where = f"{change.before.route}/{change.before.key}"
-            raise ActRefused(
-                f"{where} cannot be offered: what it carries cannot be read: {why_unreadable(error, image, layout)}"
-            ) from error
+            raise LedgerDamaged(f"what it carries cannot be read: {why_unreadable(error, image, layout)}") from error
     content = Content(given.input, dict(given.payloads), dict(given.results)) if given is not None else Content()
     for put in change.puts:
         if put.kind == "input":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,10 @@ from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.lines import Ref
 
 JOURNAL = "journal"
+LARGEST_BLOCK = 300_000
+"""Bytes of keys that one block lists; a row of the table takes 400 KB."""
+PER_LINE = 32
+"""Bytes for a line's version, and for what separates it from the next."""
 
 
 class Block(Struct, frozen=True):
@@ -44,6 +48,20 @@ def encode_refs(refs: list[Ref]) -> str:
             runs.append([route])
         runs[-1] += (key, version)
     return msgspec.json.encode(runs).decode()
+
+
+def portions(refs: Sequence[Ref], most: int) -> list[int]:
+    """Where to cut lines into blocks: the length of each, so that a block lists at most so many and fits into one row."""
+    lengths: list[int] = []
+    size = 0
+    for route, key, _ in refs:
+        added = len(msgspec.json.encode(route)) + len(msgspec.json.encode(key)) + PER_LINE
+        if not lengths or lengths[-1] == most or size + added > LARGEST_BLOCK:
+            lengths.append(0)
+            size = 0
+        lengths[-1] += 1
+        size += added
+    return lengths
 
 
 def _decode_refs(text: str) -> Iterator[Ref]:

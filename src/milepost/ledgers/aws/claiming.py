@@ -11,11 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.due import FRAGILE, fragile, look
-from milepost.core.errors import ActRefused, LedgerDamaged, LedgerError
+from milepost.core.errors import LedgerDamaged, LedgerError
+from milepost.core.failing import unreadable, unstorable
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.ledgers.aws.applying import apply
-from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.aside import put_aside
+from milepost.ledgers.aws.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.gate import Gate, lane_of
 from milepost.ledgers.aws.holding import hold
 from milepost.ledgers.aws.image import is_ours, item_of
@@ -23,12 +25,12 @@ from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offering import call_body
 from milepost.ledgers.aws.queues import Message, Outgoing, sendable
-from milepost.ledgers.aws.reading import readable
+from milepost.ledgers.aws.reading import readable, whole
 from milepost.ledgers.aws.row_faults import why_unreadable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import scope
-from milepost.ports.ledger import Ask, Claimed
+from milepost.ports.ledger import Ask, Claimed, Conflict, Refused
 
 SOON_MS = 2_000
 """How long a call is put off that cannot be answered just yet."""
@@ -52,6 +54,8 @@ class Verdict(Struct):
     later_ms: int | None = None
     """Put the message off so long; None: it has done its work."""
     fragile: bool = False
+    refused: Refused | None = None
+    """The row cannot be read or written: it has become the item's counted failure, or is set aside."""
 
 
 class Claims:
@@ -98,10 +102,11 @@ class Claims:
                 raise
             log.warning("messages that brought no item could not be seen to: %s", error)
         moved = sum(verdict.moved for verdict in verdicts)
+        refused = [verdict.refused for verdict in verdicts if verdict.refused is not None]
         next_at = gate.next_at
         if not items and next_at is None:
             next_at = now if moved else now + store.settings.poll_ms
-        return Claimed(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)))
+        return Claimed(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)), refused=refused)
 
     def _receive(self, ask: Ask, room: int, now: int) -> list[Message]:
         """Messages for the ask, no two for one item. One that asks for a fragile item is given what was put by, first."""
@@ -142,19 +147,35 @@ class Claims:
         return self._store.images(layout.route, [message.body["key"] for message in messages if message.received <= MOST_LOOKS])
 
     def _take_alone(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image]) -> Verdict:
-        """A row that cannot be read, or decided, is for people: it hinders no other, and the repair scan meets it again."""
+        """A row that cannot be read, decided or written is one item's trouble, and hinders no other."""
         try:
             return self._take(ask, layout, message, now, jitter, images)
-        except (LedgerDamaged, ActRefused) as error:
-            trouble: Exception = error
-        except LedgerError:
-            raise
         except Exception as error:
-            trouble = error
-        key = message.body["key"]
-        why = why_unreadable(trouble, self._store.images(layout.route, [key]).get(key), layout)
-        self._store.queues.set_aside("message", message.body, f"its item cannot be claimed: {why}")
-        return Verdict(message)
+            if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
+                raise
+            return self._refuse(ask, layout, message, error, now, jitter)
+
+    def _refuse(self, ask: Ask, layout: Layout, message: Message, error: Exception, now: int, jitter: float) -> Verdict:
+        """Count the failure on the row, in a form that fits; where not even that can be written, set the row aside."""
+        store, stage, key = self._store, ask.plan.by_name[ask.stage], message.body["key"]
+        image = store.images(layout.route, [key]).get(key)
+        reason = str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
+        item = None if image is None else whole(store, layout, image)
+        row = item.row if item is not None else None
+        if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.grip.token)):
+            return Verdict(message)
+        answer: Conflict | Refused | None = item if isinstance(item, Refused) else Refused(reason, key)
+        if row is not None:
+            damaged = isinstance(item, Refused)
+            change = unreadable(row, stage, reason, now) if damaged else unstorable(row, stage, reason, now, jitter)
+            answer = apply(store, [change], now, {ask.plan.name: ask.plan.version})[0]
+            if answer is None:
+                return Verdict(message, moved=True, refused=Refused(reason, key, row))
+        if isinstance(answer, Conflict):
+            return Verdict(message, later_ms=SOON_MS)
+        if image is not None:
+            put_aside(store, layout, image, f"it cannot be claimed: {reason}", now)
+        return Verdict(message, refused=Refused(reason, key, row))
 
     def _take(
         self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
@@ -199,7 +220,10 @@ class Claims:
         if change.line is None and change.after.lease == ask.grip.token and _only_looks(ask) and message.received <= MOST_LOOKS:
             # Nothing is written: the outcome of a look holds only for the row as it is now (see `engine.settle`).
             return Verdict(message, Item(replace(row, holder=ask.grip.holder, claimed_at=now), item.content, message))
-        if apply(store, [change], now, {plan.name: plan.version})[0] is not None:
+        answer = apply(store, [change], now, {plan.name: plan.version})[0]
+        if isinstance(answer, Refused):
+            return self._refuse(ask, layout, message, LedgerDamaged(answer.reason), now, jitter)
+        if answer is not None:
             return Verdict(message, later_ms=SOON_MS)
         if change.after.lease != ask.grip.token:
             return Verdict(message, moved=True)

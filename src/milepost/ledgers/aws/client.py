@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError
 from milepost.ledgers.aws.deadline import CALL, Deadline
-from milepost.ledgers.aws.errors import PASSING, AwsRefused, ConditionFailed, Image, TransactionRefused, passing
+from milepost.ledgers.aws.errors import PASSING, AwsRefused, ConditionFailed, Image, RowRefused, TransactionRefused, passing
 
-__all__ = ["PASSING", "AwsRefused", "ConditionFailed", "Image", "Patience", "Requests", "TransactionRefused"]
+__all__ = ["PASSING", "AwsRefused", "ConditionFailed", "Image", "Patience", "Requests", "RowRefused", "TransactionRefused"]
 
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0

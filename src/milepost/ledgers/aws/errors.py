@@ -29,6 +29,9 @@ _STRANGER = {
     *("IncompleteSignature", "IncompleteSignatureException", "InvalidAccessKeyId"),
 }
 
+_ONE_ROW = ("update_item", "put_item")
+_WRONG_KEY = "key element does not match the schema"
+"""Then the table itself is another than was expected, and no row can be written."""
 _NO_INDEX = "The table does not have the specified index"
 
 
@@ -38,6 +41,10 @@ class AwsRefused(LedgerError):
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class RowRefused(AwsRefused):
+    """AWS refused to write one row, for good: it is too large, or holds a value that cannot be stored. Other rows can be written."""
 
 
 class ConditionFailed(LedgerError):
@@ -73,7 +80,8 @@ def passing(error: Exception, where: str) -> str:
     if isinstance(error, (*strangers, known.SSOError, known.TokenRetrievalError)):
         raise _unknown(where, str(error)) from error
     if isinstance(error, known.BotoCoreError):
-        raise AwsRefused(f"{where}: {error}", type(error).__name__) from error
+        one_row = isinstance(error, known.ParamValidationError) and any(operation in where for operation in _ONE_ROW)
+        raise (RowRefused if one_row else AwsRefused)(f"{where}: {error}", type(error).__name__) from error
     raise error
 
 
@@ -106,6 +114,8 @@ def _told(error: Exception, response: dict[str, Any], where: str) -> str:
         raise LedgerReadOnly(f"{where}: this role may not do that ({why}); add the action to its policy") from error
     if code in _STRANGER:
         raise _unknown(where, why) from error
+    if code == "ValidationException" and any(operation in where for operation in _ONE_ROW) and _WRONG_KEY not in message:
+        raise RowRefused(f"{where}: {why}", code) from error
     raise AwsRefused(f"{where}: {why}", code) from error
 
 

@@ -14,10 +14,10 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import FAILED_SHARD, SHARDS, iso
-from milepost.ledgers.aws.reading import readable, whole
+from milepost.ledgers.aws.reading import row_or_refused, whole
 from milepost.ledgers.aws.store import Store
 from milepost.ports.documents import ROUTE
-from milepost.ports.ledger import Page, Query, ScanCost
+from milepost.ports.ledger import Page, Query, Refused, ScanCost
 
 PAGE = 1000
 
@@ -32,19 +32,23 @@ def find(store: Store, query: Query) -> Page:
     else:
         walk = _by_index(store, layout, query) if by_index(query) else _by_scan(store, layout, query)
     items: list[Item] = []
+    refused: list[Refused] = []
     last: Any = None
     try:
         for image, place in walk:
             item = _matching(store, layout, image, query)
             if item is None:
                 continue
-            if len(items) == query.limit:
-                return Page(items, last)
-            items.append(item)
+            if len(items) + len(refused) == query.limit:
+                return Page(items, last, refused)
+            if isinstance(item, Refused):
+                refused.append(item)
+            else:
+                items.append(item)
             last = place
     except LedgerMissing:
         return Page([])
-    return Page(items)
+    return Page(items, refused=refused)
 
 
 def by_index(query: Query) -> bool:
@@ -65,9 +69,11 @@ def cost_of(store: Store, query: Query) -> ScanCost | None:
     return ScanCost(rows, rows, None if prices is None else prices.reads.of(rows))
 
 
-def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item | None:
-    row = readable(store, layout, image)
-    if row is None or not matches(row, query):
+def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item | Refused | None:
+    row = row_or_refused(store, layout, image)
+    if not isinstance(row, Row):
+        return row
+    if not matches(row, query):
         return None
     return whole(store, layout, image) if query.with_content else Item(row, Content())
 

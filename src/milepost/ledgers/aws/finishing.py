@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 
 from msgspec import Struct
 
 from milepost.core.status import FAILED, Status
-from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, iso
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Store
 from milepost.ledgers.aws.writing import Update
+
+log = logging.getLogger(__name__)
 
 
 class Ended(Struct, frozen=True):
@@ -35,6 +38,10 @@ def finish(store: Store, ended: Sequence[Ended], now: int) -> int:
             store.requests.call("dynamodb", "update_item", **update.params())
         except ConditionFailed:
             return False  # an operator has sent it on its way again
+        except RowRefused as refused:
+            # It stays where it is in the index; the repair scan sets it aside.
+            log.error("the end of %s/%s cannot be written: %s", end.route, end.key, refused)
+            return False
         return True
 
     return sum(store.requests.each([partial(one, end) for end in ended]))

@@ -9,19 +9,18 @@ from itertools import islice
 from msgspec import Struct
 
 from milepost.core.due import offered, resent
-from milepost.core.errors import ActRefused
 from milepost.core.item import Row
 from milepost.core.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.aws.applying import apply
-from milepost.ledgers.aws.client import ConditionFailed
+from milepost.ledgers.aws.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.keys import Layout
 from milepost.ledgers.aws.names import SHARDS, due_shard
 from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import is_held, scope
-from milepost.ports.ledger import Document
+from milepost.ports.ledger import Document, Refused
 
 HOLDING = "holding"
 """Lanes that have, or had, rows standing apart."""
@@ -120,10 +119,9 @@ def _resume_some(store: Store, lane: _Lane, now: int, share: int) -> int:
             row = readable(store, lane.layout, image)
             if row is None or image.get("dueShard") != {"S": partition(row)}:
                 continue  # the index shows it where it was
-            try:
-                _offer(store, lane.layout, row, lane.stage, now)
-            except ActRefused as refused:
-                log.error("it stays apart in a lane that is open again: %s", refused)
+            refused = _offer(store, lane.layout, row, lane.stage, now)
+            if refused is not None:
+                log.error("%s/%s stays apart in a lane that is open again: %s", row.route, row.key, refused.reason)
                 continue
             done += 1
     return done
@@ -146,18 +144,19 @@ def _write_record(store: Store, lane: _Lane, empty_at: int | None) -> None:
     store.control.write(HOLDING, lane.name, value if empty_at is None else {**value, "emptyAt": empty_at}, lane.record.version)
 
 
-def _offer(store: Store, layout: Layout, row: Row, stage: Stage, now: int) -> None:
+def _offer(store: Store, layout: Layout, row: Row, stage: Stage, now: int) -> Refused | None:
     """Back to where what is due is looked for; called at once if its time has come."""
     ready = row.status in (Status.PENDING, Status.QUEUED) or (row.look_at or now) <= now
     if row.stage == stage.name and not row.terminal and ready and not row.later_than(now):
         change = resent(row, stage, now, by="resender") if stage.external else offered(row, stage, now)
-        apply(store, [change], now)
-        return
+        answer = apply(store, [change], now)[0]
+        return answer if isinstance(answer, Refused) else None
     update = Update(layout, row.key)
     update.set("dueShard", {"S": due_shard(row.stage, row.key)})
     update.equal("version", {"N": str(row.version)})
     update.equal("dueShard", {"S": partition(row)})
     _write(store, update)
+    return None
 
 
 def partition(row: Row) -> str:
@@ -172,5 +171,7 @@ def held_at(stage: str, lane: str, key: str) -> str:
 def _write(store: Store, update: Update) -> None:
     try:
         store.requests.call("dynamodb", "update_item", **update.params())
+    except RowRefused as refused:
+        log.error("a row cannot be put apart, or back: %s", refused)
     except ConditionFailed:
         return  # somebody has changed it; then it is where it belongs

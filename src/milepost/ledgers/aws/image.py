@@ -32,6 +32,8 @@ class Handle(Struct, frozen=True, eq=False):
     retries: tuple[dict[str, Any], ...] = ()
     through: frozenset[str] = frozenset()
     """The stages whose attribute on the row is their result."""
+    trail: tuple[dict[str, Any], ...] = ()
+    """The history lines that stood on the row."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Handle)
@@ -53,7 +55,7 @@ def is_ours(image: Image) -> bool:
 
 
 def attributes(row: Row) -> Image:
-    """All of a row's own state but its key and what is kept for it. What says nothing is left out."""
+    """All of a row's own state but its key and the outcomes that wait for it. What says nothing is left out."""
     due_at = row.due_at
     found: Image = {
         "queue": {"S": row.stage},
@@ -102,8 +104,6 @@ def attributes(row: Row) -> Image:
         found["contentDigest"] = {"B": row.content_digest}
     if row.error is not None:
         found["lastError"] = {"S": _error_text(row.error)}
-    if row.undecided is not None:
-        found["undecided"] = {"S": _encode(row.undecided).decode()}
     _for_people(row, found)
     return found
 
@@ -166,11 +166,12 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
         _text(image, "note"),
         _decode_failure(image["lastError"]["S"]) if "lastError" in image else None,
         kept_of(image, layout, values),
-        msgspec.json.decode(image["undecided"]["S"]) if "undecided" in image else None,
+        values.decode(image["undecided"]) if "undecided" in image else None,
         Handle(
             image.get(layout.prefix + stage),
             tuple(image["retryHistory"]["L"]) if "retryHistory" in image else (),
             frozenset(_through(image)),
+            tuple(image["trail"]["L"]) if "trail" in image else (),
         ),
         not_before=_moment(image, "notBefore"),
         content_digest=image["contentDigest"]["B"] if "contentDigest" in image else None,
@@ -193,7 +194,7 @@ ENDS = FAILED | {Status.COMPLETED, Status.CANCELLED}
 
 def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
     """Outside outcomes, by stage, that wait for the item: every valid confirmation on the row that has not been applied."""
-    kept = msgspec.json.decode(image["kept"]["S"]) if "kept" in image else {}
+    kept = values.decode(image["kept"]) if "kept" in image else {}
     through = _through(image)
     for name, attribute in image.items():
         stage = name.removeprefix(layout.prefix)
@@ -265,8 +266,13 @@ def links_of(image: Image, values: Values) -> list[Link]:
     """The history lines that still stand on the row, oldest first."""
     links = []
     for entry in image.get("trail", {}).get("L", ()):
-        previous, body = values.decode_line(entry)
-        links.append(Link(_version(body), previous, body))
+        if is_pack(entry):
+            for line in values.text(entry).split(b"\n"):
+                before, _, body = line.partition(b" ")
+                links.append(Link(_version(body), bytes.fromhex(before.decode()), body))
+        else:
+            previous, body = values.decode_line(entry)
+            links.append(Link(_version(body), previous, body))
     return links
 
 
@@ -282,6 +288,18 @@ def offered_by(links: Sequence[Link], image: Image, layout: Layout, values: Valu
         for link, line in offering
         if line.offered is not None
     }
+
+
+def is_pack(entry: dict[str, Any]) -> bool:
+    """Does an entry of the trail stand for many lines, kept apart?"""
+    return "lines" in entry.get("M", {})
+
+
+def packed_trail(trail: Sequence[dict[str, Any]], values: Values, place: str) -> list[dict[str, Any]]:
+    """The trail with its single lines moved into one blob: so the row stays small however long its lines wait to be copied out."""
+    packs = [entry for entry in trail if is_pack(entry)]
+    lines = [values.decode_line(entry) for entry in trail if not is_pack(entry)]
+    return [*packs, values.pack([previous.hex().encode() + b" " + body for previous, body in lines], place)]
 
 
 def copied_of(image: Image) -> int:

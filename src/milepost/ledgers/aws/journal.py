@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 
 from milepost.core.errors import LedgerDamaged
-from milepost.ledgers.aws.blocks import JOURNAL, Block, block_key, block_name, block_of, encode_refs
+from milepost.ledgers.aws.blocks import JOURNAL, Block, block_key, block_name, block_of, encode_refs, portions
 from milepost.ledgers.aws.client import ConditionFailed, Requests
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.lines import Batch, Entry, Ref, batch_of, images_of, item_name, line_at, line_key, unreadable, written_of
@@ -62,8 +62,11 @@ class Journal:
 
     def _write(self, entries: list[Entry]) -> dict[Ref, int]:
         after = self._known_head()
-        parts = range(0, len(entries), BLOCK)
-        batches = [Batch(secrets.token_urlsafe(9), entries[first : first + BLOCK], after + first) for first in parts]
+        batches: list[Batch] = []
+        first = 0
+        for length in portions([entry.ref for entry in entries], BLOCK):
+            batches.append(Batch(secrets.token_urlsafe(9), entries[first : first + length], after + first))
+            first += length
         self._requests.batch_write(self._history, [image for batch in batches for image in images_of(batch, self._values)])
         places: dict[Ref, int] = {}
         for batch in batches:

@@ -140,7 +140,7 @@ class AwsLedger:
         wanted: dict[str, list[str]] = {}
         for route, key in refs:
             wanted.setdefault(route, []).append(key)
-        found: dict[tuple[str, str], Item] = {}
+        found: dict[tuple[str, str], Item | Refused] = {}
         for route, keys in wanted.items():
             layout = self.store.layout(route)
             for key, image in self.store.images(route, keys).items():

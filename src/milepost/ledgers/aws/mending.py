@@ -19,7 +19,7 @@ from milepost.core.status import FAILED, Reason, Status
 from milepost.ledgers.aws.adopting import adopt
 from milepost.ledgers.aws.applying import apply
 from milepost.ledgers.aws.aside import aside, set_aside
-from milepost.ledgers.aws.client import AwsRefused, ConditionFailed
+from milepost.ledgers.aws.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.finishing import Ended, finish
 from milepost.ledgers.aws.holding import partition, record_hold
 from milepost.ledgers.aws.image import attributes, content_of, copied_of, is_ours, row_of
@@ -270,8 +270,7 @@ class Mender:
 
     def _set_aside(self, image: Image, what: str, error: Exception, found: Findings, now: int) -> None:
         """What is wrong with this row alone is told once. What is wrong with AWS, or the route's version, is raised."""
-        refused = isinstance(error, AwsRefused) and error.code == "ValidationException"
-        if isinstance(error, LedgerError) and not refused and not isinstance(error, LedgerDamaged):
+        if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
             raise error
         reason = f"{what}: {why_unreadable(error, image, self._layout)}"
         told = aside(self._store, self._layout, image, now)

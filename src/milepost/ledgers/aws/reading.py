@@ -11,6 +11,7 @@ from milepost.core.item import Item, Row
 from milepost.ledgers.aws.image import content_of, is_ours, row_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.row_faults import why_unreadable
+from milepost.ports.ledger import Refused
 
 if TYPE_CHECKING:
     from milepost.ledgers.aws.store import Store
@@ -23,25 +24,31 @@ log = logging.getLogger(__name__)
 
 def readable(store: Store, layout: Layout, image: Image) -> Row | None:
     """The row, if it is one of ours and can be read. The relay sets a change that spoils it aside, and so does the repair."""
+    row = row_or_refused(store, layout, image)
+    return row if isinstance(row, Row) else None
+
+
+def whole(store: Store, layout: Layout, image: Image) -> Item | Refused | None:
+    """The row with all that it carries; Refused: it cannot be read; None: it is not one of ours."""
+    row = row_or_refused(store, layout, image)
+    if not isinstance(row, Row):
+        return row
+    try:
+        return Item(row, content_of(image, layout, store.values))
+    except SPOILT as error:
+        _tell(layout, image, error)
+        return Refused(f"what it carries cannot be read: {why_unreadable(error, image, layout)}", row.key, row)
+
+
+def row_or_refused(store: Store, layout: Layout, image: Image) -> Row | Refused | None:
+    """The row; Refused: it cannot be read; None: it is not one of ours."""
     if not is_ours(image):
         return None
     try:
         return row_of(image, layout, store.values)
     except SPOILT as error:
         _tell(layout, image, error)
-        return None
-
-
-def whole(store: Store, layout: Layout, image: Image) -> Item | None:
-    """The row with all that it carries, if that can be read."""
-    row = readable(store, layout, image)
-    if row is None:
-        return None
-    try:
-        return Item(row, content_of(image, layout, store.values))
-    except SPOILT as error:
-        _tell(layout, image, error)
-        return None
+        return Refused(f"its row cannot be read: {why_unreadable(error, image, layout)}", layout.key_of(image))
 
 
 def _tell(layout: Layout, image: Image, error: Exception) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -16,10 +17,10 @@ from milepost.core.due import offered
 from milepost.core.errors import LedgerDamaged, LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.plan import Plan
-from milepost.core.status import Status
+from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.adopting import Adoption, adopt, carry_out
 from milepost.ledgers.aws.applying import Ref, apply
-from milepost.ledgers.aws.client import AwsRefused
+from milepost.ledgers.aws.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.confirming import disputed, keep_input
 from milepost.ledgers.aws.finishing import Ended
 from milepost.ledgers.aws.image import content_of, is_ours, links_of, row_of
@@ -32,9 +33,14 @@ from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
 from milepost.ledgers.aws.store import Sealing, Store
 from milepost.ledgers.aws.stream import Record
 from milepost.ledgers.aws.values import has_blobs, plain
+from milepost.ledgers.aws.writing import LONG_TRAIL, Update
+from milepost.ports.ledger import Refused
 
 STALE_MS = 60_000
 """A record older than this may tell of what is long past: the row is read again before anything is offered."""
+MOST_CUT = 200
+"""Lines that one write takes off a trail: an expression has its limits."""
+ENDED = frozenset(status.value for status in TERMINAL)
 LATER = (Status.WAITING, Status.RETRY_SCHEDULED)
 
 log = logging.getLogger(__name__)
@@ -92,6 +98,7 @@ class Relay:
         again = any(record.again for record in records) or any(one.gone or one.restored for one in seen.values())
         places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
         ended = self._act(seen, places, now)
+        self._cut_trails(seen)
         # Last, since these cannot be recognised when they come again; the repair scan sets right what a crash leaves here.
         self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
         self._store.counters.removed([row for one in seen.values() for row in one.gone])
@@ -122,7 +129,7 @@ class Relay:
             try:
                 self._see(record, deciding(self._store, plan), seen)
             except Exception as error:
-                if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
+                if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
                     raise
                 self._set_aside(record, f"it cannot be read: {self._why(error, record, record.route)}")
         return seen
@@ -154,7 +161,7 @@ class Relay:
         one.restored = one.restored or (old is None and after is not None and after.version > 1)
         known = {entry.version for entry in one.entries}
         one.entries += [entry for entry in lines if entry.version not in known | told]
-        leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING)
+        leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING or _is_to_cut(record.new))
         one.older = [entry for entry in lines if entry.version in told] if leaving else []
         if after is not None:
             # Only a renaming of its stage brings a row elsewhere without a line, and that is counted by whoever renames.
@@ -207,7 +214,7 @@ class Relay:
                 item = Item(row, content_of(image, one.layout, self._store.values) if wanted else Content())
                 change = self._next(one, item, image, now)
             except Exception as error:
-                if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
+                if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
                     raise
                 self._set_aside(one.last, f"it cannot be decided: {why_unreadable(error, image, one.layout)}")
                 continue
@@ -230,18 +237,36 @@ class Relay:
         return ended
 
     def _write(self, changes: list[Change], seen: dict[Ref, _Seen], now: int, contents: dict[Ref, Content], copied: dict[Ref, int]) -> None:
-        """All at once; where AWS will not have one of them, each by itself. A conflict means that somebody was quicker: their
-        change comes here too."""
+        """A conflict means that another writer was quicker: that change comes here too. What cannot be written is set aside."""
         versions = {plan.name: plan.version for plan in self._plans.values()}
+        for change, answer in zip(changes, apply(self._store, changes, now, versions, contents, copied), strict=True):
+            if isinstance(answer, Refused):
+                row = change.before
+                self._set_aside(seen[row.route, row.key].last, f"it cannot be written: {answer.reason}")
+
+    def _cut_trails(self, seen: dict[Ref, _Seen]) -> None:
+        """Lines that are in the journal leave a row that has many of them: one that says something new at every look would grow with
+        each. Lines are only ever added at the trail's end, so that this holds whatever has been written since."""
+        jobs = [partial(self._cut_trail, one) for one in seen.values() if _is_to_cut(one.last.new)]
+        self._store.requests.each(jobs)
+
+    def _cut_trail(self, one: _Seen) -> None:
+        image = one.last.new
+        assert image is not None
+        trail = image["trail"]["L"][:MOST_CUT]
+        last = links_of({"trail": {"L": [trail[-1]]}}, self._store.values)[-1].version
+        update = Update(one.layout, one.layout.key_of(image))
+        name = update.name("trail")
+        for place in range(len(trail)):
+            update.remove_at("trail", place)
+        update.only_if(f"{name}[0] = {update.value(trail[0])}")
+        update.only_if(f"{name}[{len(trail) - 1}] = {update.value(trail[-1])}")
+        update.equal("copied", image.get("copied"))
+        update.set("copied", {"N": str(last)})
         try:
-            apply(self._store, changes, now, versions, contents, copied)
-        except AwsRefused as error:
-            if len(changes) == 1:
-                row = changes[0].before
-                self._set_aside(seen[row.route, row.key].last, f"it cannot be written: {error}")
-                return
-            for change in changes:
-                self._write([change], seen, now, contents, copied)
+            self._store.requests.call("dynamodb", "update_item", **update.params())
+        except (ConditionFailed, RowRefused):
+            return  # another writer has cut it, or packed it: the next change of the row is met here too
 
     def _newest(self, seen: dict[Ref, _Seen], now: int) -> dict[Ref, Image | None]:
         """The rows as the records show them; read again where a record is old."""
@@ -281,6 +306,11 @@ class Relay:
         log.warning("a change of route %s is set aside: %s", record.route, reason)
         images = {name: _shown(image) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
         self._store.queues.set_aside("record", {"route": record.route, "name": record.name, "seq": record.seq, **images}, reason)
+
+
+def _is_to_cut(image: Image | None) -> bool:
+    """Has this row so many lines that those in the journal are to leave it? (An ended one loses them all when they have been told.)"""
+    return image is not None and len(image.get("trail", {}).get("L", ())) > LONG_TRAIL and image.get("status", {}).get("S") not in ENDED
 
 
 def _shown(image: Image | None) -> Any:

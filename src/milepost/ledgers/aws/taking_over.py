@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -128,7 +127,9 @@ def image_of(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> 
         image[f"payload_{stage}"] = values.encode(value, place)
     others = {stage: told for stage, told in row.kept.items() if stage not in kept}
     if others:
-        image["kept"] = {"S": msgspec.json.encode(others).decode()}
+        image["kept"] = values.encode(others, place)
+    if row.undecided is not None:
+        image["undecided"] = values.encode(row.undecided, place)
     return image
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -48,11 +48,15 @@ class Values:
             return {"S": data.decode()}
         return self._apart(data, place)
 
-    def _apart(self, data: bytes, place: str) -> dict[str, Any]:
+    def pack(self, lines: Sequence[bytes], place: str) -> dict[str, Any]:
+        """One attribute for many lines, none of which has a line feed in it; always kept apart."""
+        return self._apart(b"\n".join(lines), place, lines={"N": str(len(lines))})
+
+    def _apart(self, data: bytes, place: str, **more: dict[str, str]) -> dict[str, Any]:
         digest = sha256(data).hexdigest()
         name = f"{place}/{digest[:32]}"
         self._blobs.write(name, [data])
-        return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}}}
+        return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}, **more}}
 
     def encode_line(self, previous: bytes, body: bytes, place: str) -> dict[str, Any]:
         """A history line that waits on its row: the digest before it and its body, compressed. Every write of the row pays for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -11,11 +12,13 @@ from milepost.core.change import Change, keeps_lease
 from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import FAILED, NOTES, Status
-from milepost.ledgers.aws.image import Handle, attributes, copied_of, input_of, links_of
+from milepost.ledgers.aws.image import Handle, attributes, copied_of, input_of, links_of, packed_trail
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.values import Values
 
+LONG_TRAIL, LONG_TRAIL_BYTES = 16, 65_536
+"""A trail of more lines than this, that take more room than this, is moved into a blob by the next write."""
 RETRIES_SHOWN = 20
 RETRY_ENTRY = 1024
 _encode = msgspec.json.Encoder().encode
@@ -55,6 +58,10 @@ class Update:
 
     def remove(self, attribute: str) -> None:
         self._parts["REMOVE"].append(self.name(attribute))
+
+    def remove_at(self, attribute: str, place: int) -> None:
+        """Take one entry off a list."""
+        self._parts["REMOVE"].append(f"{self.name(attribute)}[{place}]")
 
     def add(self, attribute: str, value: dict[str, Any]) -> None:
         self._parts["ADD"].append(f"{self.name(attribute)} {self.value(value)}")
@@ -142,14 +149,23 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
         # A put whose answer was lost is not repeated for so long; and every byte counts on a row of nearly 1 KB.
         update.remove("createToken")
     _keep(update, change, layout, values, place)
+    if after.undecided is not None and after.undecided != before.undecided:
+        update.set("undecided", values.encode(after.undecided, place))
+    elif before.undecided is not None and after.undecided is None:
+        update.remove("undecided")
     _put(update, change, layout, values, place, handle.through)
     _queued(update, change)
     if change.line is not None:
         entry = values.encode_line(before.head, change.body, place)
-        if copied is None:
-            update.append("trail", [entry])
-        else:
+        if copied is not None:
             update.set("trail", {"L": [entry]})
+        elif is_long(handle.trail):
+            update.set("trail", {"L": [*packed_trail(handle.trail, values, place), entry]})
+            # The relay may have copied lines out since: then they have left the trail.
+            update.only_if(f"size({update.name('trail')}) = {update.value({'N': str(len(handle.trail))})}")
+            update.only_if(f"{update.name('trail')}[0] = {update.value(handle.trail[0])}")
+        else:
+            update.append("trail", [entry])
         if change.line.attempt is not None:
             told = _encode(attempt_to_public(change.line.attempt, change.line.at, after.correlation_id))[:RETRY_ENTRY]
             update.set("retryHistory", {"L": [*handle.retries, {"S": told.decode(errors="ignore")}][-RETRIES_SHOWN:]})
@@ -183,6 +199,11 @@ def _require_expiry(update: Update, before: Row) -> None:
     update.equal("lookAt", expiry)
 
 
+def is_long(trail: Sequence[dict[str, Any]]) -> bool:
+    """Do the lines that wait on a row take so much room that they are to be moved apart?"""
+    return len(trail) > LONG_TRAIL and sum(len(entry.get("B", b"")) for entry in trail) > LONG_TRAIL_BYTES
+
+
 def require(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
     """The row is still the one that was read, and nobody has confirmed its stage since."""
     update.equal("version", {"N": str(before.version)})
@@ -207,7 +228,7 @@ def _keep(update: Update, change: Change, layout: Layout, values: Values, place:
             update.remove(layout.prefix + stage)
     others = [{stage: told for stage, told in kept.items() if not is_plain(told)} for kept in (before, after)]
     if others[1]:
-        update.set("kept", {"S": _encode(others[1]).decode()})
+        update.set("kept", values.encode(others[1], place))
     elif others[0]:
         update.remove("kept")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from milepost.core.change import Teller
 from milepost.core.due import fragile, look
 from milepost.core.failing import unreadable
 from milepost.core.item import Item
@@ -50,7 +49,7 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
             if item.row is None:
                 state.set_aside(record, item.reason, now)
             else:
-                state.write(record, unreadable(item.row, stage, item.reason, now, Teller(item.row.holder, item.row.claimed_at)))
+                state.write(record, unreadable(item.row, stage, item.reason, now))
             continue
         change = look(item, ask.plan, now, jitter, ask.grip)
         if change is None:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from milepost.core.change import Change, Teller
+from milepost.core.change import Change
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.durations import rate_per_second
 from milepost.core.failing import unreadable
@@ -203,7 +203,7 @@ class Hunt:
         for row, item in zip(rows, items_of(self.connection, rows, self.names), strict=True):
             if isinstance(item, Refused):
                 self.refused.append(item)
-                written.append(unreadable(row, self.stage, item.reason, now, Teller(row.holder, row.claimed_at)))
+                written.append(unreadable(row, self.stage, item.reason, now))
                 continue
             try:
                 change = look(item, ask.plan, now, self.jitter, ask.grip)
