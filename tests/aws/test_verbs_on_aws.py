@@ -107,3 +107,20 @@ def test_no_message_is_sent_before_its_time(ledger: Followed) -> None:
     world.clock.advance("1h")
     ledger.follower.resend(world.now)
     assert "far" in {item.key for item in world.claim().items}
+
+
+def test_a_row_that_somebody_put_waits_for_the_time_that_its_input_names(ledger: Followed) -> None:
+    made = assets("CC")
+    made.not_before = "embargo"
+    world = World(ledger, made)  # type: ignore[arg-type]
+    register(world.ledger, world.plan, world.now, "ops")
+    world.add("known")
+    store = ledger.ledger.store
+    layout = store.layout("parcels")
+    assert layout is not None
+    for key, embargo in (("a", "2999-01-01"), ("b", "")):
+        content = {"S": f'{{"id": "{key}", "embargo": "{embargo}"}}'}
+        store.requests.call("dynamodb", "put_item", TableName=layout.table, Item={**layout.naming(key), "input": content})
+    ledger.follower.follow(world.now)
+    assert (world.row("a").status.value, world.row("a").due_at == world.row("a").not_before) == ("PENDING", True)
+    assert world.row("b").status.value == "QUEUED"

@@ -262,6 +262,10 @@ def test_the_time_may_come_from_a_field_of_the_input(world: World) -> None:
     assert (receipts[3].field, "not a time" in receipts[3].error) == ("embargo", True)
     assert world.row("a").not_before is not None
     assert sorted(item.key for item in world.claim("weigh")) == ["b", "c", "e"]
+    act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "embargo": ""}, **SIGNED)
+    act(world.ctx, "replace", ROUTE, keys=["b"], content={"id": "b", "embargo": far}, **SIGNED)
+    assert [item.key for item in world.claim("weigh")] == ["a"], "the time goes with the content"
+    assert (world.row("b").status, world.row("b").not_before == world.row("b").due_at) == (Status.PENDING, True)
 
 
 def test_items_are_set_for_another_time_in_bulk(world: World) -> None:

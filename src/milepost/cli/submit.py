@@ -97,14 +97,14 @@ def _one(
     """One item. Known with other content is refused, and so is what cannot be taken in."""
     import msgspec
 
-    from milepost.engine.intake import take_in
+    from milepost.engine.intake import start_ms, take_in
 
     try:
         content = msgspec.json.decode(item)
     except msgspec.DecodeError as error:
         raise click.UsageError(f"--item is not JSON: {error}") from None
     with given.context(act=True, create=True, dry_run=dry_run) as ctx:
-        start = None if at is None else at_option(at)
+        start = start_ms(ctx, None if at is None else at_option(at))
         [receipt] = take_in(ctx, ctx.plan(route), [content], correlation_id=correlation_id, by=by, dry_run=dry_run, not_before=start)
     refused = receipt.answer in ("changed", "malformed")
     if as_json:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from milepost.core.durations import Moment, moment_ms
+from milepost.core.durations import moment_ms
 from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.key_parts import SEPARATOR, escape_part
 
@@ -17,14 +17,12 @@ CORRELATION = "correlationId"
 Key = str | Sequence[str] | Callable[[Any], Any]
 
 
-class Handed(Struct, frozen=True, gc=False, repr_omit_defaults=True):
+class Handed(Struct, frozen=True, gc=False):
     """One item as it was handed over."""
 
     key: str
     content: Any
     correlation_id: str | None = None
-    not_before: Moment | None = None
-    """The time that its own content names before which it does not start."""
 
 
 def key_in(content: Any, key: Key) -> str:
@@ -68,7 +66,7 @@ def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[An
     return value, correlation_id or None
 
 
-def start_in(content: Any, field: str) -> Moment | None:
+def start_in(content: Any, field: str) -> str | None:
     """The time before which an item does not start, from a field of what it carries; absent, null or empty: it may start at once."""
     value = content.get(field) if isinstance(content, dict) else None
     if value is None or value == "":

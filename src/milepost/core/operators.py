@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from milepost.core.change import Change, Fields, Teller, change
 from milepost.core.decide import enter, pass_on, rescheduled
 from milepost.core.due import resent
@@ -101,14 +103,17 @@ def replace(
     target = plan.by_name.get(row.stage) if here else plan.first
     if target is None:
         return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
-    renewed = Item(row, Content(content, item.content.payloads, item.content.results))
+    # Where the content itself names the time before which the item does not start, the new content's counts.
+    start = row.not_before if plan.route.not_before is None else plan.route.start_of(content, now)
+    renewed = Item(structs.replace(row, not_before=start), Content(content, item.content.payloads, item.content.results))
     status, fields, offered = enter(renewed, target, now, pass_no=row.pass_no + 1)
+    fields.setdefault("not_before", None)
     fields["content_digest"] = None if digest == row.input_digest else digest
     fields["again"] = False
     note: dict[str, Any] = {"replaced": {"digest": row.current_digest.hex(), "by_digest": digest.hex(), **old}}
     note |= _void_kept(row.kept, status, target, fields, now) or {}
-    start = plan.position[target.name]
-    stale = [name for name in item.content.results if plan.position.get(name, -1) >= start]
+    first = plan.position[target.name]
+    stale = [name for name in item.content.results if plan.position.get(name, -1) >= first]
     puts = (Put("input", "", content), *(Put("result", name, None) for name in stale))
     if target.name in item.content.payloads and (target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest):
         # The stage was given the old input itself: now it is given the new one. What a stage before has made stays.

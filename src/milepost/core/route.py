@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from milepost.core.backoff import Backoff, Checks
-from milepost.core.durations import Span, rate_per_second, span_ms
+from milepost.core.durations import Span, moment_ms, rate_per_second, span_ms
 from milepost.core.errors import RouteMistake
 from milepost.core.handed import Handed, Key, carried, key_in, start_in
 from milepost.core.mistakes import check_count, check_name, check_shape, judge, some_ms, told
@@ -283,9 +282,15 @@ class Route:
         """What was handed over, taken apart; raises MalformedInput if it cannot be."""
         key = key_in(content, self.key)
         handed = Handed(key, content) if self.carries is None else Handed(key, *carried(content, self._fields, self.carries))
-        if self.not_before is None:
-            return handed
-        return replace(handed, not_before=start_in(handed.content, self.not_before))
+        if self.not_before is not None:
+            self.start_of(handed.content, 0)  # what is no time is malformed
+        return handed
+
+    def start_of(self, content: Any, now: int) -> int | None:
+        """The time before which an item with this input does not start, by the field that the route names for it; raises
+        MalformedInput if that is no time."""
+        found = None if self.not_before is None else start_in(content, self.not_before)
+        return None if found is None else moment_ms(found, now, self.not_before or "")
 
     @property
     def _fields(self) -> Sequence[str]:

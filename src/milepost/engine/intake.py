@@ -57,13 +57,14 @@ def submit(
     over as a row that names it keeps that, or its key. An input that cannot be taken in never hinders the others.
     """
     plan = ctx.plan(route)
+    starts_at = start_ms(ctx, not_before)
     receipts: list[Receipt] = []
     rest = iter(inputs)
     while batch := list(islice(rest, BATCH)):
         done = len(receipts)
         ids = correlation_id if correlation_id is None or isinstance(correlation_id, str) else correlation_id[done : done + BATCH]
         try:
-            receipts += take_in(ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id, not_before=not_before)
+            receipts += take_in(ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id, not_before=starts_at)
         except LedgerError as error:
             if receipts:
                 error.after(
@@ -71,6 +72,11 @@ def submit(
                 )
             raise
     return receipts
+
+
+def start_ms(ctx: Context, not_before: Moment | None) -> int | None:
+    """The time before which items are not to start, in milliseconds; a span counts from now."""
+    return None if not_before is None else moment_ms(not_before, ctx.clock.now(), "not_before")
 
 
 def take_in(
@@ -82,9 +88,10 @@ def take_in(
     by: str | None = None,
     list_id: str | None = None,
     dry_run: bool = False,
-    not_before: Moment | None = None,
+    not_before: int | None = None,
 ) -> list[Receipt]:
-    """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written."""
+    """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written.
+    `not_before`, in milliseconds: what is new does not start earlier, whatever time its own content names."""
     check_open(plan)
     read = plan.route.read
     try:
@@ -97,7 +104,6 @@ def take_in(
     known: dict[str, Known | Refused | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
     misfits = ctx.ledger.misfits(plan, distinct)
     now = ctx.clock.now()
-    start = None if not_before is None else moment_ms(not_before, now, "not_before")
     prefix, carries = ctx.chance.token(), plan.route.carries is not None
     arrivals: dict[str, Newcomer] = {}
     ids = repeat(correlation_id, len(handed)) if correlation_id is None or isinstance(correlation_id, str) else correlation_id
@@ -105,9 +111,7 @@ def take_in(
         key = one.key
         if known[key] is None and key not in arrivals and key not in misfits:
             own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
-            at = start
-            if at is None and one.not_before is not None:
-                at = moment_ms(one.not_before, now, "not_before")
+            at = plan.route.start_of(one.content, now) if not_before is None else not_before
             change = accept(plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by, not_before=at)
             arrivals[key] = Newcomer(change, one.content)
     if arrivals and not dry_run:
@@ -149,7 +153,7 @@ def _without_the_malformed(
     by: str | None,
     list_id: str | None,
     dry_run: bool,
-    not_before: Moment | None,
+    not_before: int | None,
 ) -> list[Receipt]:
     """Some of the batch cannot be taken in: find out which, and take in the others."""
     refused: dict[int, Receipt] = {}

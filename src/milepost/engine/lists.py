@@ -20,7 +20,7 @@ from milepost.core.status import TERMINAL, Status
 from milepost.engine.acts import signed
 from milepost.engine.context import Context
 from milepost.engine.formats import BadLine, Batch, bad_line, read_batches
-from milepost.engine.intake import Receipt, check_open, take_in
+from milepost.engine.intake import Receipt, check_open, start_ms, take_in
 from milepost.engine.list_changes import ChangedLine, ReplaceChanged
 from milepost.engine.list_keys import SortedKeys, missing, pack, unpack
 from milepost.engine.list_source import Source, open_source
@@ -138,6 +138,7 @@ def take_in_list(
     """`submit_list`, for a list that is being read already."""
     plan = ctx.plan(route)
     check_open(plan)
+    starts_at = start_ms(ctx, not_before)
     if rerun and not replace_changed:
         raise UsageError("rerun is for a list that replaces what has changed")
     if replace_changed and not dry_run:
@@ -165,7 +166,7 @@ def take_in_list(
             bad = batch.bad
             if batch.inputs:
                 try:
-                    receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=not_before)
+                    receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=starts_at)
                 except LedgerError as error:
                     if fresh:
                         error.after(f"{fresh:,} new items of this list had been recorded before; submit it again: what is there is known")

@@ -95,7 +95,8 @@ def _wrong(layout: Layout, image: Image) -> str | None:
 def _take_in(store: Store, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
     """Offered and recorded in one write, after the send; only our own attributes are set, and only if still nobody has."""
     told = correlation_of(image, key)
-    first = accept(plan, key, content, now, correlation_id=told, digest=digest_of(content), by=by)
+    start = plan.route.start_of(content, now)
+    first = accept(plan, key, content, now, correlation_id=told, digest=digest_of(content), by=by, not_before=start)
     call = None
     if first.after.status is Status.QUEUED:
         call = call_of(store, Item(first.after, content_of(image, layout, store.values)), plan.first)
