@@ -152,13 +152,14 @@ def context(command: click.Command, name: str, parent: click.Context | None = No
 # The Python surface ---------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "Writing a route": ("Route", "Backoff", "Checks", "Limits"),
+    "Writing a route": ("Route", "Backoff", "Checks", "Limits", "span_ms"),
     "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
     "In your own program": ("Milepost", "open", "restore"),
     "Where items are, and why": ("Status", "Reason"),
 }
 SPECIAL = {
     "Outcome": "`Done | NotYet | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
+    "span_ms": "`span_ms(value, subject)`: a `Span` in milliseconds; `subject` names it in the `UsageError` if it cannot be one.",
     "open": "Another name for `Milepost`, so that it reads well: `with milepost.open(url, routes=[…]) as mp:`.",
 }
 PLAIN = {

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from milepost.app import Milepost, open, restore
 from milepost.core.backoff import Backoff, Checks
+from milepost.core.durations import span_ms
 from milepost.core.errors import (
     ActRefused,
     ConfigMistake,
@@ -59,4 +60,5 @@ __all__ = [
     "UsageError",
     "open",
     "restore",
+    "span_ms",
 ]

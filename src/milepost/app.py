@@ -18,6 +18,7 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.outside import SaidBefore
 from milepost.core.route import Route
+from milepost.engine.follow_ups import follow_up_routes
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists import ListReport, submit_list
 from milepost.engine.observe import show, status
@@ -50,7 +51,8 @@ class Milepost:
     ) -> None:
         self._grace_ms = span_ms(grace, "grace")
         self._signer = None if signing_key is None else read_signer(Path(signing_key))
-        self.context = open_context(ledger, routes, clock=clock, chance=chance)
+        given = list(routes)
+        self.context = open_context(ledger, [*given, *follow_up_routes(given)], clock=clock, chance=chance)
         self._subscribers = tuple(subscribers)
         self._lock = threading.Lock()
         self._starting = threading.Lock()

@@ -13,16 +13,17 @@ from types import ModuleType
 
 from milepost.core.errors import ConfigMistake, MilepostError
 from milepost.core.route import Route
+from milepost.engine.follow_ups import follow_up_routes
 
 
 def load_routes(specs: Sequence[str]) -> list[Route]:
-    """The routes of all files and modules named; the same route named twice is taken once."""
+    """The routes of all files and modules named, with those of their follow-up items; the same route named twice is taken once."""
     found: dict[str, Route] = {}
     for spec in specs:
         for route in _load(spec):
             if found.setdefault(route.name, route) is not route:
                 raise ConfigMistake(f"two routes are called {route.name!r}, one of them in {spec}; give one another name")
-    return list(found.values())
+    return [*found.values(), *follow_up_routes(list(found.values()))]
 
 
 def _load(spec: str) -> list[Route]:

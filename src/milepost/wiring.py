@@ -22,6 +22,7 @@ from milepost.core.route import Route
 from milepost.engine.back_fill import waiting
 from milepost.engine.closing import refuse_moved
 from milepost.engine.context import Context
+from milepost.engine.follow_ups import follow_ups
 from milepost.engine.heads import ROUTE as HEADS
 from milepost.engine.heads import HeadKeeper, heads_for
 from milepost.engine.heartbeat import Heartbeat
@@ -160,8 +161,9 @@ class Station:
         self.stopping = threading.Event()
         wanted = set(roles)
         self.worker = Worker(ctx, self.runner, self.holder) if "worker" in wanted else None
-        relays = [Relay(ctx, subscriber, self.holder) for subscriber in subscribers] if "relay" in wanted else []
-        self._told = [subscriber.name for subscriber in subscribers] if relays else []
+        told: list[Subscriber] = [*subscribers, *follow_ups(ctx, ctx.plans)] if "relay" in wanted else []
+        relays = [Relay(ctx, subscriber, self.holder) for subscriber in told]
+        self._told = [subscriber.name for subscriber in told]
         services: list[Service] = [*relays]
         if self.worker is not None:
             services.append(self.worker)

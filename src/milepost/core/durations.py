@@ -13,8 +13,8 @@ from milepost.core.errors import UsageError
 type_names = "a number of seconds, a timedelta, or text such as '30s', '10m', '6h', '14d' or '1h30m'"
 Span = float | int | str | timedelta
 
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 365 * 86_400_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdwy])")
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d*)\s*(s|m|h|d)\s*")
 LONGEST = 100 * 365 * 86_400_000
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from milepost.core.key_parts import SEPARATOR, unescape_part
 from milepost.core.status import TERMINAL, Status
 
 
@@ -131,6 +132,11 @@ class Item(Struct, gc=False, eq=False):
     def key(self) -> str:
         """What it is known by on its route."""
         return self.row.key
+
+    @property
+    def key_parts(self) -> list[str]:
+        """The parts of a key of several fields, as they were handed over."""
+        return [unescape_part(part) for part in self.row.key.split(SEPARATOR)]
 
     @property
     def stage(self) -> str:

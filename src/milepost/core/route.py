@@ -11,6 +11,7 @@ from msgspec import Struct
 from milepost.core.backoff import Backoff, Checks
 from milepost.core.durations import Span, moment_ms, rate_per_second, span_ms
 from milepost.core.errors import RouteMistake
+from milepost.core.follow_up import FollowUp, MakeInput
 from milepost.core.handed import Handed, Key, carried, key_in, start_in
 from milepost.core.mistakes import check_count, check_name, check_shape, judge, some_ms, told
 
@@ -141,6 +142,7 @@ class Route:
         if form is not None:
             check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
+        self.follow_up: FollowUp | None = None
         self.closed: str | None = None
         """Why nobody can hand over items of it; None: anybody can."""
         self.stages: list[Stage] = []
@@ -273,6 +275,13 @@ class Route:
                 overdue_ms=None if overdue is None else told(span_ms, overdue, f"{subject}: overdue"),
             )
         )
+
+    def then(self, route: Route, make_input: MakeInput) -> None:
+        """Hand over an item of another route for each item that completes. `make_input` gets the item and the time (UTC) at which it
+        completed, and gives what is handed over (None: nothing). The other route belongs to this one: it need not be named beside it."""
+        if not isinstance(route, Route) or route is self or not callable(make_input) or self.follow_up is not None:
+            raise RouteMistake(f"route {self.name!r}: then takes one other route, and a function of an item and a time; it is said once")
+        self.follow_up = FollowUp(route, make_input)
 
     def key_of(self, content: Any) -> str:
         """The item's key; raises MalformedInput with the field that is missing or empty."""

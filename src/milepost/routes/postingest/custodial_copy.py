@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 import milepost as mp
+from milepost.routes.postingest.absence import waits
 from milepost.routes.postingest.ocfl import Damaged, Empty, Found, Missing, Repository, Staged, Unreachable
 
 ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"
@@ -68,8 +69,9 @@ class CustodialCopy:
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return self.check(item.payload)
 
-    def check(self, payload: Any) -> mp.Outcome:
-        """What is to be said of the asset that this payload names; a repository that cannot be read is a Retry."""
+    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+        """What is to be said of the asset that this payload names; a repository that cannot be read is a Retry. `absent` makes the
+        outcome for an object that was looked for and is not there, or has no files."""
         object_id = _object_id(payload)
         if object_id is None:
             return mp.Reject(f"the payload does not name an asset; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})
@@ -85,11 +87,11 @@ class CustodialCopy:
             case Found():
                 return _confirmed(object_id, answer)
             case Missing():
-                return mp.NotYet(note="not in the repository yet")
+                return absent("not in the repository yet")
             case Staged():
                 return mp.NotYet(note="it has staged changes")
             case Empty():
-                return mp.NotYet(note="its head version has no files")
+                return absent("its head version has no files")
             case Damaged():
                 if self._touched_lately(answer):
                     return mp.NotYet(note=f"it is being written, or damaged: {answer.what}")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import milepost as mp
+from milepost.routes.postingest.absence import waits
 from milepost.routes.postingest.batches import STAGE, OtherBatches
 from milepost.routes.postingest.dialects import ALIASES, INGESTED, TEXTS, accepts_today, form_of, message_of
 from milepost.routes.postingest.queues import Queue, read_queues
+from milepost.routes.postingest.recheck import add_recheck
 
 RETRY = mp.Backoff(attempts=10, base="1m", cap="6h")
 """What fails, fails for reasons that people put right: it is tried for about a day before it is given up."""
@@ -36,6 +39,7 @@ def postingest(
     workers: Mapping[str, Handler] | None = None,
     ingested_text: str = INGESTED,
     wait_for_batches: bool = False,
+    recheck: str | timedelta | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> mp.Route:
     """The route made of these queues: a JSON file, JSON text or a list (see docs/guides/postingest.md); without them the two that
@@ -43,7 +47,8 @@ def postingest(
 
     A queue with `"worker": "ocfl"` or `"scoutam"` is a stage of our own workers, set up from the environment (`os.environ`, unless
     another is given) or from `workers`, by alias. With `wait_for_batches` an asset is not complete while another batch of it is
-    unfinished. Stages are never skipped, and an asset's evidence outlives its row.
+    unfinished. With `recheck="1y"` each complete asset is looked for again every year, on the route NAME-recheck, by the stages that have
+    a worker of ours. Stages are never skipped, and an asset's evidence outlives its row.
     """
     if dialect not in TEXTS:
         raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
@@ -60,10 +65,18 @@ def postingest(
         dialect=dialect,
         form=form_of(dialect, texts, ingested_text, quiet=[STAGE] if wait_for_batches else []),
     )
+    given_to = os.environ if environment is None else environment
+    own = {
+        queue.queue_alias: (workers or {}).get(queue.queue_alias) or FromEnvironment(queue.worker, given_to)
+        for queue in found
+        if queue.worker != "external" or queue.queue_alias in (workers or {})
+    }
     for queue in found:
-        _add(route, queue, texts[queue.queue_alias], dialect, workers or {}, os.environ if environment is None else environment)
+        _add(route, queue, texts[queue.queue_alias], dialect, own.get(queue.queue_alias))
     if wait_for_batches:
         route.stage(STAGE, claims=False, checks=mp.Checks(every="1m", up_to="1h"), retry=RETRY)(OtherBatches())
+    if recheck is not None:
+        add_recheck(route, {alias: worker.check for alias, worker in own.items() if hasattr(worker, "check")}, recheck, RETRY)
     return route
 
 
@@ -71,10 +84,10 @@ def _usual(dialect: str) -> list[dict[str, Any]]:
     return [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
 
 
-def _add(route: mp.Route, queue: Queue, text: str, dialect: str, workers: Mapping[str, Handler], environment: Mapping[str, str]) -> None:
+def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler | None) -> None:
     alias, schedule = queue.queue_alias, queue.checks
     accepts = accepts_today(alias) if dialect == "today" else None
-    if queue.worker == "external" and alias not in workers:
+    if worker is None:
         route.external(
             alias,
             queue=queue.queue_url,
@@ -100,7 +113,7 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, workers: Mappin
         announce=text,
         medium=MEDIA.get(queue.worker) or MEDIA.get(alias),
         retry=RETRY,
-    )(workers.get(alias) or FromEnvironment(queue.worker, environment))
+    )(worker)
 
 
 class FromEnvironment:
@@ -128,4 +141,10 @@ class FromEnvironment:
     def __call__(self, item: mp.Item) -> mp.Outcome:
         self.ready()
         outcome: mp.Outcome = self._worker(item)
+        return outcome
+
+    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+        """The worker's check of a payload, apart from any item."""
+        self.ready()
+        outcome: mp.Outcome = self._worker.check(payload, absent)
         return outcome

@@ -7,11 +7,12 @@ copy on at least one volume. Everything else waits, or is told to people.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import milepost as mp
+from milepost.routes.postingest.absence import waits
 from milepost.routes.postingest.scoutam import AuthenticationFailed, FileState, NotThere, ScoutAM, ScoutAMError, Unavailable
 
 COPY = "3"
@@ -86,13 +87,14 @@ class Tape:
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return self.check(item.payload)
 
-    def check(self, payload: Any) -> mp.Outcome:
-        """Done with {path: [volume, ...]} if all files are on tape; else what stands in the way."""
+    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+        """Done with {path: [volume, ...]} if all files are on tape; else what stands in the way. `absent` makes the outcome for files
+        that ScoutAM was asked for and that are not on tape."""
         paths = file_paths(payload)
         if isinstance(paths, str):
             return mp.Reject(f'{paths}; the tape stage needs {{"filePaths": ["path below the mount root", ...]}}', category="WRONG_PAYLOAD")
         try:
-            return self._look(paths)
+            return self._look(paths, absent)
         except AuthenticationFailed as error:
             return mp.NotYet(note=f"ScoutAM does not let us in: {error}")
         except Unavailable as error:
@@ -102,7 +104,7 @@ class Tape:
         except ScoutAMError as error:
             return mp.NotYet(note=str(error))
 
-    def _look(self, paths: list[str]) -> mp.Outcome:
+    def _look(self, paths: list[str], absent: Callable[[str], mp.Outcome]) -> mp.Outcome:
         tally = Tally(len(paths))
         for path in paths:
             state = self._state(path)
@@ -129,7 +131,7 @@ class Tape:
                 http_status=404,
             )
         self._root_known = True
-        return mp.NotYet(note=tally.note)
+        return absent(tally.note)
 
     def _state(self, path: str) -> FileState | None:
         """What ScoutAM says of a file; None if it does not know it."""

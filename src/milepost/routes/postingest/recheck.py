@@ -1,0 +1,87 @@
+"""Recheck: looks again, on a schedule, whether every file of a completed asset is still where its stages found it.
+
+Each completed asset has one item on a route of its own. While all is there the item waits for its next check; when something is gone
+or damaged it is rejected, and subscribers get that event. After the repair an operator retries it, and the schedule goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import milepost as mp
+
+GONE = "GONE"
+STAGE = "recheck"
+
+Check = Callable[..., mp.Outcome]
+"""A worker's check of a payload; `absent` makes the outcome for files that were looked for and are not there."""
+
+
+def add_recheck(route: mp.Route, checks: Mapping[str, Check], every: str | timedelta, retry: mp.Backoff) -> None:
+    """Have every asset that completes checked again after `every`, and from then on at that interval, on a route of its own."""
+    if not checks:
+        raise mp.ConfigMistake("recheck needs a stage that Milepost checks by itself: give a queue the worker 'ocfl' or 'scoutam'")
+    interval = timedelta(milliseconds=mp.span_ms(every, "recheck"))
+    route.then(recheck_route(f"{route.name}-recheck", checks, interval, retry), partial(recheck_input, interval, list(checks)))
+
+
+def recheck_route(name: str, checks: Mapping[str, Check], every: timedelta, retry: mp.Backoff) -> mp.Route:
+    """The route of the rechecks of one kind of asset. `checks` are by stage, in the order of the stages."""
+    route = mp.Route(name, key=("assetId", "batchId"), not_before="notBefore", skips=False)
+    route.stage(STAGE, checks=mp.Checks(every="1h", up_to="1d", overdue=every + timedelta(days=30)), retry=retry)(Recheck(checks, every))
+    return route
+
+
+def recheck_input(every: timedelta, stages: list[str], item: mp.Item, completed_at: datetime) -> dict[str, Any]:
+    """What a recheck needs of a completed asset: its identifiers, what each stage was given to check, and when to begin."""
+    asset, batch = item.key_parts
+    return {
+        "assetId": asset,
+        "batchId": batch,
+        "notBefore": (completed_at + every).isoformat(),
+        "payloads": {stage: _given(item, stage) for stage in stages},
+    }
+
+
+def _given(item: mp.Item, stage: str) -> Any:
+    """What the stage was given to check: its own payload, or the asset's input where it had none."""
+    payload = item.payload_of(stage)
+    return item.input if payload is None else payload
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Recheck:
+    """The handler of the recheck stage: runs each stage's own check on what that stage was given."""
+
+    def __init__(self, checks: Mapping[str, Check], every: timedelta, clock: Callable[[], datetime] = utc_now) -> None:
+        self._checks = dict(checks)
+        self._every = every
+        self._clock = clock
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake if a setting of a check is missing or wrong."""
+        for check in self._checks.values():
+            ready = getattr(check, "ready", None)
+            if callable(ready):
+                ready()
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        for stage, check in self._checks.items():
+            outcome = check(item.input["payloads"].get(stage), absent=partial(gone, stage))
+            if not isinstance(outcome, mp.Done):
+                return outcome
+        return mp.NotYet(after=self._every.total_seconds(), note=f"every file was there on {self._clock():%Y-%m-%d}")
+
+
+def gone(stage: str, what: str) -> mp.Outcome:
+    """Something that a stage had confirmed is not there any more."""
+    return mp.Reject(
+        f"{stage} had confirmed it; now it is gone or incomplete: {what.removesuffix(' yet')}; restore it, then retry this item",
+        category=GONE,
+    )
