@@ -73,6 +73,8 @@ def test_one_damaged_row_does_not_stop_its_stage(tmp_path: Path, damage: str) ->
     told = story(ctx, "parcels", "k0")
     assert told is not None
     assert "cannot be read" in told.warnings[0]
+    assert "Nothing by itself" in told.next[0]
+    assert [command.split()[1] for command in told.can] == ([] if damage == CONTENT else ["cancel"])
     view = show(ctx, "parcels", "k0")
     assert view is not None
     assert "is damaged" in view["damaged"]

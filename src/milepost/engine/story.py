@@ -52,7 +52,7 @@ def story(ctx: Context, route: str, key: str, told: Callable[[int, int], str] = 
         [known] = ctx.ledger.peek(route, [key])
         return None if known is None else _sealed(route, known, watch)
     lines = ctx.ledger.history(route, key)
-    warnings = []
+    warnings, damaged = list[str](), isinstance(item, Refused)
     if isinstance(item, Refused):
         warnings.append(f"its row cannot be read: {item.reason}")
         if item.row is None:
@@ -64,7 +64,12 @@ def story(ctx: Context, route: str, key: str, told: Callable[[int, int], str] = 
     stages = stage_names(ctx, route)
     happened = [_told(written.line, ctx, item) for written in lines]
     why, following = _waiting(ctx, item, stages, watch)
-    return Story(route, key, _where(item.row, stages, watch), why, following, happened, _can(item.row, ctx, stages), warnings)
+    can = _can(item.row, ctx, stages)
+    if damaged:
+        # Nothing is decided on a row that cannot be read; only cancelling needs no more than where it is.
+        following = ["Nothing by itself. Put it right, or restore it from a backup; 'milepost quarantine list' shows what is set aside."]
+        can = [command for command in can if command.startswith("milepost cancel ")]
+    return Story(route, key, _where(item.row, stages, watch), why, following, happened, can, warnings)
 
 
 def _where(row: Row, stages: list[str], watch: Watch) -> str:
