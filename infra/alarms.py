@@ -62,6 +62,17 @@ def _queues(parts: Parts) -> None:
                 at_least=max(3600, 2 * visibility_seconds(stage)),
                 means=f"A message of stage {stage.name} of route {route.name} has waited for long: its function fails, or is too slow.",
             )
+            _alarm(
+                parts,
+                f"{route.name}.{stage.name}-missing-messages",
+                metrics.missing_calls(parts, route.name, stage.name),
+                at_least=1,
+                # The resender calls such items again in the run in which it finds them.
+                periods=3,
+                missing=MISSING.IGNORE,
+                means=f"Items wait at stage {stage.name} of route {route.name}, and its queue has no message for them: it was purged, or"
+                " messages are moved away. The resender has not been able to call them again; milepost doctor says how many.",
+            )
     _alarm(
         parts,
         "quarantine",

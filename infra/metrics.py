@@ -25,6 +25,11 @@ def items(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
     return _ours("Items", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
 
 
+def missing_calls(parts: Parts, route: str, stage: str) -> cloudwatch.Metric:
+    """How many items wait for a worker, and for a message that the stage's queue does not hold any more."""
+    return _ours("MissingCalls", "Maximum", {"Prefix": parts.settings.prefix, "Route": route, "Stage": stage})
+
+
 def resender_runs(parts: Parts) -> cloudwatch.Metric:
     """1 for every run that came to its end."""
     return _ours("ResenderRun", "Sum", {"Prefix": parts.settings.prefix})

@@ -228,7 +228,7 @@ def arm(fault: Fault) -> None:
     around(Requests, "attempt", after=puts_an_item, point="accepted")
     around(AwsLedger, "claim", after=lambda answer, *_: any(claimed.items for claimed in answer), point="claimed")
     around(AwsLedger, "apply", before=lambda me, changes, *_: settles(changes), point="settling")
-    around(applying, "_let_go", before=lambda store, changes: settles(changes), point="settled")
+    around(AwsLedger, "drop_tickets", before=lambda me, tickets: bool(tickets), point="settled")
     around(applying, "_tell_stages", after=lambda _, store, changes, contents: any(map(applying.offers, changes)), point="called")
     around(Journal, "_place", before=lambda *_: True, point="lines")
     around(Journal, "_place", after=lambda *_: True, point="placed")

@@ -50,8 +50,13 @@ def until_through(ctx: Context, names: list[str], folder: Path, nursery: Nursery
             copied = {(written.key, written.line.version) for written in feed(ctx)}
             if all((item.key, item.row.version) in copied for item in items) and not untold(ctx, folder):
                 return
-        where = Counter((row.stage, row.status.value) for row in left)
-        assert time.monotonic() < until, f"{len(items)} of {len(names)} items are there; on their way: {where}\n{nursery.words()}"
+        if time.monotonic() >= until:
+            assert isinstance(ctx.ledger, AwsLedger)
+            where = Counter((row.stage, row.status.value) for row in left)
+            queues = ctx.ledger.store.queues
+            depths = {stage: queues.depth(queues.url(ROUTE, stage)) for stage in {row.stage for row in left}}
+            told = f"on their way: {where}; messages visible, in flight and delayed: {depths}"
+            raise AssertionError(f"{len(items)} of {len(names)} items are there; {told}\n{nursery.words()}")
         time.sleep(0.3)
 
 

@@ -77,7 +77,7 @@ def rows(draw: st.DrawFn) -> Row:
 
 def stored(row: Row) -> Image:
     undecided = {} if row.undecided is None else {"undecided": Values(MemoryBlobs()).encode(row.undecided, "x")}
-    return {**LAYOUT.key_image(row.key), **attributes(row), **undecided}
+    return {**LAYOUT.key_image(row.key), **attributes(row, LAYOUT), **undecided}
 
 
 @given(rows())
@@ -235,7 +235,7 @@ def test_an_error_with_long_details_does_not_make_the_row_heavy() -> None:
     failure = Failure("HTTP", "no", 1, "g", {"body": "x" * 10_000})
     content = {"assetId": "a", "batchId": "b"}
     row = accept(PLAN, "a#b", content, 1000, correlation_id="c", digest=digest_of(content)).after
-    shown = attributes(replace(row, error=failure))["lastError"]["S"]
+    shown = attributes(replace(row, error=failure), LAYOUT)["lastError"]["S"]
     assert len(shown) < 1000
     assert "see the history" in shown
 

@@ -98,7 +98,7 @@ def test_what_is_no_row_to_be_taken_in_is_set_aside_once(scene: Scene) -> None:
 
     # Another row under the same key is another matter, and one that is mended is forgotten.
     scene.damage("ghost", ingested_stamp={"S": "true"})
-    scene.damage("broken", enteredAt={"S": iso(scene.now)})
+    scene.damage("broken", enteredAt={"S": iso(scene.now - DAY)})
     scene.lose()
     assert scene.mended() == {"set aside": 1, "counters": 1}
     assert len(scene.quarantined()) == 1

@@ -59,7 +59,7 @@ def test_a_bulk_act_is_previewed_has_an_id_and_can_go_on(failed) -> None:
 def test_what_is_refused_says_why_and_fails(failed) -> None:
     for args, why in (
         (("retry", "parcels", "NOPE"), "there is no item with this key"),
-        (("resend", "parcels", "B"), "only an external stage"),
+        (("resend", "parcels", "B"), "it has ended already (REJECTED): use retry"),
         (("cancel", "parcels", "B"), "it has ended already (REJECTED)"),
     ):
         answer = failed.signed(*args)

@@ -13,7 +13,7 @@ from milepost.core.change import Change
 from milepost.core.decide import accept, decide, given_back
 from milepost.core.due import Grip, look
 from milepost.core.item import Content, Item, digest_of
-from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
+from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.outside import confirm
 from milepost.core.status import Reason, Status, allowed
 
@@ -165,8 +165,30 @@ def test_resend_offers_an_external_stage_again_under_the_same_work_id() -> None:
     assert change.line is not None
     assert (change.line.reason, change.line.offered) == (Reason.RESENT, item.work_id)
     done(item, change)
-    assert "only an external stage" in refused(operators.resend(new_item(PLAN), PLAN, START, **WHO))
-    assert "only an external stage" in refused(operators.resend(completed(), PLAN, START, **WHO))
+    assert "there is no message" in refused(operators.resend(new_item(PLAN), PLAN, START, **WHO))
+    assert "to run it again use rerun" in refused(operators.resend(completed(), PLAN, START, **WHO))
+    assert "use retry" in refused(operators.resend(ended(), PLAN, START, **WHO))
+
+
+@pytest.mark.parametrize("outcome", [NotYet(after="6h"), Retry("busy", after="6h"), HandedOver(within="6h")])
+def test_resend_brings_an_item_at_a_stage_of_ours_to_its_workers_at_once(outcome: Outcome) -> None:
+    item = claimed(new_item(PLAN), PLAN)
+    assert "a worker holds it" in refused(operators.resend(item, PLAN, START, **WHO))
+    item = settled(item, outcome, PLAN)
+    assert item.row.look_at is not None
+    assert item.row.look_at > START
+    again = done(item, operators.resend(item, PLAN, START + 5, **WHO))
+    assert (again.row.status, again.row.look_at, again.row.attempts) == (Status.QUEUED, START + 5, item.row.attempts)
+    assert again.row.unknown is item.row.handed_over, "verify asks first whether what was handed over has been done"
+
+
+def test_resend_calls_again_for_what_waits_in_a_queue() -> None:
+    """Where workers are called by messages, one may be lost."""
+    plan = make_plan(offer_life_ms=600_000)
+    item = new_item(plan)
+    change = operators.resend(item, plan, START + 5, **WHO)
+    assert isinstance(change, Change)
+    assert (change.after.status, change.after.look_at) == (Status.QUEUED, START + 5 + 600_000)
 
 
 def test_move_brings_an_item_to_a_stage_that_is_still_there() -> None:

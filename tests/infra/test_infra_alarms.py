@@ -24,7 +24,8 @@ def test_which_alarms_there_are(both: Template) -> None:
     expected |= {f"{table}-{what}-throttles" for table in tables for what in ("read", "write")}
     stages = ("assets.CC", "assets.Scout", "deposits.metadata", "deposits.content", "deposits.submit", "deposits.theirs")
     expected |= {f"{stage}-oldest-item" for stage in stages}
-    expected |= {f"{stage}-oldest-message" for stage in ("deposits.metadata", "deposits.content")}
+    called = ("deposits.metadata", "deposits.content")
+    expected |= {f"{stage}-{what}" for stage in called for what in ("oldest-message", "missing-messages")}
     assert set(both.named("CloudWatch::Alarm", "AlarmName")) == {f"test-{name}" for name in expected}
 
 
@@ -41,6 +42,12 @@ def test_an_item_that_is_old(both: Template, stage: str, late: int) -> None:
     route, name = stage.split(".")
     assert metric(alarm) == ("Milepost", "OldestAge", {"Prefix": "test", "Route": route, "Stage": name})
     assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (late, "GreaterThanOrEqualToThreshold")
+
+
+def test_items_whose_messages_are_missing(both: Template) -> None:
+    alarm = both.named("CloudWatch::Alarm", "AlarmName")["test-deposits.metadata-missing-messages"]
+    assert metric(alarm) == ("Milepost", "MissingCalls", {"Prefix": "test", "Route": "deposits", "Stage": "metadata"})
+    assert (alarm["Threshold"], alarm["EvaluationPeriods"]) == (1, 3)
 
 
 def test_one_message_in_quarantine_is_enough(both: Template) -> None:

@@ -180,10 +180,11 @@ def at_option(text: str) -> datetime | timedelta:
 @json_option
 @settings
 def resend(given: Settings, route: str | None, **options: Any) -> int:
-    """Offer external stages again; alone: run the resender once.
+    """Offer items' stages again now; alone: run the resender once.
 
-    'milepost resend' by itself finds whatever is due and quiet and offers it again. With a route and keys or filters it
-    offers exactly these again now.
+    With a route and keys or filters: an external stage is offered to its partner again, and a stage of ours is called or tried again
+    at once, without waiting for its time. No try is counted. 'milepost resend' by itself finds whatever is due and quiet and offers
+    it again.
     """
     if route is not None:
         return _act(given, "resend", route=route, **options)

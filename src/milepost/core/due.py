@@ -112,7 +112,8 @@ def offered(row: Row, stage: Stage, now: int) -> Change:
 
 
 def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:
-    """Offer an external stage again: a new line and so a new event, with the same work_id."""
-    fields = {**FREE, "look_at": now + stage.offer_life_ms, "handed_over": False}
+    """Offer a stage again: a new line, and at an external stage so a new event, with the same work_id. Whether work that was handed
+    over has been done is not known."""
+    fields = {**FREE, "look_at": now + stage.offer_life_ms, "handed_over": False, "unknown": row.unknown or row.handed_over}
     offered = work_id(row.route, row.key, row.stage, row.pass_no) if stage.external else None
     return change(row, Reason.RESENT, now, Status.QUEUED, fields, Teller(by, None, why, act), offered=offered)

@@ -176,11 +176,24 @@ def cancel(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
 
 
 def resend(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
-    """Offer the item's external stage again now."""
+    """Offer the item's stage again now: an external one to its partner, one of ours to its workers. No try is counted.
+
+    Where work was handed over and its answer is awaited, the handler runs again, after `verify` has asked whether it is needed.
+    """
     row = item.row
     stage = plan.by_name.get(row.stage)
-    if stage is None or not stage.external or row.status not in (Status.QUEUED, Status.WAITING, Status.RETRY_SCHEDULED):
-        return f"it is {row.status} at {row.stage!r}; only an external stage that waits for its answer can be sent again"
+    if stage is None:
+        return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+    if row.terminal:
+        return f"it has ended already ({row.status})" + ("; to run it again use rerun" if row.status is Status.COMPLETED else ": use retry")
+    if row.later_than(now):
+        return f"it is not to start before {iso(row.not_before)}; to start it now use reschedule"
+    if row.status is Status.PROCESSING:
+        return "a worker holds it now; wait for its outcome"
+    if row.status is Status.PENDING:
+        return f"it has only just come to {row.stage!r} and is offered by itself in a moment"
+    if not stage.external and row.status is Status.QUEUED and (row.look_at or now) <= now and not stage.offer_life_ms:
+        return "it waits for a worker, and the next free one takes it: there is no message that could be sent again"
     return resent(row, stage, now, **teller)
 
 

@@ -85,7 +85,7 @@ REASON_MEANING: dict[Reason, str] = {
     R.REJECTED: "failed for good",
     R.LOST: "a worker's lease ran out while it held the item",
     R.GIVEN_BACK: "a worker let go of it unfinished, uncounted",
-    R.RESENT: "an external stage was offered again",
+    R.RESENT: "its stage was offered again",
     R.CONFIRMED: "somebody outside, or a person, said that the stage is done",
     R.SKIPPED: "a person moved it past the stage",
     R.CANCELLED: "a person took it off the route",

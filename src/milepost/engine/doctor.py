@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.durations import iso
+from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.core.status import FAILED, Status
 from milepost.engine.back_fill_view import hindrance, left, sent
@@ -90,7 +91,21 @@ def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> Report
         )
     findings += _room(facts.get("free_bytes"))
     findings += [Finding(WARN, "ledger", problem, _cure(problem)) for problem in facts.get("problems", ())]
-    for look in (_routes, _back_fills, _processes, _roles, _holds, _gone_stages, _leases, _late, _failed, _subscribers, _parked, _chains):
+    for look in (
+        _routes,
+        _back_fills,
+        _processes,
+        _roles,
+        _holds,
+        _gone_stages,
+        _leases,
+        _late,
+        _lost_calls,
+        _failed,
+        _subscribers,
+        _parked,
+        _chains,
+    ):
         findings.extend(look(ctx, watch))
     return Report(watch.now, facts, findings)
 
@@ -229,6 +244,22 @@ def _late(ctx: Context, watch: Watch) -> Iterator[Finding]:
         late = late_at(ctx, route, stage, held, watch.now)
         if late is not None:
             yield Finding(WARN, "late", late.told(watch.now), late.cure)
+
+
+def _lost_calls(ctx: Context, watch: Watch) -> Iterator[Finding]:
+    """Items that wait for a worker, and whose message the stage's queue does not hold any more."""
+    for route, plan in sorted(ctx.plans.items()):
+        try:
+            missing = ctx.ledger.missing_calls(plan, watch.now)
+        except LedgerError as error:
+            yield Finding(WARN, "message", f"the queues of {route} could not be compared with its items: {error}")
+            continue
+        for stage, n in sorted(missing.items()):
+            what = f"{counted(n, 'item')} queued at {route}/{stage} without a message in its queue: messages were lost, purged or moved"
+            cure = (
+                f"the resender calls them again within minutes; at once: milepost resend {route} --stage {stage} --status QUEUED {SIGNED}"
+            )
+            yield Finding(WARN, "message", what, cure)
 
 
 def _failed(ctx: Context, watch: Watch) -> Iterator[Finding]:

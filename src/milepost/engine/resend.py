@@ -58,7 +58,8 @@ class Resender:
     """Offers stages again, writes losses, marks what is overdue, counts silences, applies what was kept; goes on with back-fills.
 
     Where the row itself is the queue, what a worker can take (due items at handler stages) is left to the workers: a backlog
-    of it is never gone through. Where workers are called by messages, whatever is due has lost its message, or never had one.
+    of it is never gone through. Where workers are called by messages, what is due has lost its message, or never had one; of what
+    waits in a queue the ledger itself says whose message is missing.
     """
 
     name = "resender"
@@ -80,11 +81,21 @@ class Resender:
             for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.timing.offer_life_ms > 0)):
                 for items in self._pages((plan.name, number), query, pages, summary):
                     self._look_at(items, plan, held, summary)
+            self._call_again(plan, held, pages, summary)
         for route, begun in self._ctx.ledger.read(BACK_FILL).items():
             portion = step(self._ctx, route, begun)
             summary.back_filled += portion.sent
             summary.more |= portion.more
         return summary
+
+    def _call_again(self, plan: Plan, held: set[str], pages: int, summary: Summary) -> None:
+        """Offer items again whose message is lost. What waits in its queue is left there."""
+        for _ in range(pages):
+            items = self._ctx.ledger.lost_calls(plan, self._ctx.clock.now(), PAGE)
+            if not items:
+                return
+            self._look_at(items, plan, held, summary)
+        summary.more = True
 
     def _pages(self, search: tuple[str, int], query: Query, pages: int, summary: Summary) -> Iterator[Sequence[Item]]:
         """A bounded walk that goes on, next time, where it was cut short: what cannot be moved hides nothing behind it."""
@@ -150,11 +161,11 @@ class Resender:
 
 
 def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
-    """Where what is due and quiet can be. Rows that merely wait for a worker (QUEUED, at handler stages) are in none, but where
-    workers are `called` by messages."""
+    """Where what is due and quiet can be. Rows that merely wait for a worker (QUEUED, at handler stages) are in none; `called`: workers
+    are called by messages."""
     due = Query(route=plan.name, due_before=now)
     if called:
-        return [replace(due, statuses=LIVE)]
+        return [replace(due, statuses=LIVE, in_queue=False)]
     external = frozenset(stage.name for stage in plan.stages if stage.external)
     ours = frozenset(stage.name for stage in plan.stages if not stage.external)
     searches = [

@@ -8,6 +8,8 @@ from shlex import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core import operators
+from milepost.core.change import Change
 from milepost.core.durations import short_span
 from milepost.core.history import Line
 from milepost.core.item import Content, Item, Row
@@ -182,7 +184,7 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
     waits = "It waits for a worker (remote)." if stage is not None and stage.remote else "It waits for a worker."
     if row.status in (Status.PENDING, Status.QUEUED) and look > now:
         # Where workers are called by messages, an item's time is when it would be called again.
-        return [waits], [f"A worker is called to it; if none comes, it is called again {watch.when(look)}."]
+        return [waits], [f"A worker is called to it. Should its message be lost, it is called again {watch.when(look)} or soon after."]
     return [waits], [f"It is worked on {due}."]
 
 
@@ -232,7 +234,9 @@ def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
     if row.status not in (Status.PROCESSING, Status.PENDING, Status.QUEUED):
         verbs.append(f"milepost retry {subject} {SIGNED}")
     if stage is not None and stage.external and not row.terminal:
-        verbs = [f"milepost resend {subject} {SIGNED}"]
+        verbs = []
+    if plan is not None and isinstance(operators.resend(Item(row, Content()), plan, ctx.clock.now(), by=""), Change):
+        verbs.append(f"milepost resend {subject} {SIGNED}")
     if row.handed_over or (stage is not None and stage.external):
         verbs.append(f"milepost confirm {subject} --stage {row.stage} {SIGNED}")
     if plan is None or plan.route.skips:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from milepost.core.plan import Plan
@@ -23,13 +25,16 @@ def standing(plan: Plan, counts: list[Count], now: int) -> dict[str, tuple[int, 
     return here
 
 
-def tell_standing(prefix: str, plan: Plan, counts: list[Count], now: int) -> None:
+def tell_standing(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
+    """By stage: its items, the age of the oldest, and how many wait for a message that their queue does not hold (`missing`)."""
     for stage, (items, age_s) in standing(plan, counts, now).items():
         metrics = EphemeralMetrics(namespace=NAMESPACE)
         for name, value in (("Prefix", prefix), ("Route", plan.name), ("Stage", stage)):
             metrics.add_dimension(name, value)
         metrics.add_metric("Items", MetricUnit.Count, items)
         metrics.add_metric("OldestAge", MetricUnit.Seconds, age_s)
+        if not plan.by_name[stage].external:
+            metrics.add_metric("MissingCalls", MetricUnit.Count, missing.get(stage, 0))
         metrics.flush_metrics()
 
 

@@ -131,7 +131,8 @@ def _measure(ready: Opened) -> None:
     for plan in ready.ctx.plans.values():
         if plan.name == HEADS:
             continue  # they come in at their end
-        tell_standing(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), now)
+        missing = ready.ledger.missing_calls(plan, now)
+        tell_standing(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), missing, now)
 
 
 def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool) -> Any:

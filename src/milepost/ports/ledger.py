@@ -132,6 +132,8 @@ class Query(Struct, frozen=True, kw_only=True):
     changed_before: int | None = None
     due_before: int | None = None
     overdue_before: int | None = None
+    in_queue: bool = True
+    """With items whose call waits in a queue for a worker; False leaves them out where the ledger can tell (see `lost_calls`)."""
     with_content: bool = False
     exact: bool = False
     """For what decides: no row that was written before the call is missed. Where an index lags behind, the whole route is read."""
@@ -294,6 +296,14 @@ class Ledger(Protocol):
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         """The earliest due time among items that our own workers could take (handler stages, open lanes)."""
+
+    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+        """How many items at each handler stage have been offered for longer than an offer lives, and have no message in the stage's
+        queue any more; stages without such are left out. Where the row itself is the queue there are none."""
+
+    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+        """Some of those items, the longest offered first, without content: their stages are to be called again. A backlog whose
+        messages are there is never among them. Empty: there are no more just now."""
 
     def rename_stage(self, route: str, old: str, new: str) -> None:
         """Every item at stage `old` is at `new`, its counters too. Nothing else changes."""

@@ -132,7 +132,9 @@ def _with_line(store: Store, layout: Layout, noted: Change, old: Image) -> Image
     """The old row with one more line."""
     place = place_of(noted.before.route, noted.before.key)
     trail = [*old.get("trail", {}).get("L", ()), store.values.encode_line(noted.before.head, noted.body, place)]
-    ours = {name: value for name, value in attributes(noted.after).items() if name in ("version", "head", "lastUpdatedAt", "enteredAt")}
+    ours = {
+        name: value for name, value in attributes(noted.after, layout).items() if name in ("version", "head", "lastUpdatedAt", "enteredAt")
+    }
     return {**old, **ours, "trail": {"L": trail}}
 
 

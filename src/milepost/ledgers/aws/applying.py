@@ -162,7 +162,7 @@ def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref,
             raise UsageError(f"stage {row.stage!r} of route {row.route!r} is to be told, and this process does not know it; give --routes")
         try:
             content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
-            outgoing[place] = call_of(store, Item(row, content), stage, freed=change.before.lease is not None)
+            outgoing[place] = call_of(store, Item(row, content), stage, ahead=row.version > change.before.version)
         except Exception as error:
             if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
                 raise

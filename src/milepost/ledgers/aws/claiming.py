@@ -22,6 +22,7 @@ from milepost.ledgers.aws.gate import Gate, lane_of
 from milepost.ledgers.aws.holding import hold
 from milepost.ledgers.aws.image import is_ours, item_of
 from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.long_poll import LongPolls
 from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offering import call_body
 from milepost.ledgers.aws.queues import Message, Outgoing, sendable
@@ -32,6 +33,8 @@ from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import scope
 from milepost.ports.ledger import Ask, Claimed, Conflict, Refused
 
+LOOK_MS = 250
+"""How often a worker looks whether a wait at an idle queue has brought something; that costs no request."""
 SOON_MS = 2_000
 """How long a call is put off that cannot be answered just yet."""
 MOST_COPIES = 400
@@ -65,6 +68,11 @@ class Claims:
         self._store = store
         self._put_by: dict[tuple[str, str], list[tuple[Message, int]]] = {}
         self._lanes: dict[tuple[str, str], set[str]] = {}
+        self._polls = LongPolls(store.queues, store.settings.long_poll_s)
+
+    def close(self) -> None:
+        """Give back the messages that nobody has claimed an item with."""
+        self._polls.close()
 
     def claim(self, ask: Ask, now: int, jitter: float) -> Claimed:
         """Items of one stage, in hand under the ask's grip."""
@@ -78,14 +86,18 @@ class Claims:
         holds = store.holds(now)
         if ask.want <= 0:
             return Claimed([])
+        url = store.queues.url(route, ask.stage, ask.plan.by_name[ask.stage].queue)
         if route in holds or scope(route, ask.stage) in holds:
+            self._polls.give_up(url)
             # Nothing tells a worker here that a pause is lifted: it has to ask.
             return Claimed([], next_at=now + store.settings.poll_ms)
+        if self._polls.waiting(url) and not ask.fragile:
+            return Claimed([], next_at=now + min(LOOK_MS, store.settings.poll_ms))
         gate = Gate(store, ask, now)
         room = gate.room()
         if room <= 0:
             return Claimed([], next_at=gate.next_at)
-        messages = self._receive(ask, room, now)
+        messages = self._receive(ask, url, room, now)
         known = self._lanes.setdefault((route, ask.stage), set())
         known.update(lane_of(message) for message in messages)
         admitted = gate.admit(messages, known)
@@ -108,15 +120,17 @@ class Claims:
             next_at = now if moved else now + store.settings.poll_ms
         return Claimed(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)), refused=refused)
 
-    def _receive(self, ask: Ask, room: int, now: int) -> list[Message]:
+    def _receive(self, ask: Ask, url: str, room: int, now: int) -> list[Message]:
         """Messages for the ask, no two for one item. One that asks for a fragile item is given what was put by, first."""
-        queues, stage = self._store.queues, ask.plan.by_name[ask.stage]
-        url = queues.url(ask.plan.name, stage.name, stage.queue)
         found = self._waiting(ask, now) if ask.fragile else []
         if ask.fragile:
             self._put_by.pop((ask.plan.name, ask.stage), None)
         if not found:
-            found = queues.receive(url, 10 if ask.fragile else room, -(-max(1000, ask.grip.until - now) // 1000))
+            found = self._polls.take(url)
+        if not found:
+            visibility_s = -(-max(1000, ask.grip.until - now) // 1000)
+            found = self._store.queues.receive(url, 10 if ask.fragile else room, visibility_s)
+            self._polls.received(url, len(found), visibility_s)
         return self._distinct(ask, found)
 
     def _distinct(self, ask: Ask, found: Sequence[Message]) -> list[Message]:
@@ -215,6 +229,8 @@ class Claims:
             return Verdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
         change = look(item, plan, now, jitter, ask.grip, called=True)
         if change is None:
+            if _version_in(message) > row.version:
+                return Verdict(message, later_ms=SOON_MS)  # the write that makes it ready may follow the call for it
             early = (row.look_at or now) - now
             return Verdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
         if change.line is None and change.after.lease == ask.grip.token and _only_looks(ask) and message.received <= MOST_LOOKS:

@@ -152,7 +152,8 @@ class Requests:
     def _timeouts(self, service: str, operation: str, params: dict[str, Any]) -> Timeouts:
         """The longest timeouts that still end before the deadline. Raises LedgerBusy where there is no time for a request."""
         left = self.deadline.left()
-        wanted = LONG_POLL if params.get("WaitTimeSeconds", 0) > USUAL[1] - 2 else USUAL
+        # Shorter than a request may take, so that a queue with nothing in it is no lost answer.
+        wanted = LONG_POLL if params.get("WaitTimeSeconds", 0) > USUAL[1] / 2 else USUAL
         for timeouts in (wanted, *SHORT):
             if sum(timeouts) <= left:
                 return timeouts

@@ -6,14 +6,14 @@ consistently, before it is given out. A scan, and a query of one partition, read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from milepost.core.errors import LedgerMissing
 from milepost.core.item import Content, Item, Row
-from milepost.core.status import FAILED
+from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import FAILED_SHARD, SHARDS, iso
+from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.reading import row_or_refused, whole
 from milepost.ledgers.aws.store import Store
 from milepost.ports.documents import ROUTE
@@ -81,20 +81,35 @@ def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item 
 def _by_index(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
     """Partition by partition, the rows read in hundreds."""
     if query.due_before is None:
-        partitions, before = [f"{FAILED_SHARD}#{shard}" for shard in range(SHARDS)], iso(2**62)
+        partitions = [(f"{FAILED_SHARD}#{shard}", iso(2**62)) for shard in range(SHARDS)]
     else:
         stages = sorted(query.stages if query.stages is not None else stages_of(store, layout.route))
-        partitions, before = [f"{stage}#{shard}" for stage in stages for shard in range(SHARDS)], iso(query.due_before)
+        partitions = _due_partitions(layout, query, stages, iso(query.due_before))
     at, start = query.after if query.after is not None else (0, None)
     for number in range(at, len(partitions)):
         page: list[Image] = []
-        for entry in _entries(store, layout, partitions[number], before, start):
+        for entry in _entries(store, layout, *partitions[number], start):
             page.append(entry)
             if len(page) == 100:
                 yield from _rows(store, layout, page, number)
                 page = []
         yield from _rows(store, layout, page, number)
         start = None
+
+
+def _due_partitions(layout: Layout, query: Query, stages: Sequence[str], before: str) -> list[tuple[str, str]]:
+    """Where rows can be that are due, and up to which time each place is read. A row with an overdue mark that waits for a worker
+    stands by that mark: its offer may have ended before."""
+    partitions: list[tuple[str, str]] = []
+    for stage in stages:
+        kinds = [("", before)]
+        if query.statuses is None or Status.QUEUED in query.statuses:
+            if query.in_queue:
+                kinds += [(f"{QUEUED_SHARD}#", before), (f"{MARKED_SHARD}#", iso(2**62))]
+            elif stage not in layout.stages or layout.stages[stage].overdue_ms is not None:
+                kinds.append((f"{MARKED_SHARD}#", before))
+        partitions += [(f"{kind}{stage}#{shard}", until) for kind, until in kinds for shard in range(SHARDS)]
+    return partitions
 
 
 def _entries(store: Store, layout: Layout, partition: str, before: str, start: Image | None) -> Iterator[Image]:

@@ -15,7 +15,7 @@ from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, iso, ms
+from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
 from milepost.ledgers.aws.queues import Message
 from milepost.ledgers.aws.values import LARGEST, WITH_KEY, Values
 
@@ -54,9 +54,25 @@ def is_ours(image: Image) -> bool:
     return "version" in image
 
 
-def attributes(row: Row) -> Image:
-    """All of a row's own state but its key and the outcomes that wait for it. What says nothing is left out."""
+def index_place(row: Row, layout: Layout) -> tuple[str, int] | None:
+    """Where the row stands in the index of what is due, and by which time; None: nowhere. What waits for a worker of ours stands by
+    itself: whether its message is still there is asked of the queue (see `lost_calls`). What was made due at once, so that it is
+    called again in any case, stands with the others."""
     due_at = row.due_at
+    if due_at is None:
+        return None
+    waits = row.status is Status.QUEUED and layout.calls(row.stage) and row.not_before is None
+    if not waits or row.look_at is None or row.look_at <= row.entered_at:
+        return due_shard(row.stage, row.key), due_at
+    if row.overdue_at is not None:
+        return due_shard(f"{MARKED_SHARD}#{row.stage}", row.key), row.overdue_at
+    return due_shard(f"{QUEUED_SHARD}#{row.stage}", row.key), due_at
+
+
+def attributes(row: Row, layout: Layout) -> Image:
+    """All of a row's own state but its key and the outcomes that wait for it. What says nothing is left out."""
+    place = index_place(row, layout)
+    due_at = None if place is None else place[1]
     found: Image = {
         "queue": {"S": row.stage},
         "status": {"S": row.status.value},
@@ -70,9 +86,9 @@ def attributes(row: Row) -> Image:
         found["correlationId"] = {"S": row.correlation_id}
     if row.entered_at != row.updated_at:
         found["enteredAt"] = {"S": iso(row.entered_at)}
-    if due_at is not None:
-        found["dueShard"] = {"S": due_shard(row.stage, row.key)}
-        found["dueAt"] = {"S": iso(due_at)}
+    if place is not None:
+        found["dueShard"] = {"S": place[0]}
+        found["dueAt"] = {"S": iso(place[1])}
     elif row.status in FAILED:
         found["dueShard"] = {"S": due_shard(FAILED_SHARD, row.key)}
         found["dueAt"] = {"S": iso(row.entered_at)}

@@ -141,6 +141,10 @@ class Layout(Struct, frozen=True):
         """Does this value confirm the stage, which was given this to do? (None: that is not known yet.)"""
         return valid_confirmation(value, self.stages.get(stage), payload)
 
+    def calls(self, stage: str) -> bool:
+        """Are workers of ours called to this stage by messages? False where the route itself is not at hand."""
+        return stage in self.stages and not self.stages[stage].external
+
     def judges(self, stage: str) -> bool:
         """Has the stage its own idea of a valid confirmation?"""
         return stage in self.stages and self.stages[stage].accepts is not None

@@ -20,9 +20,11 @@ from milepost.ledgers.aws.claiming import Claims
 from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.finding import cost_of, find
 from milepost.ledgers.aws.keys import Layout
+from milepost.ledgers.aws.lost_calls import LostCalls
 from milepost.ledgers.aws.names import Names
 from milepost.ledgers.aws.outsiders import Outsiders
 from milepost.ledgers.aws.pruning import prune
+from milepost.ledgers.aws.queues import LONGEST_WAIT_S
 from milepost.ledgers.aws.reading import whole
 from milepost.ledgers.aws.renaming import rename_stage
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings, Store
@@ -83,6 +85,7 @@ class AwsLedger:
         self.store = Store(requests, names, blobs, settings)
         self.outside = self.quarantine = Outsiders(self.store)
         self._claims = Claims(self.store)
+        self._lost_calls = LostCalls(self.store)
         self._make = make
         self._made: set[tuple[str, str]] = set()
         if make:
@@ -96,7 +99,8 @@ class AwsLedger:
         try:
             if address.endpoint is None or not make:
                 upkeep.check_there(requests, address.prefix)
-            return cls(requests, address.prefix, blobs, make=address.endpoint is not None)
+            settings = Settings(long_poll_s=LONGEST_WAIT_S)
+            return cls(requests, address.prefix, blobs, settings=settings, make=address.endpoint is not None)
         except BaseException:
             requests.close()
             raise
@@ -194,6 +198,14 @@ class AwsLedger:
             self.prepare(plan)
         return upkeep.next_due(self.store, known)
 
+    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+        self.prepare(plan)
+        return self._lost_calls.missing(plan, now)
+
+    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+        self.prepare(plan)
+        return self._lost_calls.find(plan, now, limit)
+
     def rename_stage(self, route: str, old: str, new: str) -> None:
         rename_stage(self.store, route, old, new)
 
@@ -239,6 +251,7 @@ class AwsLedger:
         return upkeep.describe(self.store, self.url)
 
     def close(self) -> None:
+        self._claims.close()
         self.store.requests.close()
 
 

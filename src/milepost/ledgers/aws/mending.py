@@ -22,7 +22,7 @@ from milepost.ledgers.aws.aside import aside, set_aside
 from milepost.ledgers.aws.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.finishing import Ended, finish
 from milepost.ledgers.aws.holding import partition, record_hold
-from milepost.ledgers.aws.image import attributes, content_of, copied_of, is_ours, row_of
+from milepost.ledgers.aws.image import attributes, content_of, copied_of, index_place, is_ours, row_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
@@ -249,14 +249,15 @@ class Mender:
         if _stands_apart(one):
             return {}
         look_at = row.look_at
-        found = "dueAt" in image and image.get("dueShard") == {"S": due_shard(row.stage, row.key)}
+        place = index_place(row, self._layout)
+        found = "dueAt" in image and place is not None and image.get("dueShard") == {"S": place[0]}
         if not found and row.status in (Status.PENDING, Status.QUEUED):
-            # Whether its stage has been called is not known: it is called again, but not before its time.
-            look_at = max(now, row.not_before or 0)
+            # Whether its stage has been called is not known: it is called again, in any case, but not before its time.
+            look_at = row.not_before or min(now, row.entered_at)
         elif look_at is None:
             shown = image.get(KNOWN_UNTIL.get(row.status, ""), {}).get("S")
             look_at = now if shown is None else ms(shown)
-        wanted = attributes(replace(row, look_at=look_at))
+        wanted = attributes(replace(row, look_at=look_at), self._layout)
         return {name: wanted.get(name) for name in INDEXED if wanted.get(name) != image.get(name)}
 
     def _write(self, update: Update, one: _Seen) -> bool:

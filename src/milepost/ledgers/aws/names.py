@@ -71,6 +71,11 @@ def unb64(text: str) -> bytes:
     return content
 
 
+QUEUED_SHARD, MARKED_SHARD = "queued", "marked"
+"""Partitions of the index for items that wait for a worker of ours, by the end of their offer's life; those with an overdue mark stand
+apart from the others, by that mark. So a backlog is never in the way of what the resender looks for."""
+
+
 def due_shard(stage: str, key: str) -> str:
     """The partition of the index `due` that holds this item, the same in every process."""
     return f"{stage}#{crc32(key.encode('utf-8', 'surrogatepass')) % SHARDS}"

@@ -21,21 +21,21 @@ LARGEST_PAYLOAD = 200_000
 _encode = msgspec.json.Encoder().encode
 
 
-def call_of(store: Store, item: Item, stage: Stage, delay_ms: int = 0, *, freed: bool = False) -> Outgoing:
-    """The message for an item at a stage: a call for one of our own workers, or an offer with all that a confirmer needs. `freed`:
-    the write that follows this call takes the item out of somebody's hand."""
+def call_of(store: Store, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False) -> Outgoing:
+    """The message for an item at a stage: a call for one of our own workers, or an offer with all that a confirmer needs. `ahead`:
+    the call is sent before the write that makes the item ready for it."""
     delay_s = min(-(-max(0, delay_ms) // 1000), store.settings.longest_delay_s)
     url = store.queues.url(item.route, stage.name, stage.queue)
     if stage.external:
         offer = _offer(store, item, stage)
         return Outgoing(url, _worded(offer, stage), delay_s, item.lane, _labels(offer) if stage.message is not None else {})
-    body = call_body(item.route, item.key, stage.name, item.lane, version=item.row.version if freed else 0)
+    body = call_body(item.route, item.key, stage.name, item.lane, version=item.row.version if ahead else 0)
     return Outgoing(url, sendable(_encode(body).decode()), delay_s, item.lane)
 
 
 def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0) -> dict[str, Any]:
     """Who is called for: the row itself has everything else. `copies` counts how often it was put off. With a `version`, the call
-    is for the row as it will be then: who comes before that write finds it in other hands still."""
+    is for the row as it will be then: who comes before that write finds it in other hands still, or waiting for a later time."""
     body: dict[str, Any] = {"route": route, "key": key, "stage": stage}
     if lane:
         body["lane"] = lane

@@ -25,8 +25,8 @@ BATCH = 10
 BATCH_BYTES = 900_000
 LONGEST_DELAY_S = 900
 LONGEST_VISIBILITY_S = 43_200
-LONGEST_WAIT_S = 8
-"""Shorter than a request may take, so that a queue with nothing in it is no lost answer."""
+LONGEST_WAIT_S = 20
+"""As long as SQS waits; a request that waits may take longer than others (see `client`)."""
 LONGEST_CONTENT = 200_000
 
 _STALE = {
@@ -111,7 +111,7 @@ class Queues:
         return answers
 
     def receive(self, url: str, most: int, visibility_s: int, wait_s: int = 0) -> list[Message]:
-        """Up to `most` messages, nobody else's for `visibility_s`; waits for the first of them at most `wait_s` (8 s at a time).
+        """Up to `most` messages, nobody else's for `visibility_s`; waits for the first of them at most `wait_s`, which SQS takes up to 20.
         A body that is no JSON object goes to the quarantine and does not hinder the others."""
         messages: list[Message] = []
         taken = 0  # with those that cannot be read, so that a flood of them keeps nobody here for ever

@@ -11,11 +11,13 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.holding import HOLDING, held_at
 from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.names import due_shard
+from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, due_shard
 from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.writing import Update
 from milepost.ports.documents import HOLD, LIMIT, scope
+
+WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")
 
 
 def rename_stage(store: Store, route: str, old: str, new: str) -> None:
@@ -79,11 +81,11 @@ def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> b
             touched = True
     if image["queue"]["S"] == old:
         update.set("queue", {"S": new})
-        if "dueShard" in image and image["dueShard"]["S"] == due_shard(old, key):
+        if "dueShard" in image and image["dueShard"]["S"] in {due_shard(kind + old, key) for kind in ("", *WAITING)}:
             update.set("dueShard", {"S": due_shard(new, key)})
             if image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value) and "notBefore" not in image:
                 # The call for it went to the old stage: the resender is to make another.
-                update.set("dueAt", image["lastUpdatedAt"])
+                update.set("dueAt", image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"])
                 update.remove("lookAt")
         lane = image.get("lane", {}).get("S", "")
         if image.get("dueShard") == {"S": held_at(old, lane, key)}:

@@ -39,11 +39,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     longest_delay_s: int = 900
     """How long a queue can hold a message back; what is later than that is brought by the resender."""
     poll_ms: int = 1_000
+    long_poll_s: int = 0
+    """How long a queue with nothing in it is waited for, in a thread of its own; 0: it is asked every `poll_ms`."""
     notice_ms: int = 60_000
     """How long before it holds a changed route is announced; longer than control documents are believed."""
     patience_ms: int = 120_000
     grace_ms: int = 600_000
-    offer_life_ms: int = 14 * 86_400_000
+    offer_life_ms: int = 600_000
+    """How long after its offer an item at a stage of ours is asked after: is its message still in the queue?"""
+    external_life_ms: int = 14 * 86_400_000
+    """How long an offer in a partner's own queue lives that does not tell how long it keeps messages."""
 
 
 class Sealing(Struct, frozen=True):
@@ -82,11 +87,11 @@ class Store:
 
     # Routes -----------------------------------------------------------------------------------------------------------
     def know(self, plan: Plan) -> Layout:
-        """This process has the route at hand: from now on its own rules hold for what is read. An offer lives as long as the
-        stage's queue keeps it: the queue itself says how long that is."""
+        """This process has the route at hand: from now on its own rules hold for what is read. An offer to an external stage lives
+        as long as the stage's queue keeps it: the queue itself says how long that is."""
         layout = self._layouts.get(plan.name)
         if layout is None or self.plans.get(plan.name) is not plan:
-            asked = [stage for stage in plan.stages if stage.resend_after_ms is None]
+            asked = [stage for stage in plan.stages if stage.external and stage.resend_after_ms is None]
             lives = self.requests.each([partial(self._offer_life, plan.name, stage) for stage in asked])
             plan.with_offer_lives({stage.name: life for stage, life in zip(asked, lives, strict=True)})
             layout = Layout.of(plan, self.names.rows(plan.name))
@@ -104,7 +109,7 @@ class Store:
         except LedgerReadOnly:
             if stage.queue is None:
                 raise
-            return self.settings.offer_life_ms  # a partner's own queue need not tell us about itself
+            return self.settings.external_life_ms  # a partner's own queue need not tell us about itself
 
     def layout(self, route: str) -> Layout | None:
         """Where a route's rows are; None: nobody has ever opened this ledger with that route."""

@@ -107,10 +107,10 @@ def image_of(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> 
     place = place_of(row.route, row.key)
     if row.status in (Status.PENDING, Status.QUEUED):
         # Its stage has been called where it comes from, not here.
-        row = replace(row, look_at=max(now, row.not_before or 0))
+        row = replace(row, look_at=row.not_before or min(now, row.entered_at))
     image: Image = {
         **layout.naming(row.key),
-        **attributes(row),
+        **attributes(row, layout),
         "input": input_of(item.content.input, row.key, layout, values, place),
         "copied": {"N": str(row.version)},
     }

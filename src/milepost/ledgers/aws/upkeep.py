@@ -12,7 +12,7 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.client import ConditionFailed, Requests
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.lines import item_name
-from milepost.ledgers.aws.names import SHARDS, Names, iso
+from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, Names, iso
 from milepost.ledgers.aws.reading import readable
 from milepost.ledgers.aws.store import Store, seal_of
 from milepost.ledgers.aws.writing import Update
@@ -33,8 +33,9 @@ def next_due(store: Store, plans: Iterable[Plan]) -> int | None:
         for stage in plan.stages:
             if not stage.ours or plan.name in holds or scope(plan.name, stage.name) in holds:
                 continue
-            for shard in range(SHARDS):
-                keys = {key for forward in (True, False) for key in _some(store, layout, f"{stage.name}#{shard}", forward)}
+            places = [f"{kind}{stage.name}#{shard}" for kind in ("", f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#") for shard in range(SHARDS)]
+            for place in places:
+                keys = {key for forward in (True, False) for key in _some(store, layout, place, forward)}
                 for image in store.images(plan.name, keys).values():
                     row = readable(store, layout, image)
                     if row is None or row.terminal or row.stage != stage.name or is_held(holds, row.route, row.stage, row.lane):

@@ -114,7 +114,7 @@ def put_of(change: Change, content: Any, layout: Layout, values: Values, token: 
     place = place_of(row.route, row.key)
     image = {
         **layout.naming(row.key),
-        **attributes(row),
+        **attributes(row, layout),
         "input": input_of(content, row.key, layout, values, place),
         "createToken": {"S": token},
         "trail": {"L": [values.encode_line(change.before.head, change.body, place)]},
@@ -131,8 +131,8 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     update = Update(layout, before.key)
     handle = before.handle if isinstance(before.handle, Handle) else _NO_HANDLE
     place = place_of(before.route, before.key)
-    stored = attributes(before)
-    wanted = attributes(after)
+    stored = attributes(before, layout)
+    wanted = attributes(after, layout)
     for name in ("dueShard", "dueAt"):
         # Set in any case: the row may stand elsewhere in the index just now (held, or late in being told).
         stored.pop(name, None)
@@ -207,7 +207,7 @@ def is_long(trail: Sequence[dict[str, Any]]) -> bool:
 def require(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
     """The row is still the one that was read, and nobody has confirmed its stage since."""
     update.equal("version", {"N": str(before.version)})
-    update.equal("head", attributes(before)["head"])
+    update.equal("head", attributes(before, layout)["head"])
     update.equal("status", {"S": before.status.value})
     update.equal("queue", {"S": before.stage})
     update.equal("lease", None if before.lease is None else {"S": before.lease})

@@ -232,6 +232,14 @@ class MemoryLedger:
             ]
             return min((row.due_at for row in rows if row.due_at is not None), default=None)
 
+    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+        """None: the row is the queue."""
+        return {}
+
+    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+        """None: the row is the queue."""
+        return []
+
     def rename_stage(self, route: str, old: str, new: str) -> None:
         with self._lock:
             rename_stage(self._state, route, old, new)

@@ -240,6 +240,14 @@ class SqliteLedger:
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         return self._read(lambda connection, names: claiming.next_due(connection, names, plans))
 
+    def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
+        """None: the row is the queue."""
+        return {}
+
+    def lost_calls(self, plan: Plan, now: int, limit: int) -> list[Item]:
+        """None: the row is the queue."""
+        return []
+
     def rename_stage(self, route: str, old: str, new: str) -> None:
         self._write(lambda connection, names: upkeep.rename_stage(connection, names, route, old, new))
 

@@ -1,0 +1,116 @@
+"""Idle queues: they are waited for at SQS, without holding up a worker, other stages or the end of a process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from standins import REGION
+
+from milepost.blobs.memory import MemoryBlobs
+from milepost.core.item import Item
+from milepost.core.outcome import Done
+from milepost.ledgers.aws.client import CONNECTIONS, LONG_POLL, Requests
+from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.long_poll import IDLE_POLLS
+from milepost.ledgers.aws.offering import call_of
+from milepost.ledgers.aws.store import Settings
+from milepost.testing.contract.world import World
+
+WAITING = Settings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0, long_poll_s=20)
+RECEIVE = ("sqs", "receive_message")
+
+
+@pytest.fixture
+def world(endpoint: str, prefix: str) -> Iterator[World]:
+    ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=WAITING, make=True)
+    yield World(ledger)
+    ledger.close()
+
+
+def until(done: Callable[[], object]) -> None:
+    for _ in range(600):
+        if done():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never comes to that")
+
+
+def idle(world: World, stage: str = "weigh") -> int:
+    """Nothing is there so often that the queue is waited for. How many receives there were in all."""
+    for _ in range(IDLE_POLLS):
+        assert world.claim(stage).items == []
+    return receives(world)
+
+
+def receives(world: World) -> int:
+    return world.ledger.store.requests.counts[RECEIVE]  # type: ignore[attr-defined, no-any-return]
+
+
+def call(world: World, key: str) -> None:
+    store = world.ledger.store  # type: ignore[attr-defined]
+    world.add(key)
+    store.queues.send([call_of(store, world.item(key), world.plan.first)])
+
+
+def test_an_idle_queue_is_asked_once_and_a_message_is_claimed_when_it_comes(world: World) -> None:
+    until(lambda: idle(world) == IDLE_POLLS + 1)
+    for _ in range(50):
+        answer = world.claim()
+        assert answer.items == []
+        assert answer.next_at is not None
+        assert answer.next_at > world.now
+    assert receives(world) == IDLE_POLLS + 1
+    call(world, "p1")
+    items: list[Item] = []
+    until(lambda: items or items.extend(world.claim().items))
+    assert [item.key for item in items] == ["p1"]
+    assert world.settle(items[0], Done()) is None
+    # The wait brought it, and looked once whether there were more.
+    assert receives(world) <= IDLE_POLLS + 2
+
+
+def test_another_stage_is_not_held_up(world: World) -> None:
+    idle(world, "stamp")
+    call(world, "p1")
+    world.take("p1")
+
+
+def test_what_comes_to_a_paused_stage_is_given_back(world: World) -> None:
+    idle(world)
+    store = world.ledger.store  # type: ignore[attr-defined]
+    url = store.queues.url("parcels", "weigh")
+    call(world, "p1")
+    until(lambda: not world.ledger._claims._polls.waiting(url))  # type: ignore[attr-defined]
+    assert store.queues.depth(url) == (0, 1, 0)
+    world.hold("parcels/weigh")
+    assert world.claim().items == []
+    assert store.queues.depth(url) == (1, 0, 0)
+
+
+def test_closing_waits_for_no_poll_and_gives_back_what_came(endpoint: str, prefix: str) -> None:
+    ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=WAITING, make=True)
+    world = World(ledger)
+    idle(world)
+    idle(world, "stamp")
+    waits = dict(ledger._claims._polls._waits)
+    url = ledger.store.queues.url("parcels", "weigh")
+    call(world, "p1")
+    until(waits[url].done.is_set)
+    ledger.close()
+    assert [address for address, wait in waits.items() if wait.thread.is_alive()] == [address for address in waits if address != url], (
+        "the other wait is still under way"
+    )
+    later = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=WAITING)
+    World(later, clock=world.clock).take("p1")
+    later.close()
+
+
+def test_a_queue_that_is_asked_by_url_is_waited_for(endpoint: str) -> None:
+    requests = Requests(REGION, endpoint)
+    try:
+        assert requests._timeouts("sqs", "receive_message", {"WaitTimeSeconds": 20}) == LONG_POLL
+        assert requests.client("sqs").meta.config.max_pool_connections == CONNECTIONS > requests.width
+    finally:
+        requests.close()
