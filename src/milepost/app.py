@@ -74,6 +74,7 @@ class Milepost:
         *,
         name: str | None = None,
         full: bool = False,
+        no_header: bool = False,
         dry_run: bool = False,
         by: str | None = None,
         not_before: str | datetime | timedelta | None = None,
@@ -82,11 +83,17 @@ class Milepost:
         reason: str = "",
     ) -> ListReport:
         """Take in a file of items (txt, csv or jsonl), reconcile it with what is known, and record it, as `milepost submit`
-        does. `full` says that it is the whole master list; with `dry_run` nothing is written. The answer has the `counts`,
-        the first malformed lines with their numbers, and the first vanished keys. `not_before`: what is new does not start earlier.
+        does. `full` says that it is the whole master list, `no_header` that the first line of a CSV is an item already; with `dry_run`
+        nothing is written. The answer has the `counts`, the first malformed lines with their numbers, and the first vanished keys. `not_before`: what is new does not start earlier.
         `replace_changed`: items that are known with other content are given that of the list, signed by `by` with a `reason`; with
         `rerun` also COMPLETED ones, which then run again."""
-        how: dict[str, Any] = {"replace_changed": replace_changed, "rerun": rerun, "reason": reason, "not_before": not_before}
+        how: dict[str, Any] = {
+            "no_header": no_header,
+            "replace_changed": replace_changed,
+            "rerun": rerun,
+            "reason": reason,
+            "not_before": not_before,
+        }
         return submit_list(self.context, route, path, name=name, full=full, dry_run=dry_run, by=by, **how)
 
     def run(self, *, until_idle: float | None = 2) -> None:

@@ -18,11 +18,14 @@ from milepost.engine.formats import BadLine, read_batches
 from milepost.engine.list_source import Source
 
 
-def read(data: bytes, format: str | None = None, *, key: Any = "id", name: str = "list") -> tuple[dict[int, Any], list[BadLine]]:
+def read(
+    data: bytes, format: str | None = None, *, key: Any = "id", name: str = "list", no_header: bool = False
+) -> tuple[dict[int, Any], list[BadLine]]:
     """Inputs by line number, and bad lines."""
     inputs: dict[int, Any] = {}
     bad: list[BadLine] = []
-    for batch in read_batches(Source(io.BytesIO(data), name).slices(), name, Route("parcels", key=key), format):
+    slices = Source(io.BytesIO(data), name).slices()
+    for batch in read_batches(slices, name, Route("parcels", key=key), format, no_header=no_header):
         assert len(batch.numbers) == len(batch.inputs) == len(batch.raw)
         inputs.update(zip(batch.numbers, batch.inputs, strict=True))
         bad += batch.bad
@@ -90,13 +93,16 @@ def test_csv_headers_as_people_write_them(header: bytes) -> None:
 
 
 def test_csv_without_a_header() -> None:
-    assert read(b"a,1,2\nb,3,4\n", "csv")[0] == {
+    with pytest.raises(UsageError, match="line 1: the header lacks the column 'id'"):
+        read(b"a,1,2\nb,3,4\n", "csv")
+    assert read(b"a,1,2\nb,3,4\n", "csv", no_header=True)[0] == {
         1: {"id": "a", "column2": "1", "column3": "2"},
         2: {"id": "b", "column2": "3", "column3": "4"},
     }
-    assert read(b"x,y,z\n", "csv", key=["batch", "asset"])[0] == {1: {"batch": "x", "asset": "y", "column3": "z"}}
+    assert read(b"x,y,z\n", "csv", key=["batch", "asset"], no_header=True)[0] == {1: {"batch": "x", "asset": "y", "column3": "z"}}
     # A semicolon may belong to a key, as in old DOIs: only a header makes it a delimiter.
-    assert read(b"10.1002/x.CO;2-8\n10.1002/y.CO;2-9\n", "csv")[0] == {1: {"id": "10.1002/x.CO;2-8"}, 2: {"id": "10.1002/y.CO;2-9"}}
+    dois = {1: {"id": "10.1002/x.CO;2-8"}, 2: {"id": "10.1002/y.CO;2-9"}}
+    assert read(b"10.1002/x.CO;2-8\n10.1002/y.CO;2-9\n", "csv", no_header=True)[0] == dois
 
 
 def test_csv_for_a_key_function_needs_a_header() -> None:
@@ -104,7 +110,7 @@ def test_csv_for_a_key_function_needs_a_header() -> None:
 
 
 def test_csv_rows_of_another_width_are_set_aside() -> None:
-    inputs, bad = read(b"broken\na,1\nb\nc,3\nd,4,5\ne,6\n", "csv")
+    inputs, bad = read(b"broken\na,1\nb\nc,3\nd,4,5\ne,6\n", "csv", no_header=True)
     assert inputs == {2: {"id": "a", "column2": "1"}, 4: {"id": "c", "column2": "3"}, 6: {"id": "e", "column2": "6"}}
     assert [(each.line, each.text) for each in bad] == [(1, "broken"), (3, "b"), (5, "d,4,5")]
     assert bad[0].reason == "it has 1 columns where 2 are expected: id, column2"
@@ -130,7 +136,7 @@ def test_csv_a_stray_quote_costs_its_own_line_only() -> None:
 def test_csv_a_row_may_lie_across_slices(at: int) -> None:
     rows = [f"k{n},v" for n in range(1, 2_000)]
     rows[at - 1] = f'k{at},"one\ntwo\nthree"'
-    inputs, bad = read("\n".join(rows).encode(), "csv")
+    inputs, bad = read("\n".join(rows).encode(), "csv", no_header=True)
     assert bad == []
     assert inputs[at] == {"id": f"k{at}", "column2": "one\ntwo\nthree"}
     assert inputs[2_001] == {"id": "k1999", "column2": "v"}
@@ -142,7 +148,7 @@ def test_csv_a_row_may_lie_across_slices(at: int) -> None:
     [
         (b"id,a,a\nx,1,2\n", "id", r"line 1: the header names the column 'a' twice"),
         (b"id,gr\xf6\xdfe\nx,1\n", "id", r"line 1: the header is not UTF-8; save it as UTF-8"),
-        (b"x\ny\n", ["a", "b"], r"has 1 columns and no header, but a key of route 'parcels' is a \+ b"),
+        (b"x\ny\n", ["a", "b"], r"line 1: the header lacks the columns 'a', 'b'"),
     ],
 )
 def test_csv_whose_columns_cannot_be_told(data: bytes, key: Any, message: str) -> None:
@@ -163,7 +169,7 @@ def test_three_bad_lines_among_many(format: str) -> None:
     rows = [row.format(n).encode() for n in range(1, 10_001)]
     for number in (1_000, 1_001, 9_999):
         rows[number - 1] = b"\xc3(" + rows[number - 1]
-    inputs, bad = read(b"\n".join(rows), format)
+    inputs, bad = read(b"\n".join(rows), format, no_header=format == "csv")
     assert [(each.line, each.reason) for each in bad] == [(n, "it is not UTF-8: byte 0xc3 at position 1") for n in (1_000, 1_001, 9_999)]
     assert len(inputs) == 9_997
     assert all(inputs[number]["id"] == f"k{number}" for number in inputs)
@@ -175,7 +181,7 @@ def test_a_line_too_long_is_set_aside(format: str, length: int) -> None:
     sound = {"txt": b"a", "csv": b"a", "jsonl": b'{"id":"a"}'}[format]
     # Blanks after a sound beginning: what is cut off must not make the line look sound.
     long = sound.ljust(length - 1) + b"x"
-    inputs, bad = read(b"\n".join([sound, long, sound, long]), format)
+    inputs, bad = read(b"\n".join([sound, long, sound, long]), format, no_header=format == "csv")
     assert list(inputs) == [1, 3]
     assert [(each.line, each.reason, len(each.text)) for each in bad] == [
         (2, "it is longer than 1 MiB", 200),
@@ -194,11 +200,11 @@ def test_a_line_just_short_enough_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "data", "first"),
     [
-        ("x.CSV", b"a\n", {"id": "a"}),
+        ("x.CSV", b"ID\na\n", {"id": "a"}),
         ("x.txt", b"a,b\n", {"id": "a,b"}),
         ("x.ndjson", b'{"id":"a"}\n', {"id": "a"}),
         ("-", b'\n  {"id":"a"}\n', {"id": "a"}),
-        ("-", b"a,b\n", {"id": "a", "column2": "b"}),
+        ("-", b"id,n\na,b\n", {"id": "a", "n": "b"}),
         ("-", b"id\na\n", {"id": "a"}),
         ("-", b"a\n", {"id": "a"}),
         ("master.2024", b"n\tid\n1\ta\n", {"n": "1", "id": "a"}),
@@ -305,15 +311,15 @@ hostile = st.lists(
 
 
 @settings(max_examples=500)
-@given(hostile, st.sampled_from(["txt", "csv", "jsonl", None]), st.integers(1, 4), st.integers(1, 9))
-def test_hostile_bytes_never_stop_a_list(data: bytes, format: str | None, size: int, chunk: int) -> None:
+@given(hostile, st.sampled_from(["txt", "csv", "jsonl", None]), st.integers(1, 4), st.integers(1, 9), st.booleans())
+def test_hostile_bytes_never_stop_a_list(data: bytes, format: str | None, size: int, chunk: int, no_header: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(list_source, "BATCH", size)
         patch.setattr(list_source, "CHUNK", chunk)
         patch.setattr(formats, "LONGEST_LINE", 12)
         patch.setattr(list_source, "LONGEST_LINE", 12)
         try:
-            inputs, bad = read(data, format)
+            inputs, bad = read(data, format, no_header=no_header)
         except UsageError:
             return
     numbers = [*inputs, *lines_of(bad)]

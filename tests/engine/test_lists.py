@@ -117,21 +117,32 @@ def test_every_category(desk: Desk) -> None:
 
 
 def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(desk: Desk) -> None:
+    before = state(desk.ctx)
     for dry_run in (True, False):
-        report = desk.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run)
+        with pytest.raises(UsageError, match=r"line 2: the header lacks the column 'id'.* it has 'name', 'x'.*--no-header"):
+            desk.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run)
+    assert state(desk.ctx) == before
+    for dry_run in (True, False):
+        report = desk.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run, no_header=True)
         assert counts(report) == {"new": 3}
-        assert report.notes == [
-            "no header with 'id' was found: the first column of every line was taken for the key, in the first line 'name'"
-        ]
+        assert report.notes == ["the list has no header: the first column of every line was taken for the key, in the first line 'name'"]
+    with pytest.raises(UsageError, match="is a header with 'id'; leave out --no-header"):
+        desk.submit(["x,ID", "1,a"], "list.csv", no_header=True)
+    with pytest.raises(UsageError, match="jsonl, which has no header"):
+        desk.submit(['{"id": "a"}'], "list.jsonl", no_header=True)
     assert desk.submit(["x,ID", "1,a"], "list.csv").notes == []
     assert desk.submit(["a,1"], "list.txt").notes == []
 
 
 def test_a_csv_without_a_header_names_all_fields_of_a_key(desk: Desk) -> None:
     desk.ctx.plans["shelf"] = Plan(two_fields())
-    report = submit_list(desk.ctx, "shelf", desk.file(["box,no,x", "a,1,2"], "list.csv"))
+    with pytest.raises(UsageError, match="lacks the columns 'batch', 'asset'"):
+        submit_list(desk.ctx, "shelf", desk.file(["box,no,x", "a,1,2"], "list.csv"))
+    with pytest.raises(UsageError, match="lacks the column 'asset'"):
+        submit_list(desk.ctx, "shelf", desk.file(["batch,no,x", "a,1,2"], "list.csv"))
+    report = submit_list(desk.ctx, "shelf", desk.file(["box,no,x", "a,1,2"], "list.csv"), no_header=True)
     assert report.notes == [
-        "no header with 'batch' and 'asset' was found: the first 2 columns of every line were taken for the key, in the first line 'box', 'no'"
+        "the list has no header: the first 2 columns of every line were taken for the key, in the first line 'box', 'no'"
     ]
 
 
@@ -146,18 +157,18 @@ def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_
     for dry_run in (True, False):
         report = desk.submit(['{"id": "a"}', '{"id": "b"}', '{"id": "a", "x": 1}'], "a.jsonl", dry_run=dry_run)
         assert [(one.line, one.key) for one in report.changed] == [(3, "a")]
-        assert counts(report) == {"new": 2, "repeated": 1}
+        assert counts(report) == {"new": 2, "changed": 1}
     many = desk.submit([f'{{"id": "a", "x": {n}}}' for n in range(1_500)], "a.jsonl")
     assert [one.line for one in many.changed] == list(range(1, 1_001))
 
 
 def test_a_key_counts_once_however_its_lines_lie(desk: Desk) -> None:
-    """Also across batches, where the second line meets the first one's row; and content that differs within a list is a repeat."""
+    """Also across batches, where the second line meets the first one's row; each line whose content differs is a conflict."""
     lines = [f'{{"id": "{n % 1_500}", "x": {n // 3_000}}}' for n in range(6_000)]
-    assert counts(desk.submit(lines, "a.jsonl", dry_run=True)) == {"new": 1_500, "repeated": 4_500}
-    assert counts(desk.submit(lines, "a.jsonl")) == {"new": 1_500, "repeated": 4_500}
+    assert counts(desk.submit(lines, "a.jsonl", dry_run=True)) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
+    assert counts(desk.submit(lines, "a.jsonl")) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
     assert counts(desk.submit(lines[:1_500], "a.jsonl")) == {"in_progress": 1_500}
-    assert counts(desk.submit(lines[3_000:], "a.jsonl")) == {"changed": 1_500, "repeated": 1_500}
+    assert counts(desk.submit(lines[3_000:], "a.jsonl")) == {"changed": 3_000}
 
 
 def test_more_malformed_lines_than_a_report_holds(desk: Desk) -> None:
@@ -434,7 +445,7 @@ def test_memory_does_not_grow_with_the_list(tmp_path: Path) -> None:
     desk = Desk(context(Forgetful()), tmp_path)
     path = desk.file([f"10.{n % 977}/{n:020d}" for n in range(60_000)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SortedKeys.__init__, "__defaults__", (1 << 19,))
+        patch.setattr(SortedKeys.__init__, "__defaults__", (1 << 19, 1))
         tracemalloc.start()
         try:
             report = submit_list(desk.ctx, "parcels", path)

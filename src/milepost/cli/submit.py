@@ -26,6 +26,7 @@ SHOWN = 20
 @click.option("--item", metavar="JSON", help="One item, instead of a file.")
 @click.option("--name", metavar="NAME", help="The list's name; the file's name if not given.")
 @click.option("--format", "form", type=click.Choice(["txt", "csv", "jsonl"]), help="If the file's name does not tell.")
+@click.option("--no-header", is_flag=True, help="The first line of a CSV is an item: the first columns are the key.")
 @click.option("--full", is_flag=True, help="This is the whole master list: say what has vanished from it.")
 @click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Who hands it over.")
 @click.option("--correlation-id", metavar="ID", help="With --item: the id by which it is followed elsewhere.")
@@ -45,6 +46,7 @@ def submit(
     item: str | None,
     name: str | None,
     form: str | None,
+    no_header: bool,
     full: bool,
     by: str | None,
     correlation_id: str | None,
@@ -63,8 +65,8 @@ def submit(
     if (file is None) == (item is None):
         raise click.UsageError("give a file (or - for standard input), or --item JSON for one item")
     if item is not None:
-        if full or name or form:
-            raise click.UsageError("--full, --name and --format are for lists, not for --item")
+        if full or name or form or no_header:
+            raise click.UsageError("--full, --name, --format and --no-header are for lists, not for --item")
         if replace_changed or rerun or reason:
             raise click.UsageError("--replace-changed is for lists; to give one item other content use 'milepost replace'")
         return _one(given, route, item, correlation_id, by, at, dry_run, as_json)
@@ -80,7 +82,7 @@ def submit(
     from milepost.engine.lists import submit_list
 
     assert file is not None
-    more: dict[str, Any] = {"replace_changed": replace_changed, "rerun": rerun, "reason": reason or ""}
+    more: dict[str, Any] = {"no_header": no_header, "replace_changed": replace_changed, "rerun": rerun, "reason": reason or ""}
     more["not_before"] = None if at is None else at_option(at)
     with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("taking in", quiet=as_json) as told:
         report = submit_list(ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=told, **more)

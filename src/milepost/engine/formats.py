@@ -56,13 +56,19 @@ class Batch(Struct, frozen=True):
         self.raw.append(line)
 
 
-def read_batches(slices: Slices, name: str, route: Route, format: str | None = None) -> Iterator[Batch]:
-    """The inputs of the list called `name`. Its form is the one given, else by the name's ending, else by how it begins."""
+def read_batches(slices: Slices, name: str, route: Route, format: str | None = None, *, no_header: bool = False) -> Iterator[Batch]:
+    """The inputs of the list called `name`. Its form is the one given, else by the name's ending, else by how it begins. A CSV must have
+    a header, unless `no_header` says that its first line is an item already."""
     if format is not None and format not in _READERS:
         raise UsageError(f"there is no list format {format!r}; use one of {', '.join(_READERS)}")
     for first in slices:
         form = format or _EXTENSIONS.get(os.path.splitext(name)[1].lower()) or _sniff(first[1], name, route)
-        yield from _READERS[form](chain([first], slices), name, route)
+        if form == "csv":
+            yield from _read_csv(chain([first], slices), name, route, no_header)
+        elif no_header and form == "jsonl":
+            raise UsageError(f"{name} is jsonl, which has no header; leave out --no-header")
+        else:
+            yield from _READERS[form](chain([first], slices), name, route)
 
 
 def _sniff(lines: list[bytes], name: str, route: Route) -> str:
@@ -173,18 +179,18 @@ class _Table(Struct, frozen=True):
         return dict(zip(self.names, row, strict=True))
 
 
-def _read_csv(slices: Slices, name: str, route: Route) -> Iterator[Batch]:
+def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) -> Iterator[Batch]:
     """A row a line, or several lines where quotes hold line breaks.
 
-    The first line is a header if it has the route's key fields (or if the key is a function); only then may the delimiter be
-    ';' or a tab. Without a header the columns are the key's fields in order, and the others column2, column3, …
+    The first line is a header and must have the route's key fields (any header will do if the key is a function); only then may the
+    delimiter be ';' or a tab. With `no_header` the columns are the key's fields in order, and the others column2, column3, …
     """
     table: _Table | None = None
     opened: list[bytes] = []
     end = 1
     for first, lines in slices:
         if table is None:
-            table = _table(first, lines, name, route)
+            table = _table(first, lines, name, route, no_header)
             if table is None:
                 yield _singly(first, lines, lambda text: None)
                 continue
@@ -243,21 +249,24 @@ def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) ->
     return batch, []
 
 
-def _table(first: int, lines: list[bytes], name: str, route: Route) -> _Table | None:
+def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: bool) -> _Table | None:
     """How to read this CSV, by its first lines; None: they hold nothing."""
     filled = [(number, line.decode(errors="replace")) for number, line in enumerate(lines, first) if line.strip()]
     if not filled:
         return None
     number, text = filled[0]
-    header = _header(text, route)
-    if header is not None:
+    header, fields = _header(text, route), _key_fields(route)
+    if no_header and fields and header is not None:
+        raise UsageError(f"{name}, line {number} is a header with {' and '.join(map(repr, fields))}; leave out --no-header")
+    if header is None and not no_header:
+        raise UsageError(_wrong_header(name, number, text, fields, route))
+    if header is not None and not no_header:
         names, delimiter = header
         twice = [column for column, times in Counter(names).items() if times > 1]
         if twice or "\ufffd" in text:
             wrong = f"names the column {twice[0]!r} twice; give each a name of its own" if twice else "is not UTF-8; save it as UTF-8"
             raise UsageError(f"{name}, line {number}: the header {wrong}")
         return _Table(names, delimiter, number)
-    fields = _key_fields(route)
     # The most usual width is the right one, so that a broken first row does not condemn the others.
     width = Counter(len(_cells(text, ",")) for _, text in filled).most_common(1)[0][0]
     if width < len(fields):
@@ -266,11 +275,24 @@ def _table(first: int, lines: list[bytes], name: str, route: Route) -> _Table | 
 
 
 def _headless(fields: list[str], text: str) -> str:
-    """A header with other names passes for an item: whoever sees what the first line was taken for will notice."""
-    named = " and ".join(repr(field) for field in fields)
+    """What the columns were taken for, for a person to compare."""
+    if not fields:
+        return "the list has no header: its columns are called column1, column2, …"
     taken = "the first column of every line was" if len(fields) == 1 else f"the first {len(fields)} columns of every line were"
     begins = ", ".join(repr(cell[:SHOWN]) for cell in _cells(text, ",")[: len(fields)])
-    return f"no header with {named} was found: {taken} taken for the key, in the first line {begins}"
+    return f"the list has no header: {taken} taken for the key, in the first line {begins}"
+
+
+def _wrong_header(name: str, number: int, text: str, fields: list[str], route: Route) -> str:
+    """Why a CSV is refused whose first line has not all fields of the key."""
+    cells = _cells(text, ",")
+    missing = [field for field in fields if field not in cells]
+    columns = "the column " + repr(missing[0]) if len(missing) == 1 else "the columns " + ", ".join(map(repr, missing))
+    found = ", ".join(repr(cell[:SHOWN]) for cell in cells[:10]) or "nothing"
+    return (
+        f"{name}, line {number}: the header lacks {columns}, which a key of route {route.name!r} is made of; it has {found}."
+        " Name the columns so; if that line is an item already, give --no-header (no_header=true over HTTP)"
+    )
 
 
 def _header(text: str, route: Route) -> tuple[list[str], str] | None:

@@ -19,13 +19,14 @@ _BETWEEN = "\t"
 
 
 class SortedKeys:
-    """Any number of keys, each with a mark of one character; given back in order, each key once, in constant memory.
+    """Any number of keys, each with a mark of `width` characters; given back in order, each key once, in constant memory.
 
     Order is by code points, which is also the order of the UTF-8 bytes.
     """
 
-    def __init__(self, held: int = HELD) -> None:
+    def __init__(self, held: int = HELD, width: int = 1) -> None:
         self.total = 0
+        self._width = width
         self._limit = held
         self._size = 0
         self._entries: list[str] = []
@@ -55,11 +56,16 @@ class SortedKeys:
     def distinct(self) -> Iterator[tuple[str, str]]:
         """Each key once, in order, with the least of its marks. Can be asked again, but not twice at once."""
         last = ""
-        for entry in self._merged():
-            key = entry[:-3]
+        for key, mark in self.all():
             if key != last:
-                yield key, entry[-2]
+                yield key, mark
                 last = key
+
+    def all(self) -> Iterator[tuple[str, str]]:
+        """Each key as often as it was added, with its marks in order."""
+        end = -self._width - 1
+        for entry in self._merged():
+            yield entry[: end - 1], entry[end:-1]
 
     def _write_run(self, entries: Iterable[str]) -> None:
         # The file has no name, so nothing is left behind, however we end.

@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from milepost.core.durations import Moment, iso
 from milepost.core.errors import LedgerError, MilepostError, UsageError
+from milepost.core.item import digest_of
+from milepost.core.route import Route
 from milepost.core.status import TERMINAL, Status
 from milepost.engine.acts import signed
 from milepost.engine.context import Context
@@ -29,6 +31,8 @@ from milepost.ports.documents import LIST, ListRecord, read_as
 SHOWN = 1_000
 """How many malformed and changed lines and vanished keys a report holds; the counts are of all."""
 PROGRESS_MS = 100
+NUMBER, DIGEST = 12, 16
+"""Characters of a line's number and of its content's digest, in what a preview notes of each new line."""
 MEANING = {
     "new": "taken in",
     "replaced": "known with other content, and given this one",
@@ -46,7 +50,7 @@ Progress = Callable[[int, int, int | None], None]
 """Told lines done, bytes done, and bytes in all where that is known."""
 
 # A key that comes several times counts once, under the least mark that any of its lines has; told in this order.
-_CATEGORIES = {"a": "new", "A": "replaced", "c": "in_progress", "d": "finished", "e": "failed", "b": "changed"}
+_CATEGORIES = {"a": "new", "A": "replaced", "c": "in_progress", "d": "finished", "e": "failed", "f": "changed"}
 _MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
 
 
@@ -70,7 +74,7 @@ class ListReport(Struct, frozen=True, kw_only=True):
     """new, in_progress, finished, failed, changed, repeated, malformed; for a full list also vanished."""
     malformed: list[BadLine]
     changed: list[ChangedLine]
-    """Also lines that differ from an earlier one of the same list, whose key is counted as what that one was."""
+    """Lines whose key is known with other content, or that differ from an earlier line of the same list."""
     vanished: list[str]
     compared_with: str = ""
     """The full list before, from which `vanished` is reckoned."""
@@ -85,6 +89,7 @@ def submit_list(
     *,
     name: str | None = None,
     format: str | None = None,
+    no_header: bool = False,
     full: bool = False,
     dry_run: bool = False,
     by: str | None = None,
@@ -95,7 +100,8 @@ def submit_list(
     on_progress: Progress | None = None,
 ) -> ListReport:
     """Take in the list at `path` ("-": standard input), reconcile and record it. `full` says that it is the whole master list,
-    so that what it no longer has can be told. With `dry_run` nothing at all is written. UsageError if it cannot be read.
+    so that what it no longer has can be told; `no_header`, that the first line of a CSV is an item already. With `dry_run` nothing at all is
+    written. UsageError if it cannot be read.
 
     `not_before`: what is new does not start earlier. `replace_changed`: items that are known with other content are given that of the
     list, signed by `by` with a `reason`; with `rerun` also those that are COMPLETED, which then run again."""
@@ -108,6 +114,7 @@ def submit_list(
             source,
             title,
             format=format,
+            no_header=no_header,
             full=full,
             dry_run=dry_run,
             by=by,
@@ -126,6 +133,7 @@ def take_in_list(
     title: str,
     *,
     format: str | None = None,
+    no_header: bool = False,
     full: bool = False,
     dry_run: bool = False,
     by: str | None = None,
@@ -150,13 +158,13 @@ def take_in_list(
     malformed: list[BadLine] = []
     changed: list[ChangedLine] = []
     notes: list[str] = []
-    refused = 0
+    refused = conflicts = 0
     fresh = 0
     told_at = 0
     begun = dry_run
     replacing = ReplaceChanged(ctx, plan, record, by or "", reason, rerun, dry_run) if replace_changed else None
-    with SortedKeys() as keys:
-        for batch in read_batches(source.slices(), source.name, plan.route, format):
+    with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed:
+        for batch in read_batches(source.slices(), source.name, plan.route, format, no_header=no_header):
             if not begun:
                 # Recorded before its first item, so that an item's list can be found even if the list stops half-way.
                 _write(ctx, record)
@@ -177,8 +185,11 @@ def take_in_list(
                     receipts, told = replacing.batch(batch, receipts)
                 bad = _sorted_out(batch, receipts, keys)
                 lines = zip(batch.numbers, receipts, strict=True)
-                others = (ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed")
-                changed += islice(others if replacing is None else iter(told), SHOWN - len(changed))
+                others = [ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed"]
+                conflicts += len(others)
+                changed += (others if replacing is None else told)[: SHOWN - len(changed)]
+                if dry_run:
+                    _note_new(plan.route, batch, receipts, previewed)
             refused += len(bad)
             malformed += bad[: SHOWN - len(malformed)]
             if on_progress is not None and (now := ctx.clock.now()) - told_at >= PROGRESS_MS:
@@ -189,7 +200,32 @@ def take_in_list(
         record = replace(record, digest=source.digest)
         if replacing is not None:
             replacing.finish()
-        return _finish(ctx, record, keys, malformed, changed, refused, notes, _last_full(earlier), dry_run)
+        if dry_run:
+            others = sorted(_previewed_conflicts(previewed), key=lambda one: one.line)
+            conflicts += len(others)
+            changed = sorted(changed + others, key=lambda one: one.line)[:SHOWN]
+        return _finish(ctx, record, keys, malformed, changed, conflicts, refused, notes, _last_full(earlier), dry_run)
+
+
+def _note_new(route: Route, batch: Batch, receipts: list[Receipt], previewed: SortedKeys) -> None:
+    """A preview writes nothing, so the ledger cannot tell that a later line has a key of this list again: keep what each line says."""
+    new = [
+        (n, content, receipt.key)
+        for n, content, receipt in zip(batch.numbers, batch.inputs, receipts, strict=True)
+        if receipt.answer == "new"
+    ]
+    marks = [f"{n:0{NUMBER}d}{digest_of(route.read(content).content).hex()[:DIGEST]}" for n, content, _ in new]
+    previewed.add([key for _, _, key in new], marks)
+
+
+def _previewed_conflicts(previewed: SortedKeys) -> Iterator[ChangedLine]:
+    """Lines of a preview that differ from the first line with their key."""
+    last = first = ""
+    for key, mark in previewed.all():
+        if key != last:
+            last, first = key, mark[NUMBER:]
+        elif mark[NUMBER:] != first:
+            yield ChangedLine(int(mark[:NUMBER]), key)
 
 
 def records(ctx: Context, route: str) -> list[ListRecord]:
@@ -216,7 +252,7 @@ def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
 def _sorted_out(batch: Batch, receipts: list[Receipt], keys: SortedKeys) -> list[BadLine]:
     """Note each key with its category; all malformed lines of the batch, in order."""
     sound = [receipt for receipt in receipts if receipt.answer != "malformed"]
-    marks = [_MARK_OF_STATUS[r.status] if r.answer == "known" and r.status else _MARK_OF_ANSWER.get(r.answer, "b") for r in sound]
+    marks = [_MARK_OF_STATUS[r.status] if r.answer == "known" and r.status else _MARK_OF_ANSWER.get(r.answer, "f") for r in sound]
     keys.add([receipt.key for receipt in sound], marks)
     if len(sound) == len(receipts):
         return batch.bad
@@ -231,12 +267,13 @@ def _finish(
     keys: SortedKeys,
     malformed: list[BadLine],
     changed: list[ChangedLine],
+    conflicts: int,
     refused: int,
     notes: list[str],
     before: ListRecord | None,
     dry_run: bool,
 ) -> ListReport:
-    """Count each key once, keep the keys, find what has vanished, and record it all."""
+    """Count each key once and each line in conflict, keep the keys, find what has vanished, and record it all."""
     tally = dict.fromkeys(_CATEGORIES, 0)
 
     def counted() -> Iterator[str]:
@@ -251,9 +288,10 @@ def _finish(
         record = replace(record, keys_blob=f"lists/{record.id}")
         ctx.blobs.write(record.keys_blob, pack(counted()))
     counts = {category: tally[mark] for mark, category in _CATEGORIES.items()}
+    counts["changed"] = conflicts
     if "replaced" not in record.counts:
         del counts["replaced"]
-    counts |= {"repeated": keys.total - sum(tally.values()), "malformed": refused}
+    counts |= {"repeated": keys.total - sum(counts.values()), "malformed": refused}
     lines = sum(counts.values())
     vanished: list[str] = []
     if record.full:

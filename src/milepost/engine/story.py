@@ -120,8 +120,8 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     why += _kept(row)
     if row.overdue_at is not None and row.overdue_at > watch.now:
         following.append(f"If it is still at '{row.stage}' {watch.when(row.overdue_at)}, people are told that it is late.")
-    if not holds and (lost or _wants_worker(row, stage, watch.now)) and not _worker_alive(ctx):
-        following.append("No worker is running now; start one with 'milepost work' or 'milepost up'.")
+    if not holds and (lost or _wants_worker(row, stage, watch.now)):
+        following += _missing_worker(ctx, row.route)
     return why, following
 
 
@@ -206,8 +206,16 @@ def _wants_worker(row: Row, stage: Stage | None, now: int) -> bool:
     return not row.handed_over and (stage is None or stage.ours) and row.look_at is not None and row.look_at <= now
 
 
-def _worker_alive(ctx: Context) -> bool:
-    return any("worker" in process.roles for process in live_processes(ctx))
+def _missing_worker(ctx: Context, route: str) -> list[str]:
+    """Why no worker takes it up: none runs, or those that run have an older version of the route and stand by."""
+    workers = [process for process in live_processes(ctx) if "worker" in process.roles]
+    if not workers:
+        return ["No worker is running now; start one with 'milepost work' or 'milepost up'."]
+    standing_by = [process.holder for process in workers if route in process.outdated]
+    if len(standing_by) < len(workers):
+        return []
+    verb = "stands by: it has" if len(standing_by) == 1 else "stand by: they have"
+    return [f"{', '.join(standing_by)} {verb} an older version of the route; restart with the present route file."]
 
 
 def _told(line: Line, ctx: Context, item: Item) -> Told:

@@ -16,6 +16,8 @@ from milepost.ports.runner import Ran, Runner
 
 log = logging.getLogger(__name__)
 
+log = logging.getLogger(__name__)
+
 LEASE_MS = 30_000
 POLL_S = 0.05
 CONTROLS_MS = 1_000
@@ -222,7 +224,7 @@ class Worker:
         answers = self.ctx.ledger.claim([desk.ask(grip, fragile=fragile) for desk in asking], now, self.ctx.chance.jitter())
         for desk, answer in zip(asking, answers, strict=True):
             if answer.outdated:
-                self.outdated.add(desk.plan.name)
+                self._stand_by(desk.plan.name)
                 desk.next_at = None
                 continue
             desk.next_at = now if answer.items and answer.next_at is None else answer.next_at
@@ -236,6 +238,18 @@ class Worker:
                 self.taken += len(answer.items)
                 desk.take_in_hand(answer.items)
                 desk.crew.put(desk.jobs(answer.items))
+
+    def _stand_by(self, route: str) -> None:
+        """The ledger holds a newer version of the route: nothing of it is claimed here any more. Said once."""
+        if route not in self.outdated:
+            log.warning(
+                "%s stands by for route %r: 'routes apply' has changed it in the ledger, and this process has the version before;"
+                " restart it with the present route file",
+                self.holder,
+                route,
+                extra={"route": route},
+            )
+            self.outdated.add(route)
 
     def _give_up(self, now: int) -> None:
         self._give_back_unstarted()

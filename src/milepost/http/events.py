@@ -19,6 +19,7 @@ from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.feed import MOST
 from milepost.http.problems import Trouble, trouble
+from milepost.http.recognising import LOCAL
 
 ENDPOINTS = Endpoints()
 log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ async def _stream(desk: Desk, call: Call, after: Place | None) -> AsyncGenerator
     following = feed.follow(after)
     try:
         async for found, place in following:
-            if loop.time() - checked >= CHECK_S:
+            if call.caller == LOCAL or loop.time() - checked >= CHECK_S:
                 if not await welcome(desk, call):
                     return
                 checked = loop.time()

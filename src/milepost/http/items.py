@@ -41,10 +41,11 @@ class TakenMany(Struct, frozen=True):
 
 class Handing(Struct, frozen=True, kw_only=True):
     """`not_before`: what is new does not start earlier. The others are for a list: its name, whether it is the whole master list,
-    whether to look only; whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`)."""
+    whether a CSV has no header, whether to look only; whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`)."""
 
     name: str = ""
     full: bool = False
+    no_header: bool = False
     dry_run: bool = False
     not_before: str | None = None
     replace_changed: bool = False
@@ -69,7 +70,8 @@ async def submit(desk: Desk, call: Call) -> Answer:
 
     A list of any length comes as NDJSON (an object a line), CSV or plain text (a key a line), and is answered with the report that
     `milepost submit --json` gives. It is taken in while it is sent; one that was cut off can be sent again. `name` names it,
-    `full=true` says that it is the whole master list (the report then says what has vanished), `dry_run=true` changes nothing.
+    `full=true` says that it is the whole master list (the report then says what has vanished), `dry_run=true` changes nothing. A CSV
+    has a header with the key's columns; `no_header=true` says that its first line is an item already.
     `replace_changed=true` gives items that are known with other content that of the list; it needs the scope `operate` and a `reason`.
 
     With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, what is new does not start earlier."""

@@ -119,6 +119,7 @@ async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
                 source,
                 title,
                 format=form,
+                no_header=wanted.no_header,
                 full=wanted.full,
                 dry_run=wanted.dry_run,
                 by=call.caller.name,

@@ -59,6 +59,8 @@ class Doorman:
         self._ctx, self._pool, self._ticks = ctx, pool, ticks
         self._known = Known()
         self._reading: asyncio.Task[None] | None = None
+        self._begun = self._ended = 0
+        """How many readings of keys and sessions have begun, and the last of them that has ended."""
         self._calls, self._wrong = Rates(), Rates()
         self._noted: dict[str, int] = {}
 
@@ -77,6 +79,9 @@ class Doorman:
             if endpoint.writes:
                 await check_page(request, token)
             return self._admit(key)
+        if not self._known.keys:
+            # Without keys every call looks for one: the first key that is made, by whichever process, closes the door at once.
+            await self._read_anew()
         if self._known.keys:
             raise trouble(
                 "no-key", "a key is needed here", field="Authorization", expected="Authorization: Bearer mp_…, or log in at /login"
@@ -86,6 +91,8 @@ class Doorman:
     async def needs_keys(self) -> bool:
         """Is nobody let in without one?"""
         await self._read_since(self._ticks() - FRESH_S)
+        if not self._known.keys:
+            await self._read_anew()
         return bool(self._known.keys)
 
     async def key_of(self, request: Request, text: str) -> Key:
@@ -149,15 +156,26 @@ class Doorman:
     async def _read_since(self, moment: float) -> None:
         """Have what is known be as it was at this moment, or later. Whoever asks meanwhile waits for the same reading."""
         while self._known.at < moment:
-            if self._reading is None:
-                self._reading = asyncio.get_running_loop().create_task(self._read())
-            # Whoever goes away must not take the reading along: others wait for it.
-            await asyncio.shield(self._reading)
+            await self._next_reading()
+
+    async def _read_anew(self) -> None:
+        """Have what is known be read after this call; calls that come together share a reading."""
+        wanted = self._begun + 1
+        while self._ended < wanted:
+            await self._next_reading()
+
+    async def _next_reading(self) -> None:
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+        # Whoever goes away must not take the reading along: others wait for it.
+        await asyncio.shield(self._reading)
 
     async def _read(self) -> None:
         try:
-            at = self._ticks()
+            self._begun += 1
+            number, at = self._begun, self._ticks()
             self._known = await asyncio.get_running_loop().run_in_executor(self._pool, read_known, self._ctx, at)
+            self._ended = number
         finally:
             self._reading = None
 

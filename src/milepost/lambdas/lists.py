@@ -1,5 +1,6 @@
 """The list intake: a file that is put under `lists/ROUTE/` in the deployment's bucket is taken in as `milepost submit` does, and what
-came of it is written under `reports/`. Under `lists/ROUTE/full/` it is the whole master list: then what has vanished is told too."""
+came of it is written under `reports/`. Under `lists/ROUTE/full/` it is the whole master list: then what has vanished is told too. Under
+`lists/ROUTE/no-header/` (or `full/no-header/`) it is a CSV whose first line is an item already."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from milepost.lambdas.objects import Gone, Object, Objects
 from milepost.lambdas.start import Call, Opened, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
 
-LISTS, REPORTS, FULL = "lists/", "reports/", "full"
+LISTS, REPORTS, FULL, NO_HEADER = "lists/", "reports/", "full", "no-header"
 RESERVE_MS = 60_000
 """Kept for reconciling; of a short run, a quarter."""
 
@@ -29,6 +30,7 @@ class Place(Struct, frozen=True):
     route: str
     title: str
     full: bool
+    no_header: bool = False
 
 
 def handler(event: Mapping[str, Any], context: Call) -> dict[str, str]:
@@ -54,7 +56,9 @@ def place_of(key: str) -> Place:
     if not key.startswith(LISTS) or not route or not rest or not rest[-1]:
         raise UsageError(f"{key!r} names no route; put lists under lists/ROUTE/, such as lists/parcels/monday.csv")
     full = len(rest) > 1 and rest[0] == FULL
-    return Place(route, "/".join(rest[full:]), full)
+    rest = rest[full:]
+    no_header = len(rest) > 1 and rest[0] == NO_HEADER
+    return Place(route, "/".join(rest[no_header:]), full, no_header)
 
 
 def _take_in(ready: Opened, objects: Objects, call: Call, trace: Trace, told: Mapping[str, Any]) -> str:
@@ -98,4 +102,13 @@ def _submit(ready: Opened, call: Call, place: Place, body: Object) -> ListReport
             )
 
     source = Source(body, body.name, body.size)
-    return take_in_list(ready.ctx, place.route, source, place.title, full=place.full, by=call.function_name, on_progress=in_time)
+    return take_in_list(
+        ready.ctx,
+        place.route,
+        source,
+        place.title,
+        full=place.full,
+        no_header=place.no_header,
+        by=call.function_name,
+        on_progress=in_time,
+    )

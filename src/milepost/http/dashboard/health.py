@@ -60,7 +60,14 @@ def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, seldom: 
     resending, calm_resender = _resender(ctx, seen, now)
     told, calm_told = _told(ctx, {one.route for one in seen})
     waiting = sum(_waiting(ctx, one, held) for one in seen)
-    notices = [*_nobody(ctx, alive, waiting, now), *resending, *told, *_late(ctx, seen, held, seldom, now), *_paused(held, seen)]
+    notices = [
+        *_nobody(ctx, alive, waiting, now),
+        *_standing_by(alive, {one.route for one in seen}),
+        *resending,
+        *told,
+        *_late(ctx, seen, held, seldom, now),
+        *_paused(held, seen),
+    ]
     if filled:
         notices.append(Notice("warn", "Something was set aside because it cannot be used.", "/system"))
     for one in seen:
@@ -89,6 +96,16 @@ def _nobody(ctx: Context, alive: list[Process], waiting: int, now: int) -> list[
         return []
     waits = "waits" if waiting == 1 else "wait"
     return [Notice("bad", f"Nobody is at work, and {counted(waiting, 'item')} {waits} for a worker.", "/system")]
+
+
+def _standing_by(alive: list[Process], routes: Collection[str]) -> list[Notice]:
+    """Processes that a change of a route has overtaken: they claim nothing of it until they are restarted."""
+    return [
+        Notice("warn", f"{process.holder} stands by: it has an older version of route {route}. Restart it.", "/system")
+        for process in alive
+        for route in process.outdated
+        if route in routes
+    ]
 
 
 def _late(ctx: Context, seen: list[Snapshot], held: Container[str], seldom: Seldom, now: int) -> list[Notice]:

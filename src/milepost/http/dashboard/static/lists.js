@@ -114,6 +114,8 @@ function report(told) {
 // The only thing that says how much of a file has been sent is an XMLHttpRequest.
 function post(chosen, type, look, sent) {
   const query = new URLSearchParams({ name: chosen.name, full: form.elements.full.checked, dry_run: look });
+  // Only for CSV: other forms have no header, and the API says so.
+  if (type === TYPES.csv && form.elements.no_header.checked) query.set("no_header", "true");
   const request = new XMLHttpRequest();
   request.open("POST", `${base}/api/v1/routes/${segment(form.elements.route.value)}/items?${query}`);
   for (const [name, value] of Object.entries(headers({ "Content-Type": type }))) request.setRequestHeader(name, value);

@@ -1,0 +1,77 @@
+"""A process whose route was changed under it stands by, and says so wherever somebody looks."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from worker_rig import Rig, add, context
+
+from milepost.core.outcome import Done
+from milepost.core.route import Route
+from milepost.engine.doctor import doctor
+from milepost.engine.heartbeat import Heartbeat
+from milepost.engine.routes import apply_route
+from milepost.engine.snapshot import snapshots
+from milepost.engine.story import story
+from milepost.http.dashboard.health import health
+from milepost.http.seldom import Seldom
+from milepost.ports.ledger import Ledger
+from milepost.testing.clock import VirtualClock
+
+SIGNED = {"by": "ops", "reason": "one more stage"}
+
+
+def route(*stages: str) -> Route:
+    made = Route("parcels")
+    for name in stages:
+        made.stage(name)(lambda item: Done())
+    return made
+
+
+def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overview_and_to_the_doctor(
+    ledger: Ledger, clock: VirtualClock, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    old = context(ledger, clock, route("weigh"))
+    rig = Rig(old, clock, "old-process")
+    beat = Heartbeat(old, "old-process", lambda: {"roles": {"worker": clock.now()}, "outdated": sorted(rig.worker.outdated)})
+    rig.work(100)
+    new = context_of(ledger, clock)
+    add(new, "parcels", "a")
+    with caplog.at_level(logging.WARNING, "milepost"):
+        rig.work(5_000)
+        beat.beat()
+    told = [record.getMessage() for record in caplog.records if "stands by" in record.getMessage()]
+    assert told == [
+        "old-process stands by for route 'parcels': 'routes apply' has changed it in the ledger, and this process has the version"
+        " before; restart it with the present route file"
+    ]
+    assert rig.worker.taken == 0
+    found = story(new, "parcels", "a")
+    assert found is not None
+    by = "old-process stands by: it has an older version of the route; restart with the present route file."
+    assert by in found.next
+    assert any("old-process stands by" in finding.what for finding in doctor(new).findings)
+    well = health(new, snapshots(new).values(), all_seen=True, seldom=Seldom())
+    assert [notice.told for notice in well.notices if "stands by" in notice.told] == [
+        "old-process stands by: it has an older version of route parcels. Restart it."
+    ]
+    # Beside one that has the present route, an item is in good hands.
+    Heartbeat(new, "new-process", lambda: {"roles": {"worker": clock.now()}}).beat()
+    found = story(new, "parcels", "a")
+    assert found is not None
+    assert by not in found.next
+
+
+def context_of(ledger: Ledger, clock: VirtualClock):  # type: ignore[no-untyped-def]
+    """Another process, with a route that has one more stage; the operator has applied it."""
+    from milepost.blobs.memory import MemoryBlobs
+    from milepost.core.plan import Plan
+    from milepost.engine.context import Context
+    from milepost.testing.clock import SeededChance
+
+    plan = Plan(route("weigh", "stamp"), grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+    ctx = Context(ledger, {plan.name: plan}, clock, SeededChance(2), MemoryBlobs())
+    apply_route(ctx, plan, mapping={}, **SIGNED)
+    return ctx
