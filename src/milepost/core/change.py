@@ -90,7 +90,7 @@ def change(
     version = row.version + 1
     line = Line(
         version, now, reason, row.stage, status, to, teller.by, teller.since, teller.why, teller.act, attempt, output, offered, note,
-        teller.claim,
+        teller.claim, row.life,
     )  # fmt: skip
     body = encode_line(line)
     if fields is None:

@@ -6,7 +6,7 @@ one worker can claim an item twice within a millisecond, and the line of a lost 
 
 from __future__ import annotations
 
-from milepost.core.failing import message_of
+from milepost.core.failing import CANNOT_BE_STORED, message_of
 from milepost.core.history import Line
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
@@ -39,9 +39,9 @@ def is_outcome_of(line: Line, claim: str) -> bool:
 
 
 def says(line: Line, outcome: Outcome) -> bool:
-    """Is this outcome the one that the line records? A line that was decided otherwise (undecided, or by a kept confirmation) stands
-    for any outcome of its claim."""
-    if line.reason is Reason.UNDECIDED or line.by == KEPT_BY:
+    """Is this outcome the one that the line records? A line that was decided otherwise (undecided, by a kept confirmation, or since
+    the outcome could not be stored) stands for any outcome of its claim."""
+    if line.reason is Reason.UNDECIDED or line.by == KEPT_BY or (line.attempt is not None and line.attempt.category == CANNOT_BE_STORED):
         return True
     if isinstance(outcome, Done):
         output = None if outcome.output is None else digest_of(outcome.output).hex()

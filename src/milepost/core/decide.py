@@ -72,10 +72,15 @@ def accept(
     note: Any = None,
     stage: Stage | None = None,
     not_before: int | None = None,
+    anew: bool = False,
 ) -> Change:
     """A new item at the route's first stage, or where it is said to be already. `before` is the row that never was: version 0, a
-    chain that only begins. One that is not to start before a later moment waits for it as PENDING, and is late counted from then."""
+    chain that only begins. One that is not to start before a later moment waits for it as PENDING, and is late counted from then.
+
+    Where the key may have had an item before (the route forgets keys, or `anew`), this is a life of its own: its ids and its chain
+    are not those of the item before."""
     stage = stage or plan.first
+    life = now if anew or plan.route.remember_ms is not None else 0
     status, look_at, starts_at = *offer(stage, now), now
     if not_before is not None:
         if not_before > now:
@@ -83,10 +88,10 @@ def accept(
             note = {"not_before": iso(not_before)} if note is None else note
         else:
             not_before = None
-    offered = work_id(plan.name, key, stage.name, 1) if stage.external and status is Status.QUEUED else None
-    line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by or None, None, why, None, None, None, offered, note)
+    offered = work_id(plan.name, key, stage.name, 1, life) if stage.external and status is Status.QUEUED else None
+    line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by or None, None, why, None, None, None, offered, note, life=life)
     body = encode_line(line)
-    start = origin(plan.name, key, digest)
+    start = origin(plan.name, key, digest, life)
     after = Row(
         plan.name,
         key,
@@ -104,6 +109,7 @@ def accept(
         None if stage.overdue_ms is None else starts_at + stage.overdue_ms,
         list_id=list_id,
         not_before=not_before,
+        life=life,
     )
     return Change(replace(NOTHING, head=start), after, line, body)
 
@@ -133,7 +139,7 @@ def enter(item: Item, stage: Stage, now: int, *, pass_no: int | None = None) -> 
     if row.not_before is not None:
         status = _postpone(row.not_before, status, fields, stage, now)
     if stage.external and status is Status.QUEUED:
-        return status, fields, work_id(row.route, row.key, stage.name, pass_no or row.pass_no)
+        return status, fields, work_id(row.route, row.key, stage.name, pass_no or row.pass_no, row.life)
     return status, fields, None
 
 
@@ -153,7 +159,7 @@ def rescheduled(row: Row, stage: Stage, not_before: int, now: int) -> tuple[Stat
     fields: Fields = {"look_at": look_at, "entered_at": now}
     fields["overdue_at"] = None if stage.overdue_ms is None else now + stage.overdue_ms
     status = _postpone(not_before, status, fields, stage, now)
-    offered = work_id(row.route, row.key, stage.name, row.pass_no) if stage.external and status is Status.QUEUED else None
+    offered = work_id(row.route, row.key, stage.name, row.pass_no, row.life) if stage.external and status is Status.QUEUED else None
     return status, fields, offered
 
 

@@ -9,7 +9,7 @@ from milepost.core.change import FREE, Change, Fields, Teller, change
 from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.failing import end, fail
 from milepost.core.history import Attempt, claim_digest
-from milepost.core.item import Failure, Item, Row, work_id
+from milepost.core.item import Failure, Item, Row, work_id_of
 from milepost.core.outcome import Done, Retry, outcome_from_builtins
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
@@ -107,7 +107,7 @@ def offered(row: Row, stage: Stage, now: int) -> Change:
     look_at = now + stage.offer_life_ms
     if not stage.external:
         return Change(row, replace(row, status=Status.QUEUED, look_at=look_at, updated_at=now))
-    work = work_id(row.route, row.key, row.stage, row.pass_no)
+    work = work_id_of(row)
     return change(row, Reason.OFFERED, now, Status.QUEUED, {"look_at": look_at}, Teller("relay"), offered=work)
 
 
@@ -115,5 +115,5 @@ def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None,
     """Offer a stage again: a new line, and at an external stage so a new event, with the same work_id. Whether work that was handed
     over has been done is not known."""
     fields = {**FREE, "look_at": now + stage.offer_life_ms, "handed_over": False, "unknown": row.unknown or row.handed_over}
-    offered = work_id(row.route, row.key, row.stage, row.pass_no) if stage.external else None
+    offered = work_id_of(row) if stage.external else None
     return change(row, Reason.RESENT, now, Status.QUEUED, fields, Teller(by, None, why, act), offered=offered)

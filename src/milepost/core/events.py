@@ -44,9 +44,10 @@ class Envelope(dict[str, Any]):
         self.formed = formed
 
 
-def event_id(route: str, key: str, version: int, kind: str) -> str:
-    """Follows from what it names alone, so that whoever gets it twice can tell."""
-    return f"{route}/{key}/{version}/{kind}"
+def event_id(route: str, key: str, version: int, kind: str, life: int = 0) -> str:
+    """An event's id: it follows from what it names alone, so a receiver recognises a repeat. The life of the key is part of it
+    where a key may have several."""
+    return f"{route}/{key}/{life}.{version}/{kind}" if life else f"{route}/{key}/{version}/{kind}"
 
 
 def events_of(line: Line, route: str, key: str, correlation_id: str, payload: Any = None) -> tuple[Event, ...]:
@@ -56,7 +57,7 @@ def events_of(line: Line, route: str, key: str, correlation_id: str, payload: An
         kind = line.reason.value
         events = (
             Event(
-                event_id(route, key, line.version, kind),
+                event_id(route, key, line.version, kind, line.life),
                 kind,
                 route,
                 key,
@@ -73,7 +74,7 @@ def events_of(line: Line, route: str, key: str, correlation_id: str, payload: An
         events = (
             *events,
             Event(
-                event_id(route, key, line.version, "offered"),
+                event_id(route, key, line.version, "offered", line.life),
                 "offered",
                 route,
                 key,

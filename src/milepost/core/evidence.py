@@ -38,9 +38,10 @@ _MAYBE_ACTS = frozenset({Reason.ACCEPTED, Reason.CONFIRMED, Reason.RESENT, Reaso
 """Lines that programs write too; a person's has a reason in words."""
 
 
-def blob_name(route: str, key: str) -> str:
+def blob_name(route: str, key: str, life: int = 0) -> str:
     """Where an item's evidence is kept when its row has left: a name that any store takes."""
-    name = sha256(f"{route}\x1f{key}".encode("utf-8", "surrogatepass")).hexdigest()
+    named = f"{route}\x1f{key}\x1f{life}" if life else f"{route}\x1f{key}"
+    name = sha256(named.encode("utf-8", "surrogatepass")).hexdigest()
     return f"evidence/{name[:2]}/{name}"
 
 
@@ -72,7 +73,7 @@ def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:
     the feed (0: not known). The same item always gives the same bytes."""
     row = item.row
     record = evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, bodies, item.results)
-    return blob_name(row.route, row.key), canonical_json({"record": record, "place": place, "input": item.input})
+    return blob_name(row.route, row.key, row.life), canonical_json({"record": record, "place": place, "input": item.input})
 
 
 def _record(
@@ -102,11 +103,16 @@ def _record(
         "acts": [_act(line) for line in lines if line.reason in _ACTS or (line.reason in _MAYBE_ACTS and line.why)],
         "events": [event.id for line in lines for event in events_of(line, route, key, correlation_id)],
         "chain": {
-            "origin": origin(route, key, bytes.fromhex(input_digest)).hex(),
+            "origin": origin(route, key, bytes.fromhex(input_digest), _life(lines)).hex(),
             "head": head,
             "lines": [body.decode(errors="replace") for body in bodies],
         },
     }
+
+
+def _life(lines: Sequence[Line]) -> int:
+    """Which life of its key these lines are of: the first one says so, and it is part of the chain's origin."""
+    return lines[0].life if lines else 0
 
 
 def rounds(lines: Sequence[Line]) -> list[int]:
@@ -196,7 +202,7 @@ def _differences(record: dict[str, Any]) -> list[tuple[str, str]]:
     chain = record["chain"]
     bodies = [text.encode() for text in chain["lines"]]
     lines = [decode_line(body) for body in bodies]
-    digest = origin(record["route"], record["key"], bytes.fromhex(record["input_digest"]))
+    digest = origin(record["route"], record["key"], bytes.fromhex(record["input_digest"]), _life(lines))
     for number, (body, line) in enumerate(zip(bodies, lines, strict=True), 1):
         digest = link(digest, body)
         if line.version != number:

@@ -50,6 +50,8 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     note: Any = None
     claim: str | None = None
     """Digest of the lease of the claim that this line ends, or is about (see `claim_digest`)."""
+    life: int = 0
+    """Which life of its key the item is in (see `core.item.Row.life`)."""
 
     @property
     def after_stage(self) -> str:
@@ -60,9 +62,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
 
 
-def origin(route: str, key: str, input_digest: bytes) -> bytes:
-    """Where an item's chain begins: with which item it is, and what was handed over."""
-    return sha256(f"{route}\x1f{key}\x1f".encode() + input_digest).digest()
+def origin(route: str, key: str, input_digest: bytes, life: int = 0) -> bytes:
+    """Where an item's chain begins: with which item it is, in which life of its key, and what was handed over."""
+    named = f"{route}\x1f{key}\x1f{life}\x1f" if life else f"{route}\x1f{key}\x1f"
+    return sha256(named.encode() + input_digest).digest()
 
 
 def claim_digest(lease: str) -> str:

@@ -77,6 +77,9 @@ class Row(Struct, frozen=True, gc=False):
     """Digest of the present input, where an operator has replaced the first one (`input_digest`)."""
     settled: str | None = None
     """Digest of the last claim at this stage whose outcome made no history line (see `core.history.claim_digest`)."""
+    life: int = 0
+    """Which life of its key this is. 0: its only one, since the route remembers its keys for good. Where the route forgets them
+    (`remember`), the moment at which the item was accepted: a key that comes again has ids and a chain of its own."""
 
     @property
     def due_at(self) -> int | None:
@@ -185,15 +188,21 @@ class Item(Struct, gc=False, eq=False):
     @property
     def work_id(self) -> str:
         """The same on every try of this work: give it to the partner, so that it can recognise a repeat."""
-        return work_id(self.row.route, self.row.key, self.row.stage, self.row.pass_no)
+        return work_id_of(self.row)
 
     def __repr__(self) -> str:
         return f"<Item {self.route}/{self.key} at {self.stage}: {self.row.status}>"
 
 
-def work_id(route: str, key: str, stage: str, pass_no: int) -> str:
-    """One name for (route, key, stage, pass): 32 hex digits."""
-    return sha256("\x1f".join((route, key, stage, str(pass_no))).encode()).hexdigest()[:32]
+def work_id(route: str, key: str, stage: str, pass_no: int, life: int = 0) -> str:
+    """One name for (route, key, stage, pass), and the life of the key where it may have several: 32 hex digits."""
+    parts = (route, key, stage, str(pass_no), str(life)) if life else (route, key, stage, str(pass_no))
+    return sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+
+
+def work_id_of(row: Row) -> str:
+    """The work_id of the stage that this row is at."""
+    return work_id(row.route, row.key, row.stage, row.pass_no, row.life)
 
 
 _canonical = msgspec.json.Encoder(order="deterministic")

@@ -90,5 +90,6 @@ def as_it_was(ctx: Context, plan: Plan, known: Known) -> Item | str:
         # At least as high as it was: which retry was as new is in no line, and a work_id must not be given out twice.
         pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
         content_digest=known.content_digest,
+        life=lines[0].life,
     )
     return Item(row, Content(content, {}, {stage: entry["output"] for stage, entry in last.items() if "output" in entry}))

@@ -95,7 +95,7 @@ def _of_row(ctx: Context, item: Item) -> Found:
 def _of_seal(ctx: Context, route: str, known: Known) -> Found:
     """From what was kept when the row left; without that, from the lines where these have stayed; else there is only the seal."""
     try:
-        body = b"".join(ctx.blobs.read(blob_name(route, known.key)))
+        body = b"".join(ctx.blobs.read(blob_name(route, known.key, known.life)))
     except FileNotFoundError:
         body = b""
     except OSError as error:
@@ -107,7 +107,9 @@ def _of_seal(ctx: Context, route: str, known: Known) -> Found:
             found.record["chain"]["head"] = known.head.hex()
             return found
         except (msgspec.MsgspecError, KeyError, TypeError) as error:
-            raise MilepostError(f"the evidence of {route}/{known.key} is damaged ({blob_name(route, known.key)}): {error}") from None
+            raise MilepostError(
+                f"the evidence of {route}/{known.key} is damaged ({blob_name(route, known.key, known.life)}): {error}"
+            ) from None
     lines = ctx.ledger.history(route, known.key)
     if not lines:
         seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from milepost.core.durations import iso, short_span
 from milepost.core.errors import UsageError
 from milepost.core.history import Line, line_to_public, origin, verify_chain
-from milepost.core.item import Content, Failure, Item, work_id
+from milepost.core.item import Content, Failure, Item, work_id_of
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.replacing import earlier_contents
@@ -137,7 +137,7 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
         "losses": row.losses,
         "round": row.round,
         "pass": row.pass_no,
-        "work_id": work_id(row.route, row.key, row.stage, row.pass_no),
+        "work_id": work_id_of(row),
         "version": row.version,
         "overdue_at": iso(row.overdue_at),
         "handed_over": row.handed_over,
@@ -297,7 +297,7 @@ def chain_broken_at(ctx: Context, item: Item, lines: list[Written] | None = None
     """The number of the first history line that does not hold, or None: the item's record is whole."""
     lines = ctx.ledger.history(item.route, item.key) if lines is None else lines
     links = ((line.previous, line.body) for line in lines)
-    broken = verify_chain(links, origin(item.route, item.key, item.row.input_digest), item.row.head)
+    broken = verify_chain(links, origin(item.route, item.key, item.row.input_digest, item.row.life), item.row.head)
     if broken is None:
         return None
     # A changed line shows only where the next one does not fit it; one that cannot be read shows by itself.

@@ -17,7 +17,7 @@ PAGE = 200
 SHOWN = 100
 SAME = (
     "stage", "status", "version", "head", "created_at", "entered_at", "correlation_id", "input_digest", "lane", "overdue_at", "attempts",
-    "total_attempts", "looks", "losses", "round", "pass_no", "unknown", "alone", "handed_over", "again", "list_id", "note", "kept", "undecided", "not_before", "content_digest",
+    "total_attempts", "looks", "losses", "round", "pass_no", "unknown", "alone", "handed_over", "again", "list_id", "note", "kept", "undecided", "not_before", "content_digest", "life",
 )  # fmt: skip
 """What must be the same in a row that nobody has touched since."""
 

@@ -49,6 +49,8 @@ class Known(Struct, frozen=True):
     head: bytes = b""
     content_digest: bytes | None = None
     """Digest of the present input, where an operator has replaced the first one."""
+    life: int = 0
+    """Which life of the key this is (see `core.item.Row.life`)."""
 
     @property
     def current_digest(self) -> bytes:

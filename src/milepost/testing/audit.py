@@ -85,7 +85,9 @@ def _row_problems(row: Row, plan: Plan | None) -> Iterator[str]:
 
 def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[str]:
     written = ledger.history(row.route, row.key)
-    broken = verify_chain(((line.previous, line.body) for line in written), origin(row.route, row.key, row.input_digest), row.head)
+    broken = verify_chain(
+        ((line.previous, line.body) for line in written), origin(row.route, row.key, row.input_digest, row.life), row.head
+    )
     if broken is not None:
         yield f"the chain does not hold from line {broken} on"
     lines = [line.line for line in written]

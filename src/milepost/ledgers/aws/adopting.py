@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from milepost.core.change import Change, Teller, change
 from milepost.core.decide import accept
+from milepost.core.history import Line
 from milepost.core.item import Item, digest_of
 from milepost.core.plan import Plan
-from milepost.core.status import Reason, Status
+from milepost.core.status import TERMINAL, Reason, Status
 from milepost.ledgers.aws.aside import set_aside
 from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.image import attributes, content_of, correlation_of, is_ours, row_of
@@ -61,13 +62,19 @@ def adopt(
             return _set_aside(store, layout, image, wrong, now)
         return _remove(store, layout, key, image)
     written = store.journal.history(layout.route, key)
-    if written:
+    if written and not _forgotten(plan, written[-1].line, now):
         return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: somebody removed it", now)
     adoption = _take_in(store, layout, plan, key, image, content, now, by)
     if later is not None:
         later.append(adoption)
         return "adopted"
     return "adopted" if carry_out(store, [adoption]) else "known"
+
+
+def _forgotten(plan: Plan, last: Line, now: int) -> bool:
+    """Is this the last line of an item that ended so long ago that the route has forgotten its key?"""
+    remembered = plan.route.remember_ms
+    return remembered is not None and last.status in TERMINAL and last.at < now - remembered
 
 
 def carry_out(store: Store, adoptions: Sequence[Adoption]) -> int:

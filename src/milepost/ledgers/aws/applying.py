@@ -201,5 +201,5 @@ def _outdated(store: Store, row: Row) -> Conflict:
 def _in_history(store: Store, change: Change) -> bool:
     """The row has moved on: was our line the one of its version?"""
     assert change.line is not None
-    written = store.journal.history(change.before.route, change.before.key)
+    written = store.journal.history(change.before.route, change.before.key, change.before.life)
     return any(one.line.version == change.line.version and one.body == change.body for one in written)

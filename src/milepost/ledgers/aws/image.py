@@ -109,7 +109,7 @@ def attributes(row: Row, layout: Layout) -> Image:
             found[name] = {"S": text}
     for name, number, usual in (
         ("attempts", row.attempts, 0), ("totalAttempts", row.total_attempts, 0), ("looks", row.looks, 0), ("losses", row.losses, 0),
-        ("round", row.round, 1), ("pass", row.pass_no, 1),
+        ("round", row.round, 1), ("pass", row.pass_no, 1), ("life", row.life, 0),
     ):  # fmt: skip
         if number != usual:
             found[name] = {"N": str(number)}
@@ -192,7 +192,13 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
         not_before=_moment(image, "notBefore"),
         content_digest=image["contentDigest"]["B"] if "contentDigest" in image else None,
         settled=_text(image, "lastLease"),
+        life=life_of(image),
     )
+
+
+def life_of(image: Image) -> int:
+    """Which life of its key a row, or a seal, is of."""
+    return _number(image, "life", 0)
 
 
 def correlation_of(image: Image, key: str) -> str:

@@ -17,7 +17,20 @@ from milepost.core.errors import LedgerDamaged
 from milepost.ledgers.aws.blocks import JOURNAL, Block, block_key, block_name, block_of, encode_refs, portions
 from milepost.ledgers.aws.client import ConditionFailed, Requests
 from milepost.ledgers.aws.keys import Image
-from milepost.ledgers.aws.lines import Batch, Entry, Ref, batch_of, images_of, item_name, line_at, line_key, unreadable, written_of
+from milepost.ledgers.aws.lines import (
+    Batch,
+    Entry,
+    Ref,
+    batch_of,
+    images_of,
+    item_name,
+    key_in,
+    line_at,
+    line_key,
+    named,
+    unreadable,
+    written_of,
+)
 from milepost.ledgers.aws.names import Names
 from milepost.ledgers.aws.values import Values
 from milepost.ports.ledger import Written
@@ -109,7 +122,7 @@ class Journal:
         images = {line_at(image): image for image in self._requests.batch_get(self._history, keys)}
         found: dict[Ref, Image] = {}
         for entry in entries:
-            image = images.get((item_name(entry.route, entry.key), entry.version))
+            image = images.get((item_name(*entry.ref[:2]), entry.version))
             if image is not None and self._says(image, entry.body):
                 found[entry.ref] = image
         places = self._places_of(found.values())
@@ -122,10 +135,10 @@ class Journal:
         except UNREADABLE:
             return False
 
-    def remove(self, route: str, key: str, up_to: int) -> None:
+    def remove(self, route: str, key: str, up_to: int, life: int = 0) -> None:
         """The lines of an item whose last line stands at `up_to`. Their places stay empty. Lines that were written behind that place
         are those of a later item of the same key, and stay."""
-        images = [image for image in self._lines(route, key) if batch_of(image)[2] < up_to]
+        images = [image for image in self._lines(route, named(key, life)) if batch_of(image)[2] < up_to]
         self._requests.batch_write(self._history, deletes=[{name: image[name] for name in ("item", "version")} for image in images])
         for image in images:
             self._values.remove(image)
@@ -154,10 +167,10 @@ class Journal:
         """The newest place; 0: there is none."""
         return self._read_head()
 
-    def history(self, route: str, key: str, *, placed: bool = True, payloads: bool = False) -> list[Written]:
+    def history(self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False) -> list[Written]:
         """One item's lines, oldest first, with what they offered if `payloads` are asked for. A line whose block is not there yet counts as newer than all that
         have a place: nobody has been told of it. Whoever does not ask for places (`placed`) saves the reading of blocks."""
-        images = list(self._lines(route, key))
+        images = list(self._lines(route, named(key, life)))
         if not placed:
             return [self._read(image, 0, route, key, payloads) for image in images]
         places = self._places_of(images)
@@ -172,12 +185,12 @@ class Journal:
         except UNREADABLE as error:
             return unreadable(image, place, route, key, error)
 
-    def _lines(self, route: str, key: str) -> Iterator[Image]:
+    def _lines(self, route: str, name: str) -> Iterator[Image]:
         return self._requests.query(
             self._history,
             KeyConditionExpression="#item = :item",
             ExpressionAttributeNames={"#item": "item"},
-            ExpressionAttributeValues={":item": {"S": item_name(route, key)}},
+            ExpressionAttributeValues={":item": {"S": item_name(route, name)}},
             ConsistentRead=True,
         )
 
@@ -219,15 +232,15 @@ class Journal:
         images = self._requests.batch_get(self._history, [line_key(*ref) for _, ref in places])
         lines = {line_at(image): image for image in images}
         written = []
-        for place, (route, key, version) in places:
-            image = lines.get((item_name(route, key), version))
+        for place, (route, name, version) in places:
+            image, key = lines.get((item_name(route, name), version)), key_in(name)
             if image is None:
                 continue
             try:
                 written.append(written_of(image, place, route, key, self._values, payload=True))
             except UNREADABLE as error:
                 # Its blob is gone, which is right if the line has been removed since; or there is damage, which is told once for all.
-                if self._requests.batch_get(self._history, [line_key(route, key, version)]):
+                if self._requests.batch_get(self._history, [line_key(route, name, version)]):
                     written.append(unreadable(image, place, route, key, error))
         return written
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from milepost.core.errors import LedgerError
 from milepost.core.evidence import kept
 from milepost.core.item import Item
-from milepost.ledgers.aws.image import content_of, correlation_of, is_ours, links_of, offered_by, row_of
+from milepost.ledgers.aws.image import content_of, correlation_of, is_ours, life_of, links_of, offered_by, row_of
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.reading import SPOILT
 from milepost.ports.ledger import Leaving, Written
@@ -67,7 +67,8 @@ def leaving(store: Store, layout: Layout, image: Image, *, placed: bool = True) 
 
 def history(store: Store, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False) -> list[Written]:
     """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
-    written = store.journal.history(route, key, placed=placed, payloads=payloads)
+    life = life_of(image) if image is not None else _sealed_life(store, route, key)
+    written = store.journal.history(route, key, life, placed=placed, payloads=payloads)
     if image is None or not is_ours(image):
         return written
     newest = written[-1].line.version if written else 0
@@ -76,3 +77,9 @@ def history(store: Store, route: str, key: str, image: Image | None, *, placed: 
     offered = offered_by(fresh, image, layout, store.values) if payloads and layout is not None else {}
     correlation_id = correlation_of(image, key)
     return written + [Written(0, route, key, correlation_id, link.previous, link.body, offered.get(link.version)) for link in fresh]
+
+
+def _sealed_life(store: Store, route: str, key: str) -> int:
+    """Which life of the key a row was of that has left."""
+    seal = store.seals(route, [key]).get(key)
+    return 0 if seal is None else seal.life

@@ -27,7 +27,7 @@ OWN = frozenset({
     "maxRetriesExceeded", "maxRetriesExceededAt", "correlationId", "createdAt", "lastUpdatedAt", "enteredAt", "version", "round",
     "lease", "leaseUntil", "holder", "claimedAt", "lastLease", "createToken", "inputDigest", "head", "trail", "copied", "dueShard",
     "dueAt", "lookAt", "overdueAt", "ttl", "lane", "looks", "losses", "pass", "unknown", "alone", "handedOver", "again", "listId", "note",
-    "lastError", "kept", "undecided", "through", "untold", "place", "fullKey", "notBefore", "contentDigest",
+    "lastError", "kept", "undecided", "through", "untold", "place", "fullKey", "notBefore", "contentDigest", "life",
 })  # fmt: skip
 """The attributes that are ours; a route's key field of such a name is called `key` in the table."""
 

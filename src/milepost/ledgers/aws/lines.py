@@ -22,7 +22,7 @@ LONGEST_ITEM = 2048
 log = logging.getLogger(__name__)
 
 Ref = tuple[str, str, int]
-"""(route, key, version): one line."""
+"""(route, name, version): one line. The name is the item's key, with the life of that key where it may have several (`named`)."""
 
 
 class Entry(Struct, frozen=True):
@@ -35,10 +35,11 @@ class Entry(Struct, frozen=True):
     previous: bytes
     body: bytes
     payload: Any = UNSET
+    life: int = 0
 
     @property
     def ref(self) -> Ref:
-        return self.route, self.key, self.version
+        return self.route, named(self.key, self.life), self.version
 
 
 class Batch(Struct):
@@ -49,8 +50,19 @@ class Batch(Struct):
     after: int
 
 
-def line_key(route: str, key: str, version: int) -> Image:
-    return {"item": {"S": item_name(route, key)}, "version": {"N": str(version)}}
+def named(key: str, life: int) -> str:
+    """What the lines of an item stand under: each life of a key apart. (A key holds no control characters.)"""
+    return f"{key}\t{life}" if life else key
+
+
+def key_in(name: str) -> str:
+    """The key in such a name."""
+    key, separator, life = name.rpartition("\t")
+    return key if separator and life.isdecimal() else name
+
+
+def line_key(route: str, name: str, version: int) -> Image:
+    return {"item": {"S": item_name(route, name)}, "version": {"N": str(version)}}
 
 
 def line_at(image: Image) -> tuple[str, int]:
@@ -58,8 +70,8 @@ def line_at(image: Image) -> tuple[str, int]:
     return image["item"]["S"], int(image["version"]["N"])
 
 
-def item_name(route: str, key: str) -> str:
-    item = f"{route}/{key}"
+def item_name(route: str, name: str) -> str:
+    item = f"{route}/{name}"
     data = item.encode()
     if len(data) <= LONGEST_ITEM:
         return item
@@ -70,7 +82,7 @@ def images_of(batch: Batch, values: Values) -> list[Image]:
     """The rows of a batch's lines. What is large is kept apart, and apart from the item's own blobs too: a line may outlive its row."""
     images = []
     for nth, entry in enumerate(batch.entries):
-        place = f"history/{place_of(entry.route, entry.key)}"
+        place = f"history/{place_of(entry.route, named(entry.key, entry.life))}"
         image: Image = {
             **line_key(*entry.ref),
             "previous": {"S": b64(entry.previous)},

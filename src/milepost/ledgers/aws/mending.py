@@ -25,6 +25,7 @@ from milepost.ledgers.aws.holding import partition, record_hold
 from milepost.ledgers.aws.image import attributes, content_of, copied_of, index_place, is_ours, row_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image
+from milepost.ledgers.aws.lines import named
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
 from milepost.ledgers.aws.row_faults import why_unreadable
 from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
@@ -142,7 +143,7 @@ class Mender:
         if missing:
             places |= dict(zip([entry.ref for entry in missing], self._store.journal.append(missing), strict=True))
         for one in seen:
-            one.place = places.get((one.row.route, one.row.key, one.row.version))
+            one.place = places.get((one.row.route, named(one.row.key, one.row.life), one.row.version))
         found.mend("lines", sum(one.untold for one in seen))
 
     def _seal(self, ended: Sequence[_Seen], found: Findings, now: int) -> None:
@@ -160,7 +161,7 @@ class Mender:
         """Of its last line."""
         if one.place is not None:
             return one.place
-        lines = self._store.journal.history(one.row.route, one.row.key)
+        lines = self._store.journal.history(one.row.route, one.row.key, one.row.life)
         return lines[-1].seq if lines else None
 
     def _record_holds(self, seen: Sequence[_Seen], found: Findings) -> None:

@@ -101,7 +101,7 @@ def _whole(going: Leaving) -> bool:
     """Do the lines bear out the row? Else what would be kept of it is not its evidence."""
     row = going.item.row
     links = [(written.previous, written.body) for written in going.lines]
-    return verify_chain(links, origin(row.route, row.key, row.input_digest), row.head) is None
+    return verify_chain(links, origin(row.route, row.key, row.input_digest, row.life), row.head) is None
 
 
 def _delete(store: Store, layout: Layout, key: str, image: Image) -> bool:
@@ -169,7 +169,8 @@ def _page(store: Store, route: str, page: Sequence[Image], ended_before: int, fo
 
 def _let_lines_go(store: Store, route: str, image: Image) -> bool:
     """Remove the lines, then say so on the seal; whether that is still the one that was read."""
-    store.journal.remove(route, seal_of(image, route).key, int(image["place"]["N"]))
+    seal = seal_of(image, route)
+    store.journal.remove(route, seal.key, int(image["place"]["N"]), seal.life)
     return _still(store, image, "update_item", UpdateExpression="REMOVE #place", more_names={"#place": "place"})
 
 

@@ -26,6 +26,7 @@ from milepost.ledgers.aws.finishing import Ended
 from milepost.ledgers.aws.image import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import FULL_KEY, Image, Layout
+from milepost.ledgers.aws.lines import named
 from milepost.ledgers.aws.offering import call_of, send
 from milepost.ledgers.aws.queues import Outgoing
 from milepost.ledgers.aws.row_faults import row_fault, why_unreadable
@@ -205,7 +206,7 @@ class Relay:
                     adopt(self._store, one.layout, one.plan, ref[1], image, one.ours, now, later=adoptions)
                     continue
                 row = row_of(image, one.layout, self._store.values)
-                place = places.get((*ref, row.version)) if row.terminal else None
+                place = places.get((row.route, named(row.key, row.life), row.version)) if row.terminal else None
                 if place is not None:
                     ended.append(Ended(*ref, row.version, row.status, row.entered_at))
                     seals.append(seal_for(row, place))

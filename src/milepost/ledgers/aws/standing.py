@@ -13,7 +13,7 @@ from milepost.core.outcome import Done, outcome_from_builtins
 from milepost.core.outside import confirm
 from milepost.core.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
-from milepost.ledgers.aws.image import copied_of, correlation_of, links_of, offered_by
+from milepost.ledgers.aws.image import copied_of, correlation_of, life_of, links_of, offered_by
 from milepost.ledgers.aws.journal import Entry
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.store import Sealing, Store
@@ -36,9 +36,11 @@ def uncopied(store: Store, layout: Layout, key: str, image: Image) -> list[Entry
         return []
     correlation_id = correlation_of(image, key)
     # What a line offered goes with it: its events are made from the line alone.
+    life = life_of(image)
     offered = offered_by(links, image, layout, store.values)
     return [
-        Entry(layout.route, key, correlation_id, link.version, link.previous, link.body, offered.get(link.version, UNSET)) for link in links
+        Entry(layout.route, key, correlation_id, link.version, link.previous, link.body, offered.get(link.version, UNSET), life)
+        for link in links
     ]
 
 
@@ -67,5 +69,7 @@ def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> C
 
 def seal_for(row: Row, place: int | None) -> Sealing:
     """The seal of a row that has ended, whose last line stands at that place."""
-    seal = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest)
+    seal = Known(
+        row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
+    )
     return Sealing(row.route, seal, place, row.version, row.created_at)

@@ -249,6 +249,8 @@ def _seal_image(sealing: Sealing, now: int) -> Image:
         image["createdAt"] = {"S": iso(sealing.created_at)}
     if sealing.place is not None:
         image["place"] = {"N": str(sealing.place)}
+    if seal.life:
+        image["life"] = {"N": str(seal.life)}
     if seal.list_id is not None:
         image["listId"] = {"S": seal.list_id}
     if seal.content_digest is not None:
@@ -273,4 +275,5 @@ def seal_of(image: Image, route: str) -> Known:
         ms(image["endedAt"]["S"]),
         unb64(image["head"]["S"]),
         unb64(image["contentDigest"]["S"]) if "contentDigest" in image else None,
+        int(image["life"]["N"]) if "life" in image else 0,
     )

@@ -43,7 +43,7 @@ def take_over(store: Store, plan: Plan, items: Sequence[Item], lines: Sequence[W
 
 
 def _last_place(store: Store, row: Row) -> int | None:
-    lines = store.journal.history(row.route, row.key)
+    lines = store.journal.history(row.route, row.key, row.life)
     return lines[-1].seq if lines else None
 
 
@@ -55,7 +55,7 @@ def _entry(written: Written) -> Entry:
             f"a history line of {written.route}/{written.key} cannot be read, so nobody can say which one it is; compare with a backup"
         )
     payload = written.payload if line.offered is not None else UNSET
-    return Entry(written.route, written.key, written.correlation_id, line.version, written.previous, written.body, payload)
+    return Entry(written.route, written.key, written.correlation_id, line.version, written.previous, written.body, payload, line.life)
 
 
 def _put(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> str | None:
@@ -94,7 +94,7 @@ def _differs(store: Store, layout: Layout, row: Row, there: Image) -> str | None
     if (found.version, found.head) == (row.version, row.head):
         return None
     if found.version > row.version:
-        later = [(one.line.version, one.previous) for one in store.journal.history(row.route, row.key)]
+        later = [(one.line.version, one.previous) for one in store.journal.history(row.route, row.key, row.life)]
         later += [(link.version, link.previous) for link in links_of(there, store.values)]
         if (row.version + 1, row.head) in later:
             return None

@@ -28,7 +28,9 @@ def prune(
         keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
     for record in ended[:limit]:
         row = record.row
-        seal = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest)
+        seal = Known(
+            row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
+        )
         state.seals[row.route, row.key] = seal
         state.departed.append(state.records.pop((row.route, row.key)))
     gone = [

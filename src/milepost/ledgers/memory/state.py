@@ -121,7 +121,7 @@ class State:
             return self.seals.get(ref)
         row = record.row
         ended_at = row.entered_at if row.terminal else None
-        return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head, row.content_digest)
+        return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head, row.content_digest, row.life)
 
     def refuses(self, change: Change, content: Any = None) -> Refused | None:
         """Is this more than one write may take?"""

@@ -20,7 +20,7 @@ CODES: dict[Status, int] = {status: code for code, status in enumerate(STATUSES)
 COLUMNS = (
     "id, place, key, status, version, head, created_at, updated_at, entered_at, correlation_id, input_digest,"
     " due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round, pass_no,"
-    " flags, list_id, rest"
+    " flags, list_id, rest, life"
 )
 UNKNOWN, ALONE, HANDED_OVER, AGAIN = 1, 2, 4, 8
 
@@ -50,7 +50,7 @@ def row_of(columns: Sequence[Any], names: Names) -> Row:
     (
         number, place_id, key, status, version, head, created_at, updated_at, entered_at, correlation_id, input_digest,
         due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round_no, pass_no,
-        flags, list_id, rest,
+        flags, list_id, rest, life,
     ) = columns  # fmt: skip
     place = names.by_id[place_id]
     if rest is None:
@@ -62,7 +62,7 @@ def row_of(columns: Sequence[Any], names: Names) -> Row:
         input_digest, place.lane, look_at_of(due_at, look_at), overdue_at, lease, holder, claimed_at,
         attempts, total_attempts, looks, losses, round_no, pass_no, bool(flags & UNKNOWN), bool(flags & ALONE), bool(flags & HANDED_OVER),
         bool(flags & AGAIN), list_id, told.note, told.error, told.kept, told.undecided, number, told.not_before, told.content_digest,
-        told.settled,
+        told.settled, life,
     )  # fmt: skip
 
 
@@ -93,8 +93,8 @@ def _row_or_refused(columns: Sequence[Any], names: Names) -> Row | Refused:
 INSERT = (
     "INSERT INTO item (route, place, status, due_at, look_at, overdue_at, version, head, updated_at, entered_at,"
     " attempts, total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest,"
-    " id, key, created_at, correlation_id, input_digest, list_id)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " id, key, created_at, correlation_id, input_digest, list_id, life)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 UPDATE = (
     "UPDATE item SET place = ?, status = ?, due_at = ?, look_at = ?, overdue_at = ?, version = ?, head = ?, updated_at = ?, entered_at = ?,"

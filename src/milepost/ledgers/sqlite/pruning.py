@@ -88,8 +88,8 @@ def _let_rows_go(
         STATUSES[connection.execute("SELECT status FROM item WHERE id = ?", number).fetchone()[0]] for number in each
     )  # fmt: skip
     connection.executemany(
-        "INSERT OR REPLACE INTO seal (route, key, status, input_digest, ended_at, head, list_id, stage)"
-        " SELECT i.route, i.key, i.status, i.input_digest, i.entered_at, i.head, i.list_id, p.stage"
+        "INSERT OR REPLACE INTO seal (route, key, status, input_digest, ended_at, head, list_id, stage, life)"
+        " SELECT i.route, i.key, i.status, i.input_digest, i.entered_at, i.head, i.list_id, p.stage, i.life"
         " FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?",
         each,
     )

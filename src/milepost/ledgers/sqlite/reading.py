@@ -25,12 +25,12 @@ def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequen
     found: dict[str, Known] = {}
     for chunk in chunks(keys, 500) if number is not None else ():
         marks = ",".join("?" * len(chunk))
-        for key, status, digest, place, list_id, rest in connection.execute(
-            f"SELECT key, status, input_digest, place, list_id, rest FROM item WHERE route = ? AND key IN ({marks})", (number, *chunk)
+        for key, status, digest, place, list_id, rest, life in connection.execute(
+            f"SELECT key, status, input_digest, place, list_id, rest, life FROM item WHERE route = ? AND key IN ({marks})", (number, *chunk)
         ):
             try:
                 replaced = None if rest is None else decode_rest(rest).content_digest
-                found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id, content_digest=replaced)
+                found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id, content_digest=replaced, life=life)
             except UNREADABLE:
                 found[key] = Known(key, Status.PENDING, digest)  # it is there, and its row is damaged
         missing = [key for key in chunk if key not in found]
@@ -41,12 +41,12 @@ def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequen
     return [found.get(key) for key in keys]
 
 
-SEAL = "key, status, input_digest, stage, list_id, ended_at, head, content_digest"
+SEAL = "key, status, input_digest, stage, list_id, ended_at, head, content_digest, life"
 
 
 def _seal(columns: Sequence[Any], names: Names) -> Known:
-    key, status, digest, stage, list_id, ended_at, head, replaced = columns
-    return Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced)
+    key, status, digest, stage, list_id, ended_at, head, replaced, life = columns
+    return Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced, life)
 
 
 def sealed(connection: sqlite3.Connection, names: Names, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:

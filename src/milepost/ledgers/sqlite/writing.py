@@ -137,7 +137,17 @@ def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[
         row = change.after
         values = changing(row, place(connection, row.route, row.stage, row.lane))
         rows.append(
-            (names.routes[row.route], *values[:-1], number, row.key, row.created_at, row.correlation_id, row.input_digest, row.list_id)
+            (
+                names.routes[row.route],
+                *values[:-1],
+                number,
+                row.key,
+                row.created_at,
+                row.correlation_id,
+                row.input_digest,
+                row.list_id,
+                row.life,
+            )
         )
         contents.append((number, INPUT, 0, encode(newcomer.input)))
         lines.append((number, change.before.head, change.body))

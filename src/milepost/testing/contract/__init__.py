@@ -16,7 +16,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
-    "acting", "adding", "applying", "chain", "claiming", "claims", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding",
+    "acting", "adding", "applying", "chain", "claiming", "claims", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding", "lives",
     "pruning", "refusing", "renaming", "world",
 )  # fmt: skip
 # Before the parts are imported, so that a failing promise shows its values.
@@ -35,6 +35,7 @@ from milepost.testing.contract.feeding import Feeding  # noqa: E402
 from milepost.testing.contract.fencing import Fencing  # noqa: E402
 from milepost.testing.contract.finding import Finding  # noqa: E402
 from milepost.testing.contract.holding import Holding  # noqa: E402
+from milepost.testing.contract.lives import Lives  # noqa: E402
 from milepost.testing.contract.pruning import Pruning  # noqa: E402
 from milepost.testing.contract.refusing import Refusing  # noqa: E402
 from milepost.testing.contract.renaming import Renaming  # noqa: E402
@@ -55,6 +56,7 @@ class LedgerContract(
     Finding,
     Feeding,
     Pruning,
+    Lives,
     Renaming,
     Refusing,
     Concurrency,
