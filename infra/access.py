@@ -127,8 +127,8 @@ def process(parts: Parts) -> list[iam.PolicyStatement]:
 
 
 def operator(parts: Parts) -> list[iam.PolicyStatement]:
-    """People with the command line: everything that `milepost --help` lists but running it. The journal, counters and history stay the
-    relay's own: an act is a write of the item's row, from which the relay makes the rest."""
+    """People with the command line: everything that `milepost --help` lists but running it. The counters stay the relay's own: an act is
+    a write of the item's row, from which the relay makes the rest."""
     routes = [route.name for route in parts.settings.routes]
     aside = _of_routes(ASIDE, routes)
     reads = (*_relay_reads(parts), *REPAIRS, *STREAM_READERS, *SECRETS, *ACTS)
@@ -139,7 +139,9 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         # `milepost prune` removes an item's row and lines, and seals it.
         _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared[name].table_arn for name in ("history", "seen")]),
         _shared(parts, "seen", (*LOOK_UP, "Scan")),
-        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *ACTS, *aside)),
+        *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *ACTS, GAP, *aside)),
+        # `milepost quarantine replay` copies out the lines of a row that the relay could not read.
+        _statement("Replay", "dynamodb", ("PutItem",), [parts.shared["control"].table_arn], _leading("StringEquals", [JOURNAL])),
         _statement(
             "Offers", "sqs", ("SendMessage", "GetQueueUrl", "GetQueueAttributes"), [queue.queue_arn for queue in parts.queues.values()]
         ),

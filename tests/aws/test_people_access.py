@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 from access_check import Watch, allowed_of, denied
-from desk import ROUTES, Desk, address
+from desk import ROUTES, SIGNED, Desk, address
 from standins import REGION
 from tests.infra.code_folder import synthesise
 from tests.infra.templates import Template
@@ -30,9 +30,9 @@ def test_processes_and_people_do_only_what_their_policies_allow(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
     s3 = boto3.client("s3", endpoint_url=endpoint)
-    s3.create_bucket(Bucket="test-bucket", CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.create_bucket(Bucket="people-bucket", CreateBucketConfiguration={"LocationConstraint": REGION})
     s3.close()
-    monkeypatch.setenv("MILEPOST_BLOBS", "s3://test-bucket/blobs")
+    monkeypatch.setenv("MILEPOST_BLOBS", "s3://people-bucket/blobs")
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     desk = Desk(tmp_path, capsys, address(endpoint, "test"))
     desk.submit({"id": "first"})
@@ -43,6 +43,14 @@ def test_processes_and_people_do_only_what_their_policies_allow(
     with watch.at("operator"):
         desk.ok("submit", "parcels", "list.jsonl")
         desk.signed("limit", "parcels", "weigh", "--rate", "100/s")
+    dynamodb = boto3.client("dynamodb", endpoint_url=endpoint)
+    for key in ("ghost", "other"):
+        dynamodb.update_item(
+            TableName="test-parcels",
+            Key={"id": {"S": key}},
+            UpdateExpression="SET ingested_delivered = :yes",
+            ExpressionAttributeValues={":yes": {"BOOL": True}},
+        )
     with watch.at("process"):
         desk.up()
         desk.up()
@@ -56,7 +64,18 @@ def test_processes_and_people_do_only_what_their_policies_allow(
         desk.ok("resend")
         desk.ok("routes")
         desk.ok("subscribers")
-        desk.ok("quarantine", "list")
+        ghosts = [one["id"] for one in desk.ok("quarantine", "list", "--json").json["set_aside"]]
+        assert len(ghosts) == 2
+        dynamodb.update_item(
+            TableName="test-parcels",
+            Key={"id": {"S": "ghost"}},
+            UpdateExpression="SET #input = :input REMOVE ingested_delivered",
+            ExpressionAttributeNames={"#input": "input"},
+            ExpressionAttributeValues={":input": {"S": '{"id":"ghost"}'}},
+        )
+        desk("quarantine", "replay", *ghosts, *SIGNED)
+        desk.signed("quarantine", "drop", "--all")
+        desk.signed("skip", "parcels", "first")
         desk.signed("keys", "new", "w1", "--scope", "work")
         desk.signed("prune", "parcels", "--older-than", "0s", "--yes")
     with watch.at("process"):
@@ -73,6 +92,7 @@ def test_processes_and_people_do_only_what_their_policies_allow(
         ):
             desk.ok(*command)
         desk("doctor")
+    dynamodb.close()
     for who, used in watch.uses.items():
         refused = denied(used, allowed_of(template, may[who]))
         assert not refused, f"{who} may not: {refused}"

@@ -29,6 +29,7 @@ def arguments(tmp_path: Path) -> list[str]:
         (["--alarm-email", "ops"], "--alarm-email is 'ops'"),
         (["--alarm-topic", "ops"], "--alarm-topic is 'ops'"),
         (["--alarm-email", EMAIL, "--alarm-topic", TOPIC], "not both"),
+        (["--alarm-email", EMAIL, "--key", "mine"], "--key is 'mine'; give 'new', or an ARN such as arn:aws:kms:"),
         (["--alarm-email", EMAIL, "--prefix", "Test"], "the prefix is 'Test'"),
         (["--alarm-email", EMAIL, "--prefix", "a-prefix-that-is-too-long"], "2 to 20 small letters"),
         (["--alarm-email", EMAIL, "--code", "no/such/folder"], "there is no folder no/such/folder"),
