@@ -20,13 +20,15 @@ Decision = Callable[[Item], Change | str | None]
 TRIES = 5
 log = logging.getLogger(__name__)
 GONE = "it is gone: its row was pruned meanwhile"
+CANNOT_STORE = "it cannot be stored: "
+CANNOT_READ = "its row cannot be read: "
 OUTDATED = "the ledger holds a newer version of this route; this process stands by"
 RESTLESS = f"others changed it {TRIES} times meanwhile; try again"
 
 
 def unreadable(refused: Refused) -> str:
     """Why nothing can be done to an item whose row cannot be read."""
-    return f"its row cannot be read: {refused.reason}; put it right, or restore it from a backup"
+    return f"{CANNOT_READ}{refused.reason}; put it right, or restore it from a backup"
 
 
 def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row | str]:
@@ -51,7 +53,7 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
             if conflict is None:
                 answers[place] = change.after
             elif isinstance(conflict, Refused):
-                answers[place] = f"it cannot be stored: {conflict.reason}"
+                answers[place] = f"{CANNOT_STORE}{conflict.reason}"
             elif conflict.outdated:
                 answers[place] = OUTDATED
             elif conflict.current is None:

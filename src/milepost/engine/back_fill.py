@@ -24,7 +24,7 @@ from milepost.core.operators import rerun as run_again
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.acts import Selection, enter, finish, record, recorded, signed
-from milepost.engine.apply import GONE, OUTDATED, Decision, apply_all
+from milepost.engine.apply import CANNOT_READ, CANNOT_STORE, GONE, OUTDATED, Decision, apply_all
 from milepost.engine.back_fill_view import finished_items, hindrance, left, sent, to_be_sent
 from milepost.engine.bringing_back import bring_back, can_bring_back
 from milepost.engine.context import Context
@@ -236,7 +236,8 @@ def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> Portion:
     if OUTDATED in answers:
         return Portion()  # the portion is taken up by a process that has the present route
     # One that is on its way by now was sent on by whoever had this portion before.
-    before = sum(isinstance(answer, str) and answer not in (BEEN_THERE, GONE, SPOILT) for answer in answers)
+    left = (BEEN_THERE, GONE, SPOILT, CANNOT_STORE, CANNOT_READ)
+    before = sum(isinstance(answer, str) and not answer.startswith(left) for answer in answers)
     sent = sum(isinstance(answer, Row) for answer in answers)
     return Portion(sent, _lay_down(ctx, plan.name, taken, sent + before))
 

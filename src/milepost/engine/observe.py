@@ -217,7 +217,7 @@ def _damaged(route: str, key: str, refused: Refused, lines: Sequence[Written]) -
         "route": route,
         "key": key,
         "stage": "" if last is None else last.after_stage,
-        "status": None if last is None else last.status.value,
+        "status": (Status.PENDING if last is None else last.status).value,
         "attempts": 0,
         **dict.fromkeys(absent),
         "updated_at": None if last is None else iso(last.at),
