@@ -65,3 +65,20 @@ def test_a_completed_item_is_run_again_and_one_for_later_is_started(door: Visito
     expect(dialog).to_be_hidden()
     expect(page.locator(".story")).to_contain_text("It waits for a worker")
     assert (item(door, "L-1")["status"], item(door, "P-1")["stage"]) == ("QUEUED", "deliver")
+
+
+def test_a_list_replaces_what_has_changed_after_a_look(door: Visitor, window: Open) -> None:
+    door.milepost.submit("parcels", {"id": "P-1", "n": 1})
+    page = window()
+    page.goto(f"{door.url}/lists")
+    page.get_by_label("File").set_input_files({"name": "new.jsonl", "mimeType": "text/plain", "buffer": b'{"id": "P-1", "n": 2}\n'})
+    page.get_by_label("replace: give items").check()
+    page.get_by_role("button", name="Look first").click()
+    report = page.locator("[data-report]")
+    expect(report).to_contain_text("would be replaced")
+    expect(report).to_contain_text("~ n: 1 → 2")
+    page.get_by_label("With replace: why?").fill("it was corrected")
+    page.get_by_role("button", name="Take it in (0 new, 1 replaced)").click()
+    expect(report).to_contain_text("It is taken in.")
+    assert item(door, "P-1")["input"]["n"] == 2
+    assert item(door, "P-1")["history"][-1]["why"] == "it was corrected"

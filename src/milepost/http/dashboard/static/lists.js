@@ -78,17 +78,22 @@ function malformed(told) {
 function items(title, route, found, all) {
   if (!found.length) return [];
   const list = made("ul", "", "plain");
-  for (const { key, word } of found.slice(0, SHOWN)) {
+  for (const { key, word, more = [] } of found.slice(0, SHOWN)) {
     const link = made("a", key);
     link.href = `${base}/items/${segment(route)}/${segment(key)}`;
     list.append(made("li"));
-    list.lastChild.append(...(word ? [made("span", word, "dim")] : []), link);
+    list.lastChild.append(...(word ? [made("span", word, "dim")] : []), link, ...(more.length ? [made("pre", more.join("\n"))] : []));
   }
   return [made("h3", title), list, ...rest(all, Math.min(SHOWN, found.length))];
 }
 
 function changed(told) {
-  const found = told.changed.map(({ line, key }) => ({ key, word: `line ${number(line)}` }));
+  const became = told.dry_run ? "would be replaced" : "replaced";
+  const found = told.changed.map(({ line, key, left, difference = [] }) => ({
+    key,
+    word: `line ${number(line)}`,
+    more: "replaced" in told.counts ? [left ? `left as it is: ${left}` : became, ...difference.map(({ text }) => text)] : [],
+  }));
   return items("Known with other content", told.route, found, found.length);
 }
 
@@ -116,6 +121,13 @@ function post(chosen, type, look, sent) {
   const query = new URLSearchParams({ name: chosen.name, full: form.elements.full.checked, dry_run: look });
   // Only for CSV: other forms have no header, and the API says so.
   if (type === TYPES.csv && form.elements.no_header.checked) query.set("no_header", "true");
+  const { not_before, replace_changed, rerun, reason } = form.elements;
+  if (not_before.value.trim()) query.set("not_before", not_before.value.trim());
+  if (replace_changed?.checked) {
+    query.set("replace_changed", true);
+    query.set("rerun", rerun.checked);
+    query.set("reason", reason.value.trim());
+  }
   const request = new XMLHttpRequest();
   request.open("POST", `${base}/api/v1/routes/${segment(form.elements.route.value)}/items?${query}`);
   for (const [name, value] of Object.entries(headers({ "Content-Type": type }))) request.setRequestHeader(name, value);
@@ -222,7 +234,8 @@ function offer(told) {
   const take = part("submit");
   take.disabled = !told?.lines;
   part("preview").classList.toggle("plain-button", Boolean(told?.lines));
-  take.textContent = told?.lines ? `Take it in (${number(told.counts.new)} new)` : "Take it in";
+  const others = told?.counts.replaced ? `, ${number(told.counts.replaced)} replaced` : "";
+  take.textContent = told?.lines ? `Take it in (${number(told.counts.new)} new${others})` : "Take it in";
 }
 
 function begin() {
@@ -239,7 +252,8 @@ function begin() {
     event.preventDefault();
     send(true);
   });
-  form.addEventListener("change", () => {
+  form.addEventListener("change", ({ target }) => {
+    if (target.name === "reason") return;
     offer(null);
     tell();
   });
