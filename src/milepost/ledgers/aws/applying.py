@@ -108,12 +108,13 @@ def extend(store: Store, rows: Sequence[Row], until: int, now: int, tickets: Seq
         if row.lease is None:
             return True  # it is only looked at: there is no lease to move on, but its message must not come again meanwhile
         update = Update(layout, row.key)
-        due_at = until if row.overdue_at is None else min(until, row.overdue_at)
-        update.set("dueAt", {"S": iso(due_at)})
         update.set("leaseUntil", {"S": iso(until)})
-        if due_at != until:
+        if row.overdue_at is not None and row.overdue_at < until:
+            # Unless the item has been reported overdue since the worker read its row.
+            update.set_or("dueAt", "overdueAt", {"S": iso(until)})
             update.set("lookAt", {"S": iso(until)})
         else:
+            update.set("dueAt", {"S": iso(until)})
             update.remove("lookAt")
         update.equal("lease", {"S": row.lease})
         try:

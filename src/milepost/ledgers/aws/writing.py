@@ -51,6 +51,10 @@ class Update:
         name = self.name(attribute)
         self._parts["SET"].append(f"{name} = list_append(if_not_exists({name}, {self.value({'L': []})}), {self.value({'L': entries})})")
 
+    def set_or(self, attribute: str, source: str, value: dict[str, Any]) -> None:
+        """Set it to what `source` is on the row, or, where that is absent, to the value."""
+        self._parts["SET"].append(f"{self.name(attribute)} = if_not_exists({self.name(source)}, {self.value(value)})")
+
     def move(self, attribute: str, to: str) -> None:
         """The attribute's present value, if it has one, becomes the other's."""
         self._parts["SET"].append(f"{self.name(to)} = if_not_exists({self.name(attribute)}, {self.name(to)})")
@@ -138,6 +142,11 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
         stored.pop(name, None)
     if keeps_lease(change):
         _leave_expiry(update, change, stored, wanted)
+    elif before.lease is not None:
+        # In any case too: an extension may have put it on the row since.
+        stored.pop("lookAt", None)
+        if "lookAt" not in wanted:
+            update.remove("lookAt")
     if after.terminal and after.status not in FAILED:
         # `finish` takes it out of the index with the write that marks its lines as copied out; here that would be one write more.
         wanted.pop("dueShard", None)
@@ -191,12 +200,9 @@ def _leave_expiry(update: Update, change: Change, stored: Image, wanted: Image) 
 
 
 def _require_expiry(update: Update, before: Row) -> None:
-    """The lease runs out when it did, as it was read."""
-    expiry = None if before.look_at is None else {"S": iso(before.look_at)}
-    if before.look_at == before.due_at:
-        update.equal("dueAt", expiry)
-        expiry = None
-    update.equal("lookAt", expiry)
+    """The lease runs out when it did, as it was read: at `lookAt`, or, where the row has none, at `dueAt` (see `image.row_of`)."""
+    look, due, expiry = update.name("lookAt"), update.name("dueAt"), update.value({"S": iso(before.look_at or 0)})
+    update.only_if(f"({look} = {expiry} OR (attribute_not_exists({look}) AND {due} = {expiry}))")
 
 
 def is_long(trail: Sequence[dict[str, Any]]) -> bool:

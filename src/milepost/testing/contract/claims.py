@@ -179,6 +179,27 @@ class Claims(Promises):
         assert world.settle(Item(row, item.content), Done()) is None
         world.audit()
 
+    @pytest.mark.parametrize("lost", [True, False], ids=["lost", "failed"])
+    def test_a_lease_that_is_extended_after_the_overdue_mark_was_reported_ends_in_time(self, world: World, lost: bool) -> None:
+        world.add("p1")
+        world.settle(world.take("p1"), Done())
+        world.clock.advance((86_400_000 - LEASE // 2) / 1000)
+        item = world.take("p1", "stamp")
+        world.clock.advance((LEASE // 2) / 1000)
+        assert world.apply(world.look("p1")) is None
+        # The worker still has the row as it was before that.
+        assert world.ledger.extend([item.row], world.now + LEASE, world.now) == [True]
+        row = world.row("p1")
+        assert (row.look_at, row.due_at) == (world.now + LEASE, world.now + LEASE)
+        if lost:
+            world.clock.advance(LEASE / 1000)
+            assert world.apply(world.look("p1")) is None
+            assert world.reasons("p1")[-1] == "lost"
+        else:
+            assert world.settle(Item(row, item.content), Retry("busy", after="1h")) is None
+            assert (world.row("p1").look_at, world.row("p1").due_at) == (world.now + 3_600_000, world.now + 3_600_000)
+        world.audit()
+
     def test_an_outcome_is_written_however_often_its_lease_was_extended(self, world: World) -> None:
         world.add("p1")
         item = world.take("p1")
