@@ -180,9 +180,29 @@ class Milepost:
         if run.error is not None:
             raise run.error
 
-    def confirm(self, route: str, key: str, stage: str, value: Any = True, *, by: str, outcome: Outcome | None = None) -> Row:
+    def confirm(
+        self,
+        route: str,
+        key: str,
+        stage: str,
+        value: Any = True,
+        *,
+        by: str,
+        outcome: Outcome | None = None,
+        force: bool = False,
+        reason: str = "",
+    ) -> Row:
         """An outside answer for a stage: a confirmation, or any outcome; the row as it then is. The same said again changes
-        nothing. Raises ActRefused if it cannot be taken: no such item or stage, a value that confirms nothing, …"""
+        nothing. Raises ActRefused if it cannot be taken: no such item or stage, a value that confirms nothing, … With `force`
+        an operator confirms the stage whatever the value covers, and must give the `reason`."""
+        if force:
+            report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=Done(value), force=True)
+            for _, why in report.refused:
+                raise ActRefused(f"{route}/{key}: {why}")
+            [item] = self.context.ledger.get([(route, key)])
+            if not isinstance(item, Item):
+                raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left")
+            return item.row
         answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
         if isinstance(answer, SaidBefore):
             item = self.context.ledger.get([(route, key)])[0]

@@ -162,7 +162,7 @@ def test_today_nothing_less_than_a_whole_result_confirms(open_at: Opener, early:
     for value in ({"BOOL": True}, {"S": "done"}, text({"filePaths": []}), text({"files": ["a"]})):
         post.confirm("CC", value)
         post.follow()
-        assert post.at() == ("CC", "QUEUED"), value
+        assert post.at() == ("CC", "WAITING"), value
     part = text({PATHS["filePaths"][0]: ["L03721"]})
     if early:
         post.confirm("TC", part)
@@ -172,7 +172,7 @@ def test_today_nothing_less_than_a_whole_result_confirms(open_at: Opener, early:
     for value in (part, text({path: [] for path in PATHS["filePaths"]})):
         post.confirm("TC", value)
         post.follow()
-        assert post.at() == ("TC", "QUEUED"), value
+        assert post.at() == ("TC", "WAITING"), value
     post.take_off("result_TC")
     post.follow()
     assert [one["parameters"]["status"] for one in post.told.notifications] == [INGESTED, ON_DISK]

@@ -64,7 +64,7 @@ def test_an_event_in_a_form_of_its_own_has_the_same_attributes(scene: Scene) -> 
     ours = scene.queue("ours", {"route": ["parcels"], "kind": ["accepted"], "status": ["QUEUED"], "stage": ["weigh"]})
     envelopes = accepted("P-1", form=lambda envelope: {"parcel": envelope["subject"], "data": ["none of ours"]})
     assert scene.topic.tell(envelopes) == [None]
-    assert [json.loads(message["Body"]) for message in scene.received(ours)] == [{"parcel": "P-1", "data": ["none of ours"]}]
+    assert [message["Body"] for message in scene.received(ours)] == ['{"parcel":"P-1","data":["none of ours"]}'], "in the form's own order"
 
 
 def test_the_same_event_is_the_same_bytes(scene: Scene) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, settled, walk
 from msgspec.structs import replace
 
 from milepost.core.change import Change
-from milepost.core.decide import MAX_LOSSES, undecided
+from milepost.core.decide import MAX_LOSSES, accept, undecided
 from milepost.core.due import FRAGILE, Grip, fragile, look
-from milepost.core.item import Item
+from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.outside import confirm
+from milepost.core.plan import Plan
+from milepost.core.route import Route
 from milepost.core.status import Reason, Status, allowed
 
 PLAN = make_plan()
@@ -194,3 +197,15 @@ def test_an_undecided_outcome_is_decided_by_whoever_looks() -> None:
         change = seen(item, START, by)
         assert change.line is not None
         assert (change.after.stage, change.after.undecided, change.line.by) == ("stamp", None, "worker")
+
+
+@pytest.mark.parametrize(("dialect", "at_once"), [("seed", True), ("today", False)])
+def test_an_offer_just_as_old_as_its_life_is_sent_again_by_the_seed_and_not_yet_today(dialect: str, at_once: bool) -> None:
+    route = Route("assets", dialect=dialect)
+    route.external("CC", resend_after="4d")
+    plan, born = Plan(route), 1_000
+    item = Item(accept(plan, "a", {}, born, correlation_id="c", digest=digest_of({})).after, Content({}))
+    life = 4 * 86_400_000
+    assert look(item, plan, born + life - 1, 0.0, None) is None
+    assert (look(item, plan, born + life, 0.0, None) is not None) is at_once
+    assert look(item, plan, born + life + 1, 0.0, None) is not None

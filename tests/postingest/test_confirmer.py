@@ -52,16 +52,19 @@ def test_18_what_is_in_the_repository_is_confirmed_and_what_is_not_is_left(
     tally = desk.confirmer(copy.check).tick()
     assert tally == Tally(received=2, confirmed=1, not_yet=1, notes={"not in the repository yet": 1})
     [update] = desk.made("UpdateItem")
+    seen = copy.check(PAYLOAD)
+    assert isinstance(seen, mp.Done)
     assert update == {
         "TableName": desk.table,
         "Key": {"assetId": {"S": ASSET}, "batchId": {"S": BATCH}},
         "UpdateExpression": "SET #0 = :0",
         "ConditionExpression": "attribute_exists(#key)",
         "ExpressionAttributeNames": {"#0": "result_CC", "#key": "assetId"},
-        "ExpressionAttributeValues": {":0": {"S": json.dumps({"filePaths": PATHS}, separators=(",", ":"))}},
+        "ExpressionAttributeValues": {":0": {"S": json.dumps(seen.output, separators=(",", ":"))}},
         "ReturnConsumedCapacity": "TOTAL",
     }
-    assert desk.confirmed() == {"filePaths": PATHS}
+    assert desk.confirmed()["filePaths"] == PATHS
+    assert list(desk.confirmed()) == ["filePaths", "digests", "sizes", "version", "objectId", "fixity", "bytes"]
     assert desk.row(OTHER) == {**desk.key(OTHER), "input": {"S": "{}"}}
     assert len(desk.made("DeleteMessage")) == 1
     assert desk.left() == (0, 1)
@@ -124,7 +127,7 @@ def test_21_a_queue_that_cannot_be_asked_is_asked_again_in_the_next_turn(desk: S
     turns = Turns(2)
     desk.confirmer(done).run(60, turns)
     assert turns.pauses == [60, 60]
-    assert desk.confirmed() == {"filePaths": ["a"]}
+    assert desk.confirmed()["filePaths"] == ["a"]
 
 
 def test_21_what_was_received_before_the_queue_failed_is_seen_to(desk: Scene) -> None:
@@ -223,7 +226,9 @@ def test_25_one_of_two_files_on_tape_confirms_nothing(desk: Scene) -> None:
         tapes.on_tape("a")
         tapes.standin.put("b", archdone=False)
         desk.ask({"filePaths": ["a", "b"]})
-        assert desk.confirmer(tapes.tape.check, "result_TC").tick() == Tally(received=1, not_yet=1, notes={"1 of 2 files on tape": 1})
+        assert desk.confirmer(tapes.tape.check, "result_TC").tick() == Tally(
+            received=1, not_yet=1, notes={"1 of 2 files on tape; missing: b": 1}
+        )
     assert desk.confirmed("result_TC") is None
 
 

@@ -45,6 +45,7 @@ def test_an_asset_in_the_repository_is_confirmed_with_its_evidence(scene: Scene,
         "digests": {
             f"{hashed(ASSET)}/v1/content/{name}": f"sha512:{hashlib.sha512(text.encode()).hexdigest()}" for name, text in FILES.items()
         },
+        "sizes": {f"{hashed(ASSET)}/v1/content/{name}": len(text.encode()) for name, text in FILES.items()},
         "version": "v1",
         "objectId": ASSET,
         "fixity": fixity,

@@ -52,14 +52,15 @@ def test_an_object_that_is_not_there_is_missing(scene: Scene) -> None:
     assert scene.pauses == 0
 
 
-def test_only_the_newest_version_counts(scene: Scene) -> None:
+def test_the_newest_version_is_told_of_and_all_must_be_there(scene: Scene) -> None:
     path = scene.build({"a": "first", "b": "stays"}, {"a": "second", "b": "stays"}, {"a": "second", "b": "stays", "c": "new"})
     assert problems(path) == []
     assert paths(scene.look(fixity=True)) == [f"{hashed(ASSET)}/{one}" for one in ("v1/content/b", "v2/content/a", "v3/content/c")]
-    (path / "v1/content/a").unlink()
     found = scene.look(fixity=True)
-    assert isinstance(found, Found), "the first version's own file is none of the newest's"
+    assert isinstance(found, Found)
     assert found.version == "v3"
+    (path / "v1/content/a").unlink()
+    assert isinstance(scene.look(), Damaged), "the first version's own file is part of the object"
 
 
 def test_files_with_the_same_content_share_it(scene: Scene) -> None:

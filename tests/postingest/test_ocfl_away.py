@@ -57,7 +57,7 @@ def test_a_mount_that_comes_back_is_used_again(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT], ids=errno.errorcode.get)
-@pytest.mark.parametrize("call", ["open", "read", "stat", "scandir"])
+@pytest.mark.parametrize("call", ["open", "read", "scandir"])
 def test_trouble_with_the_disk_is_an_error_and_never_an_answer(scene: Scene, monkeypatch: pytest.MonkeyPatch, call: str, code: int) -> None:
     scene.build()
     repository = scene.repository()

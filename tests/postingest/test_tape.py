@@ -40,8 +40,8 @@ def test_all_files_on_tape_are_confirmed_with_their_volumes(scene: Scene) -> Non
 def test_one_of_two_files_is_not_enough(scene: Scene) -> None:
     scene.on_tape("a")
     scene.standin.put("b", archdone=False)
-    assert scene.check("a", "b") == mp.NotYet(note="1 of 2 files on tape")
-    assert scene.check("b", "a") == mp.NotYet(note="1 of 2 files on tape"), "in whatever order"
+    assert scene.check("a", "b") == mp.NotYet(note="1 of 2 files on tape; missing: b")
+    assert scene.check("b", "a") == mp.NotYet(note="1 of 2 files on tape; missing: b"), "in whatever order"
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,19 @@ def test_one_of_two_files_is_not_enough(scene: Scene) -> None:
 )
 def test_a_file_that_is_not_archived_whole_is_not_on_tape(scene: Scene, state: dict[str, Any]) -> None:
     scene.standin.files["/archive/a"] = state
-    assert scene.check("a") == mp.NotYet(note="0 of 1 files on tape")
+    assert scene.check("a") == mp.NotYet(note="0 of 1 files on tape; missing: a")
 
 
 def test_another_copy_may_be_the_required_one(scene: Scene) -> None:
     scene.standin.put("a", "L1", copy="2")
-    assert scene.check("a") == mp.NotYet(note="0 of 1 files on tape")
+    assert scene.check("a") == mp.NotYet(note="0 of 1 files on tape; missing: a")
     assert Tape(scene.client, "/archive/", copy="2").check({"filePaths": ["a"]}) == mp.Done({"a": ["L1"]})
 
 
 def test_a_file_that_scoutam_does_not_know_is_not_archived_yet(scene: Scene) -> None:
     scene.on_tape("a")
-    assert scene.check("a", "b", "c") == mp.NotYet(note="1 of 3 files on tape, 2 not known to ScoutAM")
-    assert scene.check("b") == mp.NotYet(note="0 of 1 files on tape, 1 not known to ScoutAM")
+    assert scene.check("a", "b", "c") == mp.NotYet(note="1 of 3 files on tape, 2 not known to ScoutAM; missing: b, c")
+    assert scene.check("b") == mp.NotYet(note="0 of 1 files on tape, 1 not known to ScoutAM; missing: b")
 
 
 def test_chance_never_confirms_what_is_not_whole(scene: Scene) -> None:
@@ -111,7 +111,7 @@ def test_an_asset_with_two_thousand_files(scene: Scene) -> None:
     names = [f"o/v1/content/{number}" for number in range(2000)]
     scene.on_tape(*names)
     scene.standin.fail("status", 404, where=f"/archive/{names[-1]}", times=1)
-    assert scene.check(*names) == mp.NotYet(note="1,999 of 2,000 files on tape, 1 not known to ScoutAM")
+    assert scene.check(*names) == mp.NotYet(note="1,999 of 2,000 files on tape, 1 not known to ScoutAM; missing: 1999 (in o/v1/content)")
     outcome = scene.check(*names)
     assert isinstance(outcome, mp.Done)
     assert len(outcome.output) == 2000
@@ -122,7 +122,8 @@ def test_of_a_large_asset_no_more_are_asked_for_once_many_were_not_there(scene: 
     scene.on_tape(*names[:30])
     for name in names[30:50]:
         scene.standin.put(name, archdone=False)
-    note = "at least 30 of 500 files on tape, at least 80 not known to ScoutAM"
+    missing = f"{', '.join(names[30:40])} and 90 more"
+    note = f"at least 30 of 500 files on tape, at least 80 not known to ScoutAM; missing: {missing}"
     assert scene.check(*names) == mp.NotYet(note=note)
     assert sum(scene.standin.asked.values()) == 130
     assert "at least" not in str(scene.check(*names[:100])), "a hundred are all asked for"
@@ -202,7 +203,7 @@ def test_a_wrong_mount_root_is_told_with_what_is_set(scene: Scene) -> None:
 
 def test_the_mount_root_is_asked_for_only_until_something_below_it_is_known(scene: Scene) -> None:
     for _ in range(3):
-        assert scene.check("new") == mp.NotYet(note="0 of 1 files on tape, 1 not known to ScoutAM")
+        assert scene.check("new") == mp.NotYet(note="0 of 1 files on tape, 1 not known to ScoutAM; missing: new")
     assert scene.standin.asked["/archive"] == 1
     scene.on_tape("a")
     other = Tape(scene.client, "/archive")
@@ -298,7 +299,8 @@ def test_the_mount_root_may_be_everything() -> None:
     with scene_of(root="/") as scene:
         scene.on_tape("a")
         assert Tape(scene.client, "/").check({"filePaths": ["a"]}) == mp.Done({"a": ["L00000"]})
-        assert Tape(scene.client, "/").check({"filePaths": ["b"]}) == mp.NotYet(note="0 of 1 files on tape, 1 not known to ScoutAM")
+        outcome = Tape(scene.client, "/").check({"filePaths": ["b"]})
+        assert outcome == mp.NotYet(note="0 of 1 files on tape, 1 not known to ScoutAM; missing: b")
 
 
 # On a route -----------------------------------------------------------------------------------------------------------------
@@ -331,6 +333,6 @@ def test_through_a_week_of_outage_and_piece_by_piece_an_asset_gets_to_its_end(sc
         assert item.results["tape"] == {"a": ["L00000"], "b": ["L00001"], "c": ["L00002"]}
         assert item.row.total_attempts == 0
         lines = [(written.line.reason.value, written.line.note) for written in archive.context.ledger.history("assets", "A")]
-    notes = ["ScoutAM does not answer: 503", *(f"{number} of 3 files on tape" for number in range(3))]
+    notes = ["ScoutAM does not answer: 503", *(f"{number} of 3 files on tape; missing: {', '.join(names[number:])}" for number in range(3))]
     assert lines == [("accepted", None), *(("not-yet", note) for note in notes), ("completed", None)]
     assert looks > 60

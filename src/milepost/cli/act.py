@@ -63,16 +63,20 @@ def skip(given: Settings, **options: Any) -> int:
 @click.option("--output", metavar="JSON", help="What the stage answered; 'true' if not given.")
 @click.option("--failed", metavar="ERROR", help="It failed: a counted try.")
 @click.option("--rejected", metavar="ERROR", help="It failed for good.")
+@click.option("--force", is_flag=True, help="Confirm although the answer does not cover what the stage was given; the history says so.")
 @_on_items
 def confirm(given: Settings, output: str | None, failed: str | None, rejected: str | None, **options: Any) -> int:
     """Confirm a stage by hand, as its partner would.
 
-    --stage names the stage that is confirmed; without keys, all items at it are.
+    --stage names the stage that is confirmed; without keys, all items at it are. An answer that does not confirm what the stage was
+    given is refused, as the partner's would be; --force confirms it all the same.
     """
     from milepost.core.outcome import Done, Outcome, Reject, Retry
 
     if sum(value is not None for value in (output, failed, rejected)) > 1:
         raise click.UsageError("give one of --output, --failed and --rejected")
+    if options["force"] and (failed is not None or rejected is not None):
+        raise click.UsageError("--force confirms that the stage is done; leave out --failed and --rejected")
     stages: tuple[str, ...] = options["stages"]
     if options["act_id"] is not None and not stages and not options["keys"]:
         return _act(given, "confirm", **options)
@@ -232,6 +236,7 @@ def _act(
     content: Any = UNSET,
     here: bool = False,
     rerun: bool = False,
+    force: bool = False,
     **chosen: Any,
 ) -> int:
     if keys and any_given(chosen):
@@ -251,7 +256,7 @@ def _act(
             query = None if keys else choice_of(ctx, route, **chosen)
             if query is not None:
                 afford(ctx, query, yes, quiet=as_json)
-            options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "act_id": act_id}
+            options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "force": force, "act_id": act_id}
             options |= {"pace": pace, "not_before": not_before, "content": content, "here": here, "rerun": rerun}
             report = act(ctx, verb, route, keys=keys or None, query=query, **options, **signed_by)
     if as_json:

@@ -66,12 +66,14 @@ class Backoff(Struct, frozen=True, kw_only=True):
 class Checks(Struct, frozen=True, kw_only=True):
     """How often a stage that answers NotYet is looked at again: from `every`, doubling up to `up_to`.
 
+    Each pause is spread uniformly by ± `jitter` (a share of it), so that items taken in together are not looked at together.
     After `overdue` at the stage people are told, once; the item is not given up.
     """
 
     every: Span = "1m"
     up_to: Span = "1h"
     overdue: Span | None = None
+    jitter: float = 0.25
 
     def __post_init__(self) -> None:
         every, up_to = span_ms(self.every, "Checks(every=…)"), span_ms(self.up_to, "Checks(up_to=…)")
@@ -81,8 +83,11 @@ class Checks(Struct, frozen=True, kw_only=True):
             raise UsageError(f"Checks(up_to={self.up_to!r}) is shorter than every={self.every!r}; make it at least as long")
         if self.overdue is not None:
             span_ms(self.overdue, "Checks(overdue=…)")
+        if not (isinstance(self.jitter, (int, float)) and 0 <= self.jitter < 1):
+            raise UsageError(f"Checks(jitter={self.jitter!r}): give a share from 0 up, below 1, such as 0.25")
 
-    def after_ms(self, looks_before: int) -> int:
-        """The pause before the next look, after this many looks that said "not yet" before this one."""
+    def after_ms(self, looks_before: int, chance: float = 0.0) -> int:
+        """The pause before the next look, after this many looks that said "not yet" before this one. `chance` is in [-1, 1]."""
         every, up_to = span_ms(self.every, "every"), span_ms(self.up_to, "up_to")
-        return up_to if looks_before >= 40 else min(up_to, every << looks_before)
+        pause = up_to if looks_before >= 40 else min(up_to, every << looks_before)
+        return math.ceil(pause * (1 + self.jitter * chance))

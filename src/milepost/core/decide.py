@@ -11,7 +11,7 @@ from milepost.core.change import FREE, Change, Fields, Teller, change
 from milepost.core.durations import iso, span_ms
 from milepost.core.failing import CANNOT_BE_STORED, end, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
-from milepost.core.item import Item, Put, Row, digest_of, work_id
+from milepost.core.item import Item, Put, Row, canonical_json, digest_of, work_id
 from milepost.core.limits import cut_note, too_large
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
 from milepost.core.plan import Plan
@@ -43,16 +43,31 @@ _FRESH: Fields = {
 
 
 def valid_confirmation(value: Any, stage: Stage | None = None, payload: Any = None) -> bool:
-    """Does this value confirm? True, a non-zero number, a non-empty object or list, or text that is not a way to say no. A stage
-    may judge by itself, also by what it was given to do (`payload`; None: that is not known yet)."""
-    if stage is not None and stage.accepts is not None:
-        try:
-            return bool(stage.accepts(value, payload))
-        except Exception:
-            return False
-    if isinstance(value, str):
-        return value.strip().lower() not in EMPTY_WORDS
-    return bool(value)
+    """Does this value confirm the stage? See `refusal`."""
+    return refusal(value, stage, payload) is None
+
+
+def refusal(value: Any, stage: Stage | None = None, payload: Any = None) -> str | None:
+    """Why this value does not confirm the stage; None: it does. True, a non-zero number, a non-empty object or list and text that is
+    not a way to say no confirm. A stage may judge by itself, also by its `payload` (None: that is not known yet)."""
+    if stage is None or stage.accepts is None:
+        confirms = value.strip().lower() not in EMPTY_WORDS if isinstance(value, str) else bool(value)
+        return None if confirms else f"{_excerpt(value)} confirms nothing; give true, a number, text or an object"
+    try:
+        confirms = bool(stage.accepts(value, payload))
+    except ValueError as error:
+        return str(error)[:REFUSAL_LIMIT] or f"{_excerpt(value)} confirms nothing"
+    except Exception as error:
+        return f"the stage's own check failed on {_excerpt(value)}: {type(error).__name__}: {error}"[:REFUSAL_LIMIT]
+    return None if confirms else f"{_excerpt(value)} confirms nothing; the stage's own check does not accept it"
+
+
+REFUSAL_LIMIT = 1_000
+"""The most characters of a reason why an answer confirms nothing."""
+
+
+def _excerpt(value: Any) -> str:
+    return canonical_json(value)[:100].decode(errors="ignore")
 
 
 EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
@@ -176,11 +191,13 @@ def decide(
     response_ms: int | None = None,
     outside: bool = False,
     expired: bool = False,
+    forced: str | None = None,
 ) -> Change:
     """The one rule for every outcome, a handler's or an outsider's.
 
     A kept outside outcome for the item's stage beats the worker's. `jitter` is a number in [-1, 1]. `expired`: the lease on the row
-    has run out, so this is no outcome of its claim.
+    has run out, so this is no outcome of its claim. `forced`: an operator confirms the stage although the answer would be refused, for
+    this reason.
     """
     row = item.row
     if row.kept and not outside and row.stage in row.kept:
@@ -189,11 +206,11 @@ def decide(
     claim = None if expired else _claim_of(row)
     teller = Teller(by or row.holder, row.claimed_at, why, act, claim)
     if type(outcome) is Done:
-        return pass_on(item, outcome, plan, now, Reason.CONFIRMED if outside else Reason.ADVANCED, teller)
+        return pass_on(item, outcome, plan, now, Reason.CONFIRMED if outside else Reason.ADVANCED, teller, forced)
     stage = plan.by_name[row.stage]
     fields: Fields = {"kept": without(row.kept, row.stage)} if row.stage in row.kept else {}
     if type(outcome) is NotYet:
-        return _not_yet(row, stage, outcome, now, fields, teller)
+        return _not_yet(row, stage, outcome, now, jitter, fields, teller)
     if type(outcome) is HandedOver:
         fields |= FREE
         fields |= {"look_at": now + span_ms(outcome.within, "within"), "handed_over": True, "unknown": False}
@@ -204,8 +221,8 @@ def decide(
     return fail(row, stage, outcome, now, jitter, fields, teller, response_ms)
 
 
-def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller: Teller) -> Change:
-    """Through this stage: on to the next, or to the end of the route."""
+def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller: Teller, forced: str | None = None) -> Change:
+    """Through this stage: on to the next, or to the end of the route. `forced` is noted: why the answer would have been refused."""
     row = item.row
     puts: tuple[Put, ...] = ()
     following = plan.following[row.stage]
@@ -228,7 +245,7 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
         if payload is UNSET:
             # A plain "true" from outside only says yes: it is no content for the next stage to work on.
             bare = done.output is None or (done.output is True and reason is Reason.CONFIRMED)
-            payload = item.payload if bare else done.output
+            payload = item.payload if bare else plan.by_name[row.stage].payload_after(done.output)
         # Without a payload of its own a stage works on the input; one left from an earlier pass must not stand in the way.
         if payload is not item.content.input or following.name in item.content.payloads:
             puts = (*puts, Put("payload", following.name, payload))
@@ -238,6 +255,8 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
         to = following.name
     if row.stage in row.kept:
         fields["kept"] = without(fields.get("kept", row.kept), row.stage)
+    if forced is not None:
+        note = {**(note or {}), "forced": forced}
     return change(row, reason, now, status, fields, teller, to=to, output=output, offered=offered, note=note, puts=puts)
 
 
@@ -253,8 +272,11 @@ def _arriving(row: Row, stage: Stage, payload: Any) -> tuple[dict[str, Any], Any
     return without(row.kept, stage.name), {"for": stage.name, "confirms nothing": told}
 
 
-def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, fields: Fields, teller: Teller) -> Change:
-    after = stage.checks.after_ms(row.looks) if outcome.after is None else max(SHORTEST_LOOK_MS, span_ms(outcome.after, "after"))
+def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, teller: Teller) -> Change:
+    if outcome.after is None:
+        after = stage.checks.after_ms(row.looks, jitter)
+    else:
+        after = max(SHORTEST_LOOK_MS, span_ms(outcome.after, "after"))
     fields |= FREE
     fields |= {"look_at": now + after, "looks": row.looks + 1, "handed_over": False, "unknown": False}
     note = cut_note(outcome.note)

@@ -45,6 +45,8 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
         return None
     held = row.status is Status.PROCESSING
     expired = row.look_at is not None and row.look_at <= now and not row.later_than(now)
+    if row.look_at == now and stage.external and row.status is Status.QUEUED and plan.route.dialect == "today":
+        expired = False  # as today's resender has it, an offer just as old as its queue's retention is not sent again yet
     if row.undecided is not None and held:
         return decide(item, outcome_from_builtins(row.undecided), plan, now, jitter, by=row.holder)
     if called:

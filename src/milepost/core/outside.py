@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import Any
 
+from msgspec.structs import replace
+
 from milepost.core.change import Change, Teller, change
-from milepost.core.decide import decide, valid_confirmation
+from milepost.core.decide import decide, refusal
 from milepost.core.history import Line
-from milepost.core.item import Item, canonical_json
+from milepost.core.item import Item, Row, canonical_json
 from milepost.core.limits import too_large
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
 from milepost.core.plan import Plan
@@ -33,6 +36,20 @@ class Ended(str):
     __slots__ = ()
 
 
+class ConfirmsNothing(str):
+    """Why nothing is moved: the answer does not confirm what the stage was given to do. Worth a note (`refused`)."""
+
+    __slots__ = ()
+
+
+REFUSED = "its answer was refused: "
+"""How the note of a row begins whose stage was answered in a way that does not confirm it."""
+LARGEST_ANSWER = 2_000
+"""Bytes of a refused answer that are kept in the history as they are."""
+MOST_REFUSALS = 50
+"""After so many refused answers at one stage no more lines are written for them."""
+
+
 def confirm(
     item: Item,
     stage_name: str,
@@ -45,9 +62,10 @@ def confirm(
     why: str | None = None,
     act: str | None = None,
     operator: bool = False,
+    force: bool = False,
 ) -> Change | str:
     """The write that an outside outcome for a stage leads to, or why there is none. `operator`: a person of ours says so, who answers
-    for it.
+    for it. `force`: an operator confirms the item's stage whatever the answer covers; the line then says why it would be refused.
 
     At the item's stage it is applied, unless a worker holds the item: then it is kept, and beats the worker's outcome.
     For a later stage it is kept until the item gets there. The first valid one wins; a different later one is noted.
@@ -58,9 +76,12 @@ def confirm(
     stage = plan.by_name.get(stage_name)
     if stage is None:
         return f"route {plan.name!r} has no stage {stage_name!r}; its stages are {', '.join(plan.by_name)}"
-    if isinstance(outcome, Done) and not valid_confirmation(outcome.output, stage, item.payload_of(stage_name)):
-        cure = "give true, a number, text or an object" if stage.accepts is None else "the stage's own check does not accept it"
-        return f"{canonical_json(outcome.output).decode()[:100]} confirms nothing; {cure}"
+    forced = refusal(outcome.output, stage, item.payload_of(stage_name)) if isinstance(outcome, Done) else None
+    if forced is not None and not (force and operator):
+        return ConfirmsNothing(f"{forced}; whoever answers for it can confirm it with force" if operator else forced)
+    if forced is not None and (stage_name != row.stage or row.status is Status.PROCESSING):
+        where = "a worker holds it now" if stage_name == row.stage else f"the item is at {row.stage!r}"
+        return f"{where}: force confirms only the stage that an item is at, while no worker holds it ({forced})"
     large = too_large(outcome)
     if large is not None:
         return f"this outcome cannot be taken: {large}"
@@ -81,13 +102,49 @@ def confirm(
         )
     if row.terminal:
         if isinstance(outcome, Done):
-            return decide(item, outcome, plan, now, jitter, outside=True, **teller)
+            return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **teller)
         return Ended(f"the item has ended ({row.status}); only a confirmation can still move it")
     if row.status is Status.PROCESSING:
         if row.stage in row.kept:
             return _again(row.kept[row.stage], told, item, now, teller)
         return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Teller(**teller))
-    return decide(item, outcome, plan, now, jitter, outside=True, **teller)
+    return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **teller)
+
+
+def refused(item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: str, why: str | None = None) -> Change | None:
+    """The write for an answer that does not confirm the item's stage. None: there is nothing new to write.
+
+    An external stage that awaits its answer waits for a short, growing pause (its `checks`) and is then offered again: who answered
+    believes that the work is done. The line is written once for each reason, and at most fifty times at a stage. Elsewhere the
+    answer is only noted.
+    """
+    row, stage = item.row, plan.by_name[item.stage]
+    reason = refusal(value, stage, item.payload)
+    note = {"for": row.stage, "confirms nothing": _bounded(value), "because": reason}
+    teller = Teller(by, why=why)
+    if not stage.external or row.handed_over or row.status not in (Status.QUEUED, Status.WAITING):
+        return change(row, Reason.NOTED, now, row.status, {}, teller, note=note)
+    text = f"{REFUSED}{reason}"
+    if row.status is Status.WAITING and row.note == text:
+        return None
+    look_at = now + stage.checks.after_ms(row.looks, jitter)
+    fields = {"look_at": look_at if row.look_at is None else min(look_at, row.look_at), "looks": row.looks + 1, "note": text}
+    if row.note == text or row.looks >= MOST_REFUSALS:
+        # Said before: the row moves, the history does not grow.
+        return Change(row, replace(row, updated_at=now, status=Status.WAITING, **fields))
+    return change(row, Reason.NOT_YET, now, Status.WAITING, fields, teller, note=note)
+
+
+def was_refused(row: Row) -> bool:
+    """Was the last answer for the row's stage one that confirms nothing?"""
+    return row.note is not None and row.note.startswith(REFUSED)
+
+
+def _bounded(value: Any) -> Any:
+    text = canonical_json(value)
+    if len(text) <= LARGEST_ANSWER:
+        return value
+    return {"cut": text[:LARGEST_ANSWER].decode(errors="ignore"), "bytes": len(text), "sha256": sha256(text).hexdigest()}
 
 
 def too_late(item: Item, stage_name: str, outcome: Outcome, now: int, *, by: str, why: str | None = None) -> Change:
@@ -103,7 +160,10 @@ def noted_once(decided: Change | str, lines: Callable[[], Iterable[Line]]) -> Ch
     if line is None or line.reason is not Reason.NOTED:
         return decided
     note = canonical_json(line.note)
-    if any(old.reason is Reason.NOTED and old.by == line.by and canonical_json(old.note) == note for old in lines()):
+    noted = [old for old in lines() if old.reason is Reason.NOTED]
+    refusals = sum(isinstance(old.note, dict) and "confirms nothing" in old.note for old in noted)
+    full = isinstance(line.note, dict) and "confirms nothing" in line.note and refusals >= MOST_REFUSALS
+    if full or any(old.by == line.by and canonical_json(old.note) == note for old in noted):
         return NotedBefore("something else was said of this stage before; that this was said is noted already")
     return decided
 

@@ -52,7 +52,9 @@ class Stage(Struct, frozen=True, kw_only=True):
     """False: a pure check, which may run without a lease where workers are called by messages."""
     verify: Handler | None = None
     accepts: Callable[[Any, Any], bool] | None = None
-    """Does this answer confirm what the stage was given to do? (None, where that is not known yet.)"""
+    """Does this answer confirm what the stage was given to do? (None, where that is not known yet.) A ValueError says why not."""
+    next_payload: Callable[[Any], Any] | None = None
+    """Makes the next stage's payload of this stage's output, where the outcome itself names none."""
     announce: str | None = None
     medium: str | None = None
     """The storage medium that its confirmations speak of, such as "disk" or "tape"; for preservation metadata."""
@@ -87,6 +89,15 @@ class Stage(Struct, frozen=True, kw_only=True):
             return str(self.lane(content)).encode(errors="replace").decode()[:LONGEST_LANE]
         except Exception:
             return ""
+
+    def payload_after(self, output: Any) -> Any:
+        """The next stage's payload, made of this stage's output; all of it where `next_payload` is not given or fails."""
+        if self.next_payload is None:
+            return output
+        try:
+            return self.next_payload(output)
+        except Exception:
+            return output
 
 
 class Route:
@@ -162,6 +173,7 @@ class Route:
         claims: bool = True,
         verify: Handler | None = None,
         accepts: Callable[..., bool] | None = None,
+        next_payload: Callable[[Any], Any] | None = None,
         announce: str | None = None,
         medium: str | None = None,
         remote: bool = False,
@@ -171,6 +183,7 @@ class Route:
         `claims=False` promises that the handler only looks: two may look at the same item at once, and neither changes anything.
         `remote=True` declares the stage as it stands, without a handler: workers elsewhere, in any language, claim its items over HTTP.
         What a process is to our own workers, a worker's name is to these: one holds at most `concurrency` times `batch` items.
+        `accepts` and `next_payload` are as for `external`.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
@@ -181,9 +194,9 @@ class Route:
             raise RouteMistake(f"{subject}: retry is {retry!r}; write retry=mp.Backoff(attempts=3, base=1)")
         if checks is not None and not isinstance(checks, Checks):
             raise RouteMistake(f"{subject}: checks is {checks!r}; write checks=mp.Checks(every='10m', up_to='6h')")
-        for option, function in (("lane", lane), ("verify", verify)):
+        for option, function, given in (("lane", lane, "input"), ("verify", verify, "item"), ("next_payload", next_payload, "output")):
             if function is not None:
-                check_shape(function, f"{subject}: {option}", "item" if option == "verify" else "input")
+                check_shape(function, f"{subject}: {option}", given)
         for lane_name, limits in (lanes or {}).items():
             if not isinstance(limits, Limits):
                 raise RouteMistake(f"{subject}: lanes[{lane_name!r}] is {limits!r}; write mp.Limits(rate='10/s', concurrency=4)")
@@ -213,6 +226,7 @@ class Route:
                     claims=claims,
                     verify=verify,
                     accepts=judged,
+                    next_payload=next_payload,
                     announce=announce,
                     medium=medium,
                     overdue_ms=None if used.overdue is None else span_ms(used.overdue, f"{subject}: overdue"),
@@ -243,6 +257,7 @@ class Route:
         retry: Backoff | None = None,
         lane: Callable[[Any], str] | None = None,
         accepts: Callable[..., bool] | None = None,
+        next_payload: Callable[[Any], Any] | None = None,
         announce: str | None = None,
         medium: str | None = None,
         queue: str | None = None,
@@ -252,13 +267,17 @@ class Route:
 
         `queue` is the address of their own queue, where offers go by queue; without it the ledger has one for the stage. `message`
         gives such an offer another form: a function of the usual one that returns text, or what is to be written as JSON.
+
+        `accepts` judges an answer: a function of the answer, or of the answer and the stage's payload (None before the item has come
+        to the stage). It returns a bool; a ValueError that it raises refuses the answer and says why. An answer that is refused is
+        noted, and the stage is offered again after a short pause. `next_payload` makes the next stage's payload of the output.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
-        for option, function in (("lane", lane), ("message", message)):
+        for option, function, given in (("lane", lane, "input"), ("message", message, "offer"), ("next_payload", next_payload, "output")):
             if function is not None:
-                check_shape(function, f"{subject}: {option}", "input")
+                check_shape(function, f"{subject}: {option}", given)
         judged = judge(accepts, f"{subject}: accepts")
         self.stages.append(
             Stage(
@@ -267,6 +286,7 @@ class Route:
                 checks=Checks(),
                 lane=lane,
                 accepts=judged,
+                next_payload=next_payload,
                 announce=announce,
                 medium=medium,
                 queue=queue,

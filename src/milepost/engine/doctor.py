@@ -29,6 +29,7 @@ from milepost.engine.observe import (
     processes,
     route_names,
 )
+from milepost.engine.refused_answers import external_stages, refused_at
 from milepost.engine.routes import FINISHED
 from milepost.ports.documents import BACK_FILL, CURSOR, HOLD, PARKED, ROUTE, BackFill, Cursor, Hold, Parked, RouteVersion, read_as
 from milepost.ports.ledger import Query
@@ -101,6 +102,7 @@ def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> Report
         _leases,
         _late,
         _lost_calls,
+        _refused_answers,
         _failed,
         _subscribers,
         _parked,
@@ -260,6 +262,14 @@ def _lost_calls(ctx: Context, watch: Watch) -> Iterator[Finding]:
                 f"the resender calls them again within minutes; at once: milepost resend {route} --stage {stage} --status QUEUED {SIGNED}"
             )
             yield Finding(WARN, "message", what, cure)
+
+
+def _refused_answers(ctx: Context, watch: Watch) -> Iterator[Finding]:
+    """Answers for external stages that do not confirm what these were given to do."""
+    for route, stage in external_stages(ctx):
+        found = refused_at(ctx, route, stage)
+        if found is not None:
+            yield Finding(WARN, "answer", found.told(), f"milepost show {route} {quote(found.key)}; the stage is offered again by itself")
 
 
 def _failed(ctx: Context, watch: Watch) -> Iterator[Finding]:

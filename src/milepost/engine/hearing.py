@@ -7,10 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from milepost.core.decide import valid_confirmation
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
-from milepost.core.outside import Ended, NotedBefore, SaidBefore
+from milepost.core.outside import ConfirmsNothing, Ended, NotedBefore, SaidBefore
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.operate import confirm_outside
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 
 Answer = Literal["applied", "kept", "known", "differs", "nothing", "ended", "unknown", "refused"]
 """`kept`: until the item is ready for it. `known`: the same was said before. `differs`: something else was said before, and this is
-noted. `nothing`: what was said does not confirm. `ended`: the item has ended, and this cannot move it. `unknown`: there is no such
+noted. `nothing`: what was said does not confirm, and is noted. `ended`: the item has ended, and this cannot move it. `unknown`: there is no such
 item. `refused`: for the reason given."""
 DIFFERS = "something else was said of this stage before; what is said now is noted"
 
@@ -48,13 +47,14 @@ def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: s
         return Heard("differs", DIFFERS, item.row)
     if isinstance(answer, SaidBefore):
         return Heard("known", str(answer), item.row)
+    if isinstance(answer, ConfirmsNothing):
+        [noted] = ctx.ledger.get([(route, key)])
+        return Heard("nothing", str(answer), noted.row if isinstance(noted, Item) else item.row)
     if isinstance(answer, Row):
         reason = _reason(ctx, item.row, by)
         if reason is Reason.NOTED:
             return Heard("differs", DIFFERS, answer)
         return Heard("kept" if reason is Reason.KEPT else "applied", "", answer)
-    if isinstance(outcome, Done) and not valid_confirmation(outcome.output, ctx.plan(route).by_name.get(stage), item.payload_of(stage)):
-        return Heard("nothing", answer, item.row)
     [now_there] = ctx.ledger.get([(route, key)])
     if isinstance(answer, Ended):
         log.warning("%s/%s: an outcome came for stage %r all the same: %s", route, key, stage, answer)

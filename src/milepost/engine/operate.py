@@ -55,6 +55,7 @@ def act(
     rerun: bool = False,
     not_before: Moment | None = None,
     pace: float | None = None,
+    force: bool = False,
     on_progress: Progress | None = None,
 ) -> ActReport:
     """Do one verb to all items with these keys, or that match the query (and were brought by one of these `lists`, if given);
@@ -64,10 +65,12 @@ def act(
     that it writes carries its id, and the same call with that id again goes on where it stopped. With `dry_run` nothing
     is written and nobody need sign. `stage`: where retry sends an item back to, what confirm confirms, or from where rerun starts.
 
+    `force`: confirm although the answer does not cover what the stage was given; the history says so.
+
     replace takes the `content` that one item is to have; with `here` it starts again at its own stage, with `rerun` also if it is
     COMPLETED. reschedule takes `not_before`. A rerun by query may have a `pace` (items a second): the resender goes on with it.
     """
-    plan = _checked(ctx, verb, route, stage, as_new, outcome)
+    plan = _checked(ctx, verb, route, stage, as_new, outcome, force)
     if verb == "rerun" and query is not None and query.statuses is None:
         query = replace(query, statuses=frozenset({Status.COMPLETED}))
     chosen = select(route, keys, query)
@@ -77,7 +80,12 @@ def act(
     now = ctx.clock.now()
     starts_at = None if not_before is None else moment_ms(not_before, now, "not_before")
     options = {"stage": stage, "as_new": as_new or None, "outcome": None if outcome is None else outcome_to_builtins(outcome)}
-    options |= {"not_before": iso(starts_at), "content": None if new is None else new.digest.hex(), "here": here or None}
+    options |= {
+        "not_before": iso(starts_at),
+        "content": None if new is None else new.digest.hex(),
+        "here": here or None,
+        "force": force or None,
+    }
     if pace is not None:
         assert query is not None, "checked above"
         return _at_a_pace(ctx, plan, query, stage, as_new, pace, by, reason, dry_run)
@@ -90,7 +98,7 @@ def act(
         chosen = selection_of(begun, chosen)
         expected = expected if begun is asked else chosen.expected(ctx)
     teller = {"by": by, "why": reason, "act": begun.id if bulk else None}
-    decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), teller)
+    decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), force, teller)
     if verb == "reschedule":
         decision = lambda item: operators.reschedule(item, plan, ctx.clock.now(), not_before=starts_at or 0, **teller)  # noqa: E731
     elif new is not None:
@@ -139,6 +147,7 @@ def go_on(
         as_new=bool(begun.filter.get("as_new")),
         not_before=begun.filter.get("not_before"),
         outcome=None if outcome is None else outcome_from_builtins(outcome),
+        force=bool(begun.filter.get("force")),
         on_progress=on_progress,
     )
 
@@ -181,7 +190,9 @@ def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | 
     return item
 
 
-def _decision(ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, teller: dict[str, Any]) -> Decision:
+def _decision(
+    ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, force: bool, teller: dict[str, Any]
+) -> Decision:
     """The verb's rule, as a function of an item as it is at the time."""
 
     def decision(item: Item) -> Change | str | None:
@@ -196,7 +207,7 @@ def _decision(ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bo
             return operators.resend(item, plan, now, **teller)
         if verb == "rerun":
             return operators.rerun(item, plan, now, stage=stage, as_new=as_new, **teller)
-        return outside.confirm(item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, **teller)
+        return outside.confirm(item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, force=force, **teller)
 
     return decision
 
@@ -213,7 +224,7 @@ def _once(ctx: Context, begun: Act, decision: Decision) -> Decision:
     return decides
 
 
-def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None) -> Plan:
+def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None, force: bool) -> Plan:
     plan = ctx.plan(route)
     if verb not in operators.VERBS:
         raise UsageError(f"there is no act {verb!r}; there are {', '.join(operators.VERBS)}")
@@ -223,6 +234,8 @@ def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: boo
         raise UsageError(f"only a retry or a rerun can be as new, not {verb}")
     if outcome is not None and verb != "confirm":
         raise UsageError(f"only a confirmation carries an outcome, not {verb}")
+    if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):
+        raise UsageError("only a confirmation that a stage is done can be forced")
     if stage is not None:
         _check_stage(plan, stage)
     return plan
@@ -303,7 +316,7 @@ def _absent(ctx: Context, route: str, key: str) -> str:
 
 def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | str:
     """A partner's word about one item's stage: the row as it then is, or why it was not taken. What comes too late for an item that
-    has ended is noted, once."""
+    has ended, or does not confirm, is noted, once."""
     plan = ctx.plan(route)
     if not by.strip():
         raise UsageError("say who confirms: by='…'")
@@ -313,19 +326,29 @@ def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Out
     if isinstance(item, Refused):
         return unreadable(item)
 
-    ended: outside.Ended | None = None
+    refused: str | None = None
 
     def decision(now_there: Item) -> Change | str:
-        nonlocal ended
+        nonlocal refused
         now = ctx.clock.now()
         word = outside.confirm(now_there, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why)
-        ended = word if isinstance(word, outside.Ended) else None
-        if ended is not None:
+        refused = word if isinstance(word, outside.Ended | outside.ConfirmsNothing) else None
+        if isinstance(word, outside.Ended):
             word = outside.too_late(now_there, stage, outcome, now, by=by, why=why)
+        elif isinstance(word, outside.ConfirmsNothing):
+            word = _refused(ctx, plan, now_there, stage, outcome, now, by, why) or word
         return outside.noted_once(word, lambda: (written.line for written in ctx.ledger.history(route, key)))
 
     [answer] = apply_all(ctx, [(item, decision)])
-    return answer if ended is None or not isinstance(answer, Row | outside.NotedBefore) else ended
+    return answer if refused is None or not isinstance(answer, Row | outside.NotedBefore) else refused
+
+
+def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome, now: int, by: str, why: str | None) -> Change | None:
+    """The note of an answer that does not confirm; only for the stage that the item is at, where it can still be confirmed."""
+    gone = stage != item.stage or item.status in (Status.COMPLETED, Status.CANCELLED)
+    if gone or not isinstance(outcome, Done) or outcome.output is None:
+        return None
+    return outside.refused(item, outcome.output, plan, now, ctx.chance.jitter(), by=by, why=why)
 
 
 def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> Hold:

@@ -72,13 +72,30 @@ def _not_before(line: Line) -> str:
     return ": it may start at once" if start is None else f", not to start before {start}"
 
 
+def _not_yet(line: Line) -> str:
+    if isinstance(line.note, dict) and "because" in line.note:
+        return f"an answer for '{line.stage}' was refused: {line.note['because']}"
+    return f"looked at '{line.stage}': not there yet{_noted(line)}"
+
+
+def _forced(line: Line) -> str:
+    forced = line.note.get("forced") if isinstance(line.note, dict) else None
+    return "" if forced is None else f", with force: otherwise it would have been refused ({forced})"
+
+
+def _plain_note(line: Line) -> str:
+    if isinstance(line.note, dict) and "because" in line.note:
+        return f"noted: an answer for '{line.note.get('for')}' confirms nothing: {line.note['because']}"
+    return f"noted{_noted(line)}"
+
+
 SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.ACCEPTED: lambda line: f"accepted at '{line.stage}'{_not_before(line)}",
     Reason.OFFERED: lambda line: f"offered to '{line.stage}'",
     Reason.CLAIMED: lambda line: f"taken up by {line.by}",
     Reason.ADVANCED: lambda line: f"'{line.stage}' done{_took(line)}{_onward(line)}",
     Reason.COMPLETED: lambda line: f"'{line.stage}' done{_took(line)}: through the last stage",
-    Reason.NOT_YET: lambda line: f"looked at '{line.stage}': not there yet{_noted(line)}",
+    Reason.NOT_YET: _not_yet,
     Reason.HANDED_OVER: lambda line: f"'{line.stage}' handed over; an answer is awaited{_noted(line)}",
     Reason.RETRY: _retry,
     Reason.EXHAUSTED: lambda line: f"{_attempt(line)}; no tries are left",
@@ -86,7 +103,7 @@ SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.LOST: lambda line: f"the worker {line.by} was lost while holding it",
     Reason.GIVEN_BACK: lambda line: f"given back unfinished by {line.by}",
     Reason.RESENT: lambda line: f"'{line.stage}' offered again",
-    Reason.CONFIRMED: lambda line: f"'{line.stage}' confirmed from outside{_onward(line)}",
+    Reason.CONFIRMED: lambda line: f"'{line.stage}' confirmed from outside{_onward(line)}{_forced(line)}",
     Reason.SKIPPED: lambda line: f"'{line.stage}' skipped{_onward(line)}",
     Reason.CANCELLED: lambda line: f"taken off the route at '{line.stage}'",
     Reason.OPERATOR_RETRY: lambda line: f"started again at '{line.after_stage}'",
@@ -97,7 +114,7 @@ SENTENCES: dict[Reason, Callable[[Line], str]] = {
     Reason.RESCHEDULED: lambda line: f"set for another time{_not_before(line)}",
     Reason.OVERDUE: lambda line: f"late at '{line.stage}': people were told",
     Reason.KEPT: lambda line: f"an answer came early and is kept{_noted(line)}",
-    Reason.NOTED: lambda line: f"noted{_noted(line)}",
+    Reason.NOTED: _plain_note,
     Reason.LATE: lambda line: f"an outcome of {line.by} came too late and was refused{_noted(line)}",
     Reason.UNDECIDED: lambda line: f"an outcome of {line.by} waits for a process with the present route",
 }

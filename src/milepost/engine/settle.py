@@ -15,7 +15,7 @@ from milepost.core.durations import short_span
 from milepost.core.errors import LedgerError
 from milepost.core.history import claim_digest
 from milepost.core.item import Item, Row
-from milepost.core.outcome import NotYet, Outcome, Reject, Retry, bounded_traceback
+from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, bounded_traceback
 from milepost.core.status import Status
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
@@ -90,7 +90,7 @@ def _decide_and_apply(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conf
             ran.outcome,
             plans[ran.item.row.route],
             now,
-            jitter() if type(ran.outcome) is Retry else 0.0,
+            0.0 if type(ran.outcome) is Done else jitter(),
             response_ms=ran.response_ms,
         )
         for ran in rans

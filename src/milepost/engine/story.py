@@ -13,6 +13,7 @@ from milepost.core.change import Change
 from milepost.core.durations import short_span
 from milepost.core.history import Line
 from milepost.core.item import Content, Item, Row
+from milepost.core.outside import was_refused
 from milepost.core.route import Stage
 from milepost.core.status import FAILED, STATUS_MEANING, Status
 from milepost.engine.context import Context
@@ -170,6 +171,9 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
         return [f"The work was handed over and the partner's answer is awaited{_note(row)}."], [
             f"If no answer comes by then, it counts as a failed try: {watch.when(look)}."
         ]
+    if was_refused(row) and stage is not None and stage.external:
+        asked = "its stage is offered again" if row.status is Status.WAITING else "if nobody confirms it, it is offered again"
+        return [f"It was answered in a way that does not confirm it: {row.note}."], [f"{asked[0].upper()}{asked[1:]} {watch.when(look)}."]
     if row.status is Status.WAITING:
         looks = "once" if row.looks == 1 else f"{row.looks} times"
         return [f"It was looked at {looks} and was not there yet{_note(row)}. That is normal and never counted."], [
@@ -222,7 +226,8 @@ def _told(line: Line, ctx: Context, item: Item) -> Told:
     text = sentence(line, ctx, item)
     if unreadable(line) or (line.act is None and (line.note is None or isinstance(line.note, str))):
         return Told(line.at, text, text, line)
-    bare = replace(line, act=None, note=line.note if isinstance(line.note, str) else None)
+    told = isinstance(line.note, dict) and ("because" in line.note or "forced" in line.note)
+    bare = replace(line, act=None, note=line.note if told or isinstance(line.note, str) else None)
     return Told(line.at, text, sentence(bare, ctx, item), line)
 
 

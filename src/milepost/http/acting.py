@@ -27,7 +27,8 @@ PROBLEMS = ("unknown-route", "route-changed", "costly", "busy")
 class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to do, to which items (`keys`, or a `filter`), and why. `stage`: where `retry` sends items back to, or what `confirm`
     confirms, or from where `rerun` starts (the first if not given). `as_new`: a retry or rerun with a new `work_id`. `outcome`: what
-    `confirm` says, where it is not just `true`. `content`: what `replace` gives to the one item of `keys`, whole, as it would be
+    `confirm` says, where it is not just `true`. `force`: `confirm` although that does not cover what
+    the stage was given; the item's history says so. `content`: what `replace` gives to the one item of `keys`, whole, as it would be
     submitted; `here`: it then starts again at its own stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: for when
     `reschedule` sets items, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`. `pace`: so many a second (`50/s`) for
     a `rerun` by filter, which the resender then goes on with. `for`: the person
@@ -45,6 +46,7 @@ class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rerun: bool = False
     not_before: str | None = None
     pace: str | None = None
+    force: bool = False
     reason: Annotated[str, Meta(max_length=1000)] = ""
     for_: str | None = field(default=None, name="for")
     dry_run: bool = False
@@ -115,6 +117,7 @@ async def do(desk: Desk, call: Call) -> Answer:
             rerun=deed.rerun,
             not_before=deed.not_before,
             pace=None if deed.pace is None else rate_per_second(deed.pace, "pace"),
+            force=deed.force,
         )
 
     return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))

@@ -57,7 +57,8 @@ def confirm(desk: Desk, call: Call) -> Answer:
     (said again it changes nothing). 202: it is kept, since the item is not at that stage yet or a worker has it in hand just now. If
     the item has failed at an earlier stage, `note` says so: what is kept then waits until a person retries it. At the stage at which it
     failed, a confirmation is applied: it was there after all. 409 `conflict`: something else was said before; that stands, and this
-    is noted. 409 `ended`: the item was cancelled, or has failed and this is no confirmation; it cannot be moved so, and what was said
+    is noted. 400 `wrong-value`: it does not confirm what the stage was given to do (one of its files is missing in the answer, say);
+    that is noted, and an external stage is offered again after a short pause. 409 `ended`: the item was cancelled, or has failed and this is no confirmation; it cannot be moved so, and what was said
     is noted where there still is a row. An operator can still confirm it (`acts`). Nothing is lost by saying it twice, so a call without
     an answer can be made again."""
     plan, body = desk.plan(call), call.body

@@ -156,10 +156,11 @@ class Topic:
 
 
 def _body(envelope: Envelope) -> str:
-    """Keys sorted, so that the same content is the same bytes wherever it was read from."""
+    """Names sorted, so that the same content is the same bytes wherever it was read from; in the order of the route's own form, where it
+    has one."""
     try:
         content = msgspec.to_builtins(envelope, str_keys=True)
-        text = msgspec.json.encode(content, order="deterministic").decode()
+        text = msgspec.json.encode(content, order=None if envelope.formed else "deterministic").decode()
     except Exception as error:
         raise EventRefused(f"this event is no JSON ({error}); mend the form of route {envelope.event.route!r}, then {_CURE}") from error
     # The only two characters that JSON leaves as they are and AWS's messages may not hold; they can only stand within texts.

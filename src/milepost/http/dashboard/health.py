@@ -16,6 +16,7 @@ from milepost.engine.cursors import live_cursors
 from milepost.engine.heartbeat import HEARD_MS, last_runs
 from milepost.engine.late import WAITING, late_at, worked_stages
 from milepost.engine.observe import counted, live_processes, processes
+from milepost.engine.refused_answers import AWAITED, external_stages, refused_at
 from milepost.engine.snapshot import Snapshot
 from milepost.http.seldom import Seldom
 from milepost.ports.documents import HOLD, PARKED, Parked, Process, read_as
@@ -68,6 +69,7 @@ def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, seldom: 
         *_late(ctx, seen, held, seldom, now),
         *_paused(held, seen),
     ]
+    notices += _refused_answers(ctx, seen, seldom)
     if filled:
         notices.append(Notice("warn", "Something was set aside because it cannot be used.", "/system"))
     for one in seen:
@@ -118,6 +120,19 @@ def _late(ctx: Context, seen: list[Snapshot], held: Container[str], seldom: Seld
         late = seldom.once(("late", route, stage), partial(late_at, ctx, route, stage, held, now))
         if late is not None:
             told = late.told(now)
+            where = f"/items/{quote(route, safe='')}?stage={quote(stage, safe='')}&nearest=true"
+            notices.append(Notice("warn", f"{told[0].upper()}{told[1:]}.", where))
+    return notices
+
+
+def _refused_answers(ctx: Context, seen: list[Snapshot], seldom: Seldom) -> list[Notice]:
+    """Answers that confirm nothing, at external stages where items wait, as the counters say."""
+    waits = {(one.route, stage.name) for one in seen for stage in one.stages if stage.among(*AWAITED)}
+    notices = []
+    for route, stage in external_stages(ctx):
+        found = None if (route, stage) not in waits else seldom.once(("refused", route, stage), partial(refused_at, ctx, route, stage))
+        if found is not None:
+            told = found.told()
             where = f"/items/{quote(route, safe='')}?stage={quote(stage, safe='')}&nearest=true"
             notices.append(Notice("warn", f"{told[0].upper()}{told[1:]}.", where))
     return notices

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from milepost.core.change import Change, change
-from milepost.core.item import Put, Row, canonical_json
-from milepost.core.status import Reason
+from milepost.core.item import Item, Put, Row, canonical_json
+from milepost.core.outside import noted_once, refused
+from milepost.core.plan import Plan
+from milepost.core.status import Reason, Status
 from milepost.ledgers.aws.client import ConditionFailed
-from milepost.ledgers.aws.image import is_ours
+from milepost.ledgers.aws.image import Handle, is_ours
 from milepost.ledgers.aws.keys import Image, Layout
 from milepost.ledgers.aws.standing import OUTSIDE
 from milepost.ledgers.aws.store import Store
@@ -20,7 +24,7 @@ from milepost.ledgers.aws.writing import Update
 
 def keep_input(store: Store, layout: Layout, record: Record) -> None:
     """A confirmer has rewritten `input`. What its stage was given to work on is kept apart, so that sending it again, or the item
-    back to it, gives the same."""
+    back to it, gives the same; and the confirmation that came with it is judged by that, in this very record too."""
     old, new = record.old, record.new
     if old is None or new is None or not is_ours(old) or not is_ours(new) or old.get("input") == new.get("input"):
         return
@@ -35,6 +39,32 @@ def keep_input(store: Store, layout: Layout, record: Record) -> None:
         store.requests.call("dynamodb", "update_item", **update.params())
     except ConditionFailed:
         return  # the row has gone on; whoever wrote it read the rewritten input
+    new[name] = old["input"]
+
+
+def has_refused(row: Row) -> bool:
+    """Has the row an answer for its stage that does not confirm it?"""
+    handle = row.handle
+    if not isinstance(handle, Handle) or handle.confirmation is None:
+        return False
+    ended = row.status in (Status.COMPLETED, Status.CANCELLED)
+    return not ended and row.stage not in row.kept and row.stage not in handle.through
+
+
+def take_off(store: Store, item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+    """The write for an answer on the row that does not confirm its stage: it is noted, once, and leaves the row, so that the same
+    answer given again is seen again. None: there is no such answer."""
+    row = item.row
+    if row.stage not in plan.by_name or not has_refused(row):
+        return None
+    value = store.values.decode(row.handle.confirmation)
+    decided: Change | str | None = None
+    if value is not None:
+        noted = refused(item, value, plan, now, jitter(), by=OUTSIDE.by or "")
+        lines = store.journal.history
+        decided = None if noted is None else noted_once(noted, lambda: (written.line for written in lines(row.route, row.key)))
+    off = (Put("result", row.stage, None),)
+    return replace(decided, puts=off) if isinstance(decided, Change) else Change(row, row, puts=off)
 
 
 def disputed(row: Row, image: Image, layout: Layout, records: Sequence[Record], values: Values, now: int) -> Change | None:

@@ -229,9 +229,11 @@ def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
 
 
 def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:
-    """What a stage is given to work on; None where the item has not come to it."""
+    """What a stage is given to work on; None where the item has not come to it, or a confirmer has written over it."""
     content = content_of(image, layout, values)
-    return content.payloads.get(stage, content.input if image["queue"]["S"] == stage else None)
+    if stage in content.payloads or image["queue"]["S"] != stage:
+        return content.payloads.get(stage)
+    return content.input if digest_of(content.input) == current_digest(image) else None
 
 
 def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: Values) -> Done:

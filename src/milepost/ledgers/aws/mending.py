@@ -20,6 +20,7 @@ from milepost.ledgers.aws.adopting import adopt
 from milepost.ledgers.aws.applying import apply
 from milepost.ledgers.aws.aside import aside, set_aside
 from milepost.ledgers.aws.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.confirming import has_refused, take_off
 from milepost.ledgers.aws.finishing import Ended, finish
 from milepost.ledgers.aws.holding import partition, record_hold
 from milepost.ledgers.aws.image import attributes, content_of, copied_of, index_place, is_ours, row_of
@@ -187,8 +188,8 @@ class Mender:
     def _calls_for(self, one: _Seen, now: int) -> bool:
         """Is there anything to be written for this row alone?"""
         if one.row.terminal:
-            return bool(one.row.kept or _ended_badly(one))
-        return bool(one.untold or one.row.kept or "ttl" in one.image or self._misplaced(one, now))
+            return bool(one.row.kept or has_refused(one.row) or _ended_badly(one))
+        return bool(one.untold or one.row.kept or has_refused(one.row) or "ttl" in one.image or self._misplaced(one, now))
 
     def _mend(self, one: _Seen, now: int) -> Findings:
         found = Findings()
@@ -233,16 +234,18 @@ class Mender:
     def _answer(self, one: _Seen, now: int) -> list[str]:
         """What outsiders have put on the row, and nobody has seen to."""
         row, store = one.row, self._store
-        if not row.kept:
+        if not row.kept and not has_refused(row):
             return []
         content = content_of(one.image, self._layout, store.values)
-        change = answered(Item(row, content), self._plan, now, self._jitter)
+        item = Item(row, content)
+        change = answered(item, self._plan, now, self._jitter) or take_off(store, item, self._plan, now, self._jitter)
         if change is None:
             return []
         ref, versions = (row.route, row.key), {self._plan.name: self._plan.version}
         if apply(store, [change], now, versions, {ref: content}, {ref: row.version})[0] is not None:
             return []
-        return ["noted" if change.line is not None and change.line.reason is Reason.NOTED else "confirmed"]
+        noted = change.line is None or change.line.reason in (Reason.NOTED, Reason.NOT_YET)
+        return ["noted" if noted else "confirmed"]
 
     def _misplaced(self, one: _Seen, now: int) -> dict[str, dict[str, str] | None]:
         """What must be set, or removed (None), for the row to be found when it is due."""

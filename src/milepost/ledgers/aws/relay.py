@@ -21,7 +21,7 @@ from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.adopting import Adoption, adopt, carry_out
 from milepost.ledgers.aws.applying import Ref, apply
 from milepost.ledgers.aws.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.confirming import disputed, keep_input
+from milepost.ledgers.aws.confirming import disputed, has_refused, keep_input, take_off
 from milepost.ledgers.aws.finishing import Ended
 from milepost.ledgers.aws.image import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.journal import Entry
@@ -211,7 +211,7 @@ class Relay:
                     ended.append(Ended(*ref, row.version, row.status, row.entered_at))
                     seals.append(seal_for(row, place))
                     at_hand[ref] = image, place
-                wanted = row.kept or row.status is Status.PENDING
+                wanted = row.kept or row.status is Status.PENDING or has_refused(row)
                 item = Item(row, content_of(image, one.layout, self._store.values) if wanted else Content())
                 change = self._next(one, item, image, now)
             except Exception as error:
@@ -286,6 +286,7 @@ class Relay:
         if stage is None:
             return None  # `routes apply` moves it
         change = answered(item, plan, now, self._jitter) or disputed(row, image, one.layout, one.records, self._store.values, now)
+        change = change or take_off(self._store, item, plan, now, self._jitter)
         if change is None and row.status is Status.PENDING and not row.later_than(now):
             return offered(row, stage, now)
         return change

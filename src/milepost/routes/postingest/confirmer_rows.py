@@ -33,6 +33,8 @@ class Rows:
         self._dynamodb = dynamodb
         self._blobs = open_blobs(blobs)
         self._keeps = blobs is not None
+        self.room = None if self._keeps else LARGE
+        """The most bytes that one text on a row is to have; None: any, what is large is kept as a blob."""
 
     def payload(self, asked: Asked) -> Any:
         """What is to be checked. Raises Gone or NotWritten."""

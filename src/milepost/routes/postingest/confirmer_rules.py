@@ -74,15 +74,21 @@ def _asked(key: Any, payload: Any, payload_at: Any) -> Asked | str:
     return Asked(key, payload, place)
 
 
-def confirmation(dialect: str, attribute: str, done: mp.Done) -> dict[str, str]:
+def confirmation(dialect: str, attribute: str, done: mp.Done, room: int | None = None) -> dict[str, str]:
     """What is set on the row, by attribute: JSON text. As the design document has it, the next stage's input is rewritten with the
-    confirmation; as it is today, what the next stage works on is the confirmation."""
-    output = True if done.output is None else done.output
+    confirmation; as it is today, what the next stage works on stands in the confirmation. An output of more than `room` bytes
+    (None: any) is left out, where there is a payload to confirm with."""
+    output = _text(True if done.output is None else done.output)
     if done.payload is msgspec.UNSET:
-        return {attribute: _text(output)}
-    if dialect == "today":
-        return {attribute: _text(done.payload)}
-    return {attribute: _text(output), "input": _text(done.payload)}
+        return {attribute: output}
+    payload = _text(done.payload)
+    if not isinstance(done.output, dict) or not isinstance(done.payload, dict):
+        output = payload if dialect == "today" else output
+    elif dialect == "today":
+        output = _text({**done.payload, **done.output, **done.payload})
+    if room is not None and len(output.encode()) > room:
+        output = payload
+    return {attribute: output} if dialect == "today" else {attribute: output, "input": payload}
 
 
 def _text(value: Any) -> str:

@@ -98,7 +98,7 @@ class CustodialCopy:
                 return mp.Reject(
                     f"{answer.what} ({answer.where}); have the object repaired, then retry the item",
                     category="DAMAGED",
-                    details={"objectId": object_id, "what": answer.what, "where": answer.where},
+                    details={"objectId": object_id, "what": answer.what, "where": answer.where, "code": answer.code},
                 )
 
     def _touched_lately(self, damaged: Damaged) -> bool:
@@ -131,6 +131,7 @@ def _confirmed(object_id: str, found: Found) -> mp.Done:
     output = {
         "filePaths": paths,
         "digests": {path: f"{found.algorithm}:{file.digest}" for path, file in kept.items()},
+        "sizes": {path: file.bytes for path, file in kept.items()},
         "version": found.version,
         "objectId": object_id,
         "fixity": found.fixity,

@@ -58,7 +58,8 @@ def form_of(dialect: str, texts: Mapping[str, str], ingested: str = INGESTED, qu
             # On its way to the end behind a quiet stage: its last text is told when it is complete.
             told = stage not in quiet and not (data.get("to") in quiet and stage == last)
             return _notification(dialect, envelope, UPDATE, stage, texts[stage]) if told and stage in texts else None
-        again = data.get("note") == {"completed": "again"}
+        note = data.get("note")
+        again = isinstance(note, dict) and note.get("completed") == "again"
         named = last if stage in quiet else stage
         if named not in texts:
             return None
@@ -98,24 +99,6 @@ def _message_today(offer: dict[str, Any]) -> Any:
     confirm = offer["confirm"]
     body = {**confirm["key"], "resultAttrName": confirm["attribute"], "payload": offer["payload"]}
     return {**body, "payloadAt": offer["payloadAt"]} if "payloadAt" in offer else body
-
-
-def accepts_today(stage: str) -> Callable[[Any, Any], bool] | None:
-    """Is this a result as today's confirmers write it? Where the words are known, nothing less confirms."""
-    return {"CC": _has_paths, "TC": _has_volumes}.get(stage)
-
-
-def _has_paths(value: Any, payload: Any) -> bool:
-    paths = value.get("filePaths") if isinstance(value, dict) else None
-    return isinstance(paths, list) and bool(paths) and all(isinstance(path, str) and path for path in paths)
-
-
-def _has_volumes(value: Any, payload: Any) -> bool:
-    """Volumes for every file that was asked for: one file on tape is no asset on tape."""
-    asked = payload.get("filePaths", []) if isinstance(payload, dict) else []
-    if not isinstance(value, dict) or not value or not set(asked) <= value.keys():
-        return False
-    return all(isinstance(volumes, list) and volumes and all(isinstance(one, str) and one for one in volumes) for volumes in value.values())
 
 
 def as_json(payload: Any) -> Any:

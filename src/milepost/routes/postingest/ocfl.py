@@ -92,9 +92,9 @@ class Repository:
                 raise
             return Damaged(place, f"the object's place is not a folder ({error.strerror})", place)
         try:
-            return inspect(folder, object_id, place, fixity)
+            return inspect(folder, f"{self.root}/{place}", object_id, place, fixity)
         except Unsound as unsound:
-            return Damaged(place, str(unsound), f"{place}/{unsound.where}")
+            return Damaged(place, str(unsound), f"{place}/{unsound.where}", unsound.code)
         finally:
             os.close(folder)
 

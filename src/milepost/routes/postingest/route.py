@@ -10,8 +10,9 @@ from typing import Any
 
 import milepost as mp
 from milepost.routes.postingest.absence import waits
+from milepost.routes.postingest.answers import accepts_of, next_payload
 from milepost.routes.postingest.batches import STAGE, OtherBatches
-from milepost.routes.postingest.dialects import ALIASES, INGESTED, TEXTS, accepts_today, form_of, message_of
+from milepost.routes.postingest.dialects import ALIASES, INGESTED, TEXTS, form_of, message_of
 from milepost.routes.postingest.queues import Queue, read_queues
 from milepost.routes.postingest.recheck import add_recheck
 
@@ -86,7 +87,7 @@ def _usual(dialect: str) -> list[dict[str, Any]]:
 
 def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler | None) -> None:
     alias, schedule = queue.queue_alias, queue.checks
-    accepts = accepts_today(alias) if dialect == "today" else None
+    accepts = accepts_of(dialect, alias)
     if worker is None:
         route.external(
             alias,
@@ -94,6 +95,7 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler
             resend_after=queue.resend_after,
             overdue=schedule.overdue or OVERDUE,
             accepts=accepts,
+            next_payload=next_payload,
             announce=text,
             medium=MEDIA.get(alias),
             message=message_of(dialect),
@@ -110,6 +112,7 @@ def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler
         rate=queue.rate,
         concurrency=queue.concurrency or CONCURRENCY.get(queue.worker, 8),
         accepts=accepts,
+        next_payload=next_payload,
         announce=text,
         medium=MEDIA.get(queue.worker) or MEDIA.get(alias),
         retry=RETRY,

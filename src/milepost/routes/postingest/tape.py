@@ -13,6 +13,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.routes.postingest.absence import waits
+from milepost.routes.postingest.answers import named
 from milepost.routes.postingest.scoutam import AuthenticationFailed, FileState, NotThere, ScoutAM, ScoutAMError, Unavailable
 
 COPY = "3"
@@ -27,14 +28,14 @@ WRONG_ROOT_AFTER = "10m"
 class Tally:
     """What the files of an asset have come to so far."""
 
-    files: int
+    paths: list[str]
     volumes: dict[str, list[str]] = field(default_factory=dict)
-    waiting: int = 0
+    missing: list[str] = field(default_factory=list)
     unknown: int = 0
 
     @property
-    def missing(self) -> int:
-        return self.waiting + self.unknown
+    def files(self) -> int:
+        return len(self.paths)
 
     @property
     def whole(self) -> bool:
@@ -43,11 +44,11 @@ class Tally:
 
     @property
     def note(self) -> str:
-        """Changes only when the numbers do, so that the history grows only with progress."""
+        """How many files are on tape, and which are missing. Changes only with progress, and so does the history."""
         # Not all were asked for: those after the last may be there as well.
-        at_least = "" if len(self.volumes) + self.missing == self.files else "at least "
+        at_least = "" if len(self.volumes) + len(self.missing) == self.files else "at least "
         unknown = f", {at_least}{self.unknown:,} not known to ScoutAM" if self.unknown else ""
-        return f"{at_least}{len(self.volumes):,} of {self.files:,} files on tape{unknown}"
+        return f"{at_least}{len(self.volumes):,} of {self.files:,} files on tape{unknown}; missing: {named(self.paths, self.missing)}"
 
 
 class Tape:
@@ -105,7 +106,7 @@ class Tape:
             return mp.NotYet(note=str(error))
 
     def _look(self, paths: list[str], absent: Callable[[str], mp.Outcome]) -> mp.Outcome:
-        tally = Tally(len(paths))
+        tally = Tally(paths)
         for path in paths:
             state = self._state(path)
             wrong = None if state is None else self._wrong(path, state)
@@ -114,11 +115,10 @@ class Tape:
             volumes = () if state is None else state.volumes(self.copy)
             if volumes:
                 tally.volumes[path] = list(volumes)
-            elif state is None:
-                tally.unknown += 1
             else:
-                tally.waiting += 1
-            if tally.missing >= self.misses:
+                tally.missing.append(path)
+                tally.unknown += state is None
+            if len(tally.missing) >= self.misses:
                 break
         if tally.whole:
             return mp.Done(tally.volumes)

@@ -17,7 +17,7 @@ import pytest
 
 _PARTS = (
     "acting", "adding", "applying", "chain", "claiming", "claims", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding", "lives",
-    "pruning", "refusing", "renaming", "world",
+    "partial_answers", "pruning", "refusing", "renaming", "world",
 )  # fmt: skip
 # Before the parts are imported, so that a failing promise shows its values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
@@ -36,6 +36,7 @@ from milepost.testing.contract.fencing import Fencing  # noqa: E402
 from milepost.testing.contract.finding import Finding  # noqa: E402
 from milepost.testing.contract.holding import Holding  # noqa: E402
 from milepost.testing.contract.lives import Lives  # noqa: E402
+from milepost.testing.contract.partial_answers import PartialAnswers  # noqa: E402
 from milepost.testing.contract.pruning import Pruning  # noqa: E402
 from milepost.testing.contract.refusing import Refusing  # noqa: E402
 from milepost.testing.contract.renaming import Renaming  # noqa: E402
@@ -55,6 +56,7 @@ class LedgerContract(
     Documents,
     Finding,
     Feeding,
+    PartialAnswers,
     Pruning,
     Lives,
     Renaming,

@@ -51,11 +51,18 @@ const asked = {
         ],
       },
       { name: "value", label: "What it gave (JSON; empty: yes)", type: "long", when: ({ outcome }) => outcome === "done" },
+      {
+        name: "force",
+        label: "although this does not cover what the stage was given; the history says so",
+        type: "checkbox",
+        when: ({ outcome }) => outcome === "done",
+      },
       { name: "error", label: "What went wrong?", when: ({ outcome }) => outcome !== "done" },
     ],
-    made: ({ outcome, value, error }) => {
+    made: ({ outcome, value, error, force }) => {
       if (outcome !== "done") return { stage, outcome: { type: outcome, ...(error ? { error } : {}) } };
-      return { stage, ...(value ? { outcome: { type: "done", output: new Written(value, "What it gave") } } : {}) };
+      const given = value ? { outcome: { type: "done", output: new Written(value, "What it gave") } } : {};
+      return { stage, ...given, ...(force ? { force } : {}) };
     },
   }),
 };
