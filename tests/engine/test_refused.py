@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import milepost as mp
 from milepost import wiring
+from milepost.core.errors import LedgerFull
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.engine.acts import ActReport
@@ -253,6 +255,21 @@ def test_who_hands_over_hears_how_much_was_taken_in_before_the_disk_was_full(tmp
         with pytest.raises(mp.LedgerError, match=r"\d+,000 new items of this list had been recorded before"):
             post.submit_list("parcels", str(listed))
         assert there % 1_000 == 0
+
+
+def test_a_list_whose_keys_find_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = tmp_path / "list.txt"
+    listed.write_text("a\nb\n")
+    with mp.Milepost(f"sqlite:///{tmp_path / 'm.db'}", [route()]) as post:
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(post.context.blobs, "write", full)
+            with pytest.raises(LedgerFull, match="the disk is full; its items are recorded"):
+                post.submit_list("parcels", str(listed))
+        assert post.submit_list("parcels", str(listed)).counts["in_progress"] == 2
 
 
 def test_the_doctor_says_that_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ A list that was interrupted is simply submitted again: what was taken in before 
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.durations import Moment, iso
-from milepost.core.errors import LedgerError, MilepostError, UsageError
+from milepost.core.errors import LedgerError, LedgerFull, MilepostError, UsageError
 from milepost.core.item import digest_of
 from milepost.core.route import Route
 from milepost.core.status import TERMINAL, Status
@@ -286,7 +287,14 @@ def _finish(
             pass
     else:
         record = replace(record, keys_blob=f"lists/{record.id}")
-        ctx.blobs.write(record.keys_blob, pack(counted()))
+        try:
+            ctx.blobs.write(record.keys_blob, pack(counted()))
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            what = f"the keys of the list {record.name!r} cannot be kept: {'the disk is full' if full else error}"
+            raise (LedgerFull if full else LedgerError)(
+                f"{what}; its items are recorded. Submit it again: what is there is known"
+            ) from error
     counts = {category: tally[mark] for mark, category in _CATEGORIES.items()}
     counts["changed"] = conflicts
     if "replaced" not in record.counts:
