@@ -10,7 +10,7 @@ def test_backup_and_restore(shell: Any) -> None:
     shell.submit({"id": "A"}, {"id": "B"})
     shell.ok("work", "--until-idle")
     said = shell.ok("backup", "copy.db").out
-    assert said.startswith("copy.db: 2 items and 0 seals (")
+    assert said.startswith("copy.db: 2 items, 0 seals (")
     assert said.rstrip().endswith("checked.")
     again = shell("backup", "copy.db")
     assert (again.code, "--overwrite" in again.err) == (2, True)

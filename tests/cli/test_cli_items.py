@@ -26,6 +26,15 @@ def test_a_list_is_reconciled(shell) -> None:
     assert "the field 'id' is missing" in plain.out
 
 
+def test_a_csv_without_the_keys_column_needs_to_be_said_to_have_no_header(shell) -> None:
+    shell.write("list.csv", "A,1\nB,2\n")
+    refused = shell("submit", "parcels", "list.csv")
+    assert refused.code == 2
+    assert "list.csv, line 1: the header lacks the column 'id'" in refused.err
+    assert shell.ok("submit", "parcels", "list.csv", "--no-header", "--json").json["counts"]["new"] == 2
+    assert shell("submit", "parcels", "--item", '{"id": "C"}', "--no-header").code == 2
+
+
 def test_a_dry_run_changes_nothing_and_a_full_list_tells_what_vanished(shell) -> None:
     shell.submit({"id": "A"})
     shell.write("all.txt", "A\nB\n")

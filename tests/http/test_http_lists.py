@@ -47,6 +47,17 @@ def test_a_list_of_every_kind_is_taken_in_and_reconciled(door: Visitor, kind: st
     assert [one["id"] for one in door.call("GET", "/api/v1/lists").body["lists"]] == [again["id"], report["id"]]
 
 
+def test_a_csv_without_the_keys_column_is_refused_unless_it_is_said_to_have_no_header(door: Visitor) -> None:
+    body, csv = b"a,1\nb,2\na,3\n", {"Content-Type": "text/csv"}
+    refused = door.call("POST", ITEMS, body, headers=csv)
+    assert refused.status == 400
+    assert "the header lacks the column 'id'" in refused.body["detail"]
+    assert door.milepost.status()["routes"]["parcels"]["total"] == 0
+    report = door.call("POST", f"{ITEMS}?no_header=true", body, headers=csv).body
+    assert {word: n for word, n in report["counts"].items() if n} == {"new": 2, "changed": 1}
+    assert report["changed"] == [{"line": 3, "key": "a"}]
+
+
 def test_a_hundred_thousand_lines_are_taken_in_from_a_stream(door: Visitor) -> None:
     report = door.call("POST", ITEMS, lines(0, 100_000), headers=NDJSON).body
     assert (report["lines"], report["counts"]["new"]) == (100_000, 100_000)

@@ -29,6 +29,7 @@ def backup(given: Settings, file: Path, overwrite: bool, as_json: bool) -> int:
     The copy holds one moment of the ledger, is checked, and is on disk when the command ends. It is a ledger itself: look into it with
     --ledger FILE. Exit code 1 if the history of some items is not as it was written; the backup is made all the same. For a ledger in a SQLite file; on AWS, use point-in-time recovery of the tables.
     """
+    from milepost.engine.observe import counted
     from milepost.wiring import open_ledger
 
     check_there(given.ledger)
@@ -41,8 +42,8 @@ def backup(given: Settings, file: Path, overwrite: bool, as_json: bool) -> int:
     if as_json:
         print_json(report)
         return 1 if report.broken else 0
-    blobs = f" and {report.blobs:,} blobs ({report.blob_bytes / MB:,.1f} MB) in {file}-blobs" if report.blobs else ""
-    click.echo(f"{file}: {report.items:,} items and {report.seals:,} seals ({report.bytes / MB:,.1f} MB){blobs}; checked.")
+    blobs = f", {counted(report.blobs, 'blob')} ({report.blob_bytes / MB:,.1f} MB) in {file}-blobs" if report.blobs else ""
+    click.echo(f"{file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')} ({report.bytes / MB:,.1f} MB){blobs}; checked.")
     if report.broken:
         click.echo(
             f"milepost: the history of {len(report.broken):,} items is not as it was written, among them {report.broken[0]}", err=True
@@ -62,6 +63,7 @@ def restore(given: Settings, file: Path, overwrite: bool, force: bool, as_json: 
     Stop every process first: while one has the ledger open, or has left its log (FILE-wal) behind, nothing is restored. The backup is
     checked before and after it is copied. Items that were done since the backup was made will be done again.
     """
+    from milepost.engine.observe import counted
     from milepost.wiring import restore_ledger
 
     with progress("restore, MB", quiet=as_json, every_s=EVERY_S) as told:
@@ -73,4 +75,4 @@ def restore(given: Settings, file: Path, overwrite: bool, force: bool, as_json: 
         return
     if report.set_aside is not None:
         click.echo(f"The ledger that was there is now {report.set_aside}.")
-    click.echo(f"{report.ledger} is restored from {file}: {report.items:,} items and {report.seals:,} seals; checked.")
+    click.echo(f"{report.ledger} is restored from {file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')}; checked.")
