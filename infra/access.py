@@ -136,11 +136,11 @@ def operator(parts: Parts) -> list[iam.PolicyStatement]:
         _rows(parts, "Rows", (*READ, "Scan", "PutItem", "UpdateItem", "DeleteItem", "DescribeTable")),
         _due(parts),
         _shared(parts, "history", (*READ, "DescribeTable")),
-        # `milepost prune` removes an item's row and lines, and seals it.
-        _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared[name].table_arn for name in ("history", "seen")]),
-        _shared(parts, "seen", (*LOOK_UP, "Scan")),
+        # `milepost prune` removes lines whose rows have left, marks that on their seals, and forgets old seals.
+        _statement("Prune", "dynamodb", ("BatchWriteItem",), [parts.shared["history"].table_arn]),
+        _shared(parts, "seen", (*LOOK_UP, "Scan", "PutItem", "UpdateItem", "DeleteItem")),
         *_control(parts, reads, (*EVERYONE_WRITES, *WORKER_WRITES, *SECRETS, *ACTS, GAP, *aside)),
-        # `milepost quarantine replay` copies out the lines of a row that the relay could not read.
+        # `milepost quarantine replay` copies out the lines of a row that the relay could not read, and seals it if it has ended.
         _statement("Replay", "dynamodb", ("PutItem",), [parts.shared["control"].table_arn], _leading("StringEquals", [JOURNAL])),
         _statement(
             "Offers", "sqs", ("SendMessage", "GetQueueUrl", "GetQueueAttributes"), [queue.queue_arn for queue in parts.queues.values()]

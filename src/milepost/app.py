@@ -18,11 +18,13 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.outside import SaidBefore
 from milepost.core.route import Route
+from milepost.engine.choosing import statuses_of
 from milepost.engine.follow_ups import follow_up_routes
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists import ListReport, submit_list
 from milepost.engine.observe import show, status
 from milepost.engine.operate import act, confirm_outside
+from milepost.engine.prune import PruneReport, prune
 from milepost.evidence.signing import read_signer
 from milepost.ports.answers import BackupReport, RestoreReport
 from milepost.ports.publisher import Subscriber
@@ -61,11 +63,29 @@ class Milepost:
         self._closed = False
 
     def submit(
-        self, route: str, *inputs: Any, correlation_id: str | None = None, not_before: str | datetime | timedelta | None = None
+        self,
+        route: str,
+        *inputs: Any,
+        correlation_id: str | None = None,
+        not_before: str | datetime | timedelta | None = None,
+        by: str | None = None,
+        failed_again: str | None = None,
     ) -> list[Receipt]:
         """Hand over items; the answer for each says new, known, changed (same key, other content) or malformed.
-        A new item is on disk when this returns. With `not_before` (a time, or a span from now) it does not start earlier."""
-        return submit(self.context, route, inputs, correlation_id=correlation_id, not_before=not_before)
+        A new item is on disk when this returns. With `not_before` (a time, or a span from now) it does not start earlier.
+        With `failed_again`, a reason that `by` signs, keys that have failed or were cancelled, and whose rows were pruned, are taken
+        in again."""
+        return submit(
+            self.context, route, inputs, correlation_id=correlation_id, not_before=not_before, by=by, failed_again=failed_again
+        )  # fmt: skip
+
+    def prune(
+        self, route: str, older_than: Span, *, by: str, reason: str, statuses: Iterable[str] = (), dry_run: bool = False
+    ) -> PruneReport:
+        """Let go of rows that ended longer ago than this: of COMPLETED items, or of those with one of these `statuses` ("failed" is
+        both failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts what would go by status."""
+        span = span_ms(older_than, "older_than")
+        return prune(self.context, route, span, by=by, reason=reason, statuses=statuses_of(statuses), dry_run=dry_run)
 
     def submit_list(
         self,

@@ -74,7 +74,7 @@ def fill(desk: Desk) -> None:
     desk.ok("submit", "parcels", "list.jsonl", "--full")
     desk.write("first.jsonl", json.dumps(items[0]))
     desk.up()
-    desk.signed("prune", "parcels", "--older-than", "0s")
+    desk.signed("prune", "parcels", "--older-than", "0s", "--status", "failed")
     desk.signed("retry", "parcels", "--status", "failed", "--dry-run")
     desk.submit(*({"id": name, "torn": True} for name in ("torn", "again")), {"id": "busy", "busy": True})
     desk.up()

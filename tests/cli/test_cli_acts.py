@@ -168,12 +168,19 @@ def test_routes_and_routes_apply(shell) -> None:
 
 
 def test_prune_keeps_the_seal(failed) -> None:
-    assert "2 rows would go" in failed.ok("prune", "parcels", "--older-than", "0s", "--dry-run").out
-    assert failed.signed("prune", "parcels", "--older-than", "0s", "--json").json["items"] == 2
+    kept = failed.ok("prune", "parcels", "--older-than", "0s", "--dry-run", "--json").json
+    assert (kept["items"], sum(kept["others"].values())) == (0, 2)
+    assert "2 rows would go" in failed.ok("prune", "parcels", "--older-than", "0s", "--status", "failed", "--dry-run").out
+    assert failed.signed("prune", "parcels", "--older-than", "0s", "--json").json["items"] == 0
+    assert failed.signed("prune", "parcels", "--older-than", "0s", "--status", "failed", "--json").json["items"] == 2
     view = _key(failed, "B")
     assert (view["status"], view["sealed"]) == ("REJECTED", True)
     assert "this is what its seal remembers" in " ".join(failed.ok("show", "parcels", "B").out.split())
     assert failed("submit", "parcels", "--item", '{"id": "B", "torn": true}').out.startswith("B: known")
+    refused = failed("submit", "parcels", "--item", '{"id": "B"}', "--failed-again")
+    assert refused.code == 2
+    assert "--by NAME and --reason TEXT missing" in refused.err
+    assert failed.signed("submit", "parcels", "--item", '{"id": "B"}', "--failed-again").out == "B: taken in, at weigh\n"
     assert failed("prune", "parcels", "--older-than", "soon").code == 2
 
 

@@ -35,7 +35,8 @@ SHOWN = 20
     "--replace-changed", is_flag=True, help="Give items that are known with other content that of the list. Look first: --dry-run."
 )
 @click.option("--rerun", is_flag=True, help="With --replace-changed: also COMPLETED items, which then run again.")
-@click.option("--reason", metavar="TEXT", help="With --replace-changed: why; it stays in the history.")
+@click.option("--failed-again", is_flag=True, help="Take in keys again that have failed or were cancelled, and whose rows were pruned.")
+@click.option("--reason", metavar="TEXT", help="With --replace-changed or --failed-again: why; it stays in the history.")
 @dry_run_option
 @json_option
 @settings
@@ -53,6 +54,7 @@ def submit(
     at: str | None,
     replace_changed: bool,
     rerun: bool,
+    failed_again: bool,
     reason: str | None,
     dry_run: bool,
     as_json: bool,
@@ -67,14 +69,17 @@ def submit(
     if item is not None:
         if full or name or form or no_header:
             raise click.UsageError("--full, --name, --format and --no-header are for lists, not for --item")
-        if replace_changed or rerun or reason:
+        if replace_changed or rerun or (reason and not failed_again):
             raise click.UsageError("--replace-changed is for lists; to give one item other content use 'milepost replace'")
-        return _one(given, route, item, correlation_id, by, at, dry_run, as_json)
+        again = check_signed(by, reason, dry_run=dry_run)[1] if failed_again else None
+        return _one(given, route, item, correlation_id, by, at, again, dry_run, as_json)
     if correlation_id is not None:
         raise click.UsageError("--correlation-id is for --item")
-    if (rerun or reason) and not replace_changed:
-        raise click.UsageError("--rerun and --reason are for --replace-changed")
-    if replace_changed:
+    if rerun and not replace_changed:
+        raise click.UsageError("--rerun is for --replace-changed")
+    if reason and not (replace_changed or failed_again):
+        raise click.UsageError("--reason is for --replace-changed and --failed-again")
+    if replace_changed or failed_again:
         check_signed(by, reason, dry_run=dry_run)
     import msgspec
 
@@ -82,7 +87,8 @@ def submit(
     from milepost.engine.lists import submit_list
 
     assert file is not None
-    more: dict[str, Any] = {"no_header": no_header, "replace_changed": replace_changed, "rerun": rerun, "reason": reason or ""}
+    more: dict[str, Any] = {"no_header": no_header, "replace_changed": replace_changed, "rerun": rerun, "failed_again": failed_again}
+    more["reason"] = reason or ""
     more["not_before"] = None if at is None else at_option(at)
     with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("taking in", quiet=as_json) as told:
         report = submit_list(ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=told, **more)
@@ -94,7 +100,15 @@ def submit(
 
 
 def _one(
-    given: Settings, route: str, item: str, correlation_id: str | None, by: str | None, at: str | None, dry_run: bool, as_json: bool
+    given: Settings,
+    route: str,
+    item: str,
+    correlation_id: str | None,
+    by: str | None,
+    at: str | None,
+    again: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     """One item. Known with other content is refused, and so is what cannot be taken in."""
     import msgspec
@@ -107,7 +121,10 @@ def _one(
         raise click.UsageError(f"--item is not JSON: {error}") from None
     with given.context(act=True, create=True, dry_run=dry_run) as ctx:
         start = start_ms(ctx, None if at is None else at_option(at))
-        [receipt] = take_in(ctx, ctx.plan(route), [content], correlation_id=correlation_id, by=by, dry_run=dry_run, not_before=start)
+        signed: dict[str, Any] = {"by": by, "failed_again": again}
+        [receipt] = take_in(
+            ctx, ctx.plan(route), [content], correlation_id=correlation_id, dry_run=dry_run, not_before=start, **signed
+        )  # fmt: skip
     refused = receipt.answer in ("changed", "malformed")
     if as_json:
         print_json(receipt)

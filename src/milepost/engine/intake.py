@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from milepost.core.decide import accept
 from milepost.core.depth import check_depth
-from milepost.core.durations import Moment, moment_ms
+from milepost.core.durations import Moment, iso, moment_ms
 from milepost.core.errors import LedgerError, MalformedInput, UsageError
 from milepost.core.item import canonical_json
 from milepost.core.plan import Plan
-from milepost.core.status import Status
+from milepost.core.status import FAILED, Status
 from milepost.engine.context import Context
 from milepost.ports.ledger import Known, Newcomer, Refused
 
@@ -23,6 +23,8 @@ BATCH = 1_000
 
 Answer = Literal["new", "known", "changed", "replaced", "malformed"]
 
+UNDONE = FAILED | {Status.CANCELLED}
+"""How an item has ended whose key an operator may hand over again once its row was pruned."""
 OTHER_CONTENT = "this key was handed over before with other content; what was recorded first stays"
 
 
@@ -48,6 +50,7 @@ def submit(
     by: str | None = None,
     list_id: str | None = None,
     not_before: Moment | None = None,
+    failed_again: str | None = None,
 ) -> list[Receipt]:
     """Hand over items; one receipt each, in the order given. What is answered "new" is durably recorded.
 
@@ -64,7 +67,9 @@ def submit(
         done = len(receipts)
         ids = correlation_id if correlation_id is None or isinstance(correlation_id, str) else correlation_id[done : done + BATCH]
         try:
-            receipts += take_in(ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id, not_before=starts_at)
+            receipts += take_in(
+                ctx, plan, batch, correlation_id=ids, by=by, list_id=list_id, not_before=starts_at, failed_again=failed_again
+            )
         except LedgerError as error:
             if receipts:
                 error.after(
@@ -89,16 +94,24 @@ def take_in(
     list_id: str | None = None,
     dry_run: bool = False,
     not_before: int | None = None,
+    failed_again: str | None = None,
 ) -> list[Receipt]:
     """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written.
-    `not_before`, in milliseconds: what is new does not start earlier, whatever time its own content names."""
+    `not_before`, in milliseconds: what is new does not start earlier, whatever time its own content names.
+
+    `failed_again`: keys that have failed or were cancelled, and whose rows were pruned, are taken in again as new items, for this
+    reason and signed by `by`. (While the row is there, an operator retries it.)"""
     check_open(plan)
+    if failed_again is not None and not dry_run:
+        from milepost.engine.acts import signed  # which needs this module, by way of what it shows
+
+        signed(by or "", failed_again)
     read = plan.route.read
     try:
         handed = [read(content) for content in inputs]
         digests = [content_digest(one.content) for one in handed]
     except MalformedInput:
-        return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before)
+        return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before, failed_again)
 
     distinct = list(dict.fromkeys(one.key for one in handed))
     known: dict[str, Known | Refused | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
@@ -108,13 +121,19 @@ def take_in(
     arrivals: dict[str, Newcomer] = {}
     ids = repeat(correlation_id, len(handed)) if correlation_id is None or isinstance(correlation_id, str) else correlation_id
     for one, digest, given_id in zip(handed, digests, ids, strict=True):
-        key = one.key
-        if known[key] is None and key not in arrivals and key not in misfits:
+        key, there = one.key, known[one.key]
+        seal = there if failed_again is not None and isinstance(there, Known) and there.sealed and there.status in UNDONE else None
+        if (there is None or seal is not None) and key not in arrivals and key not in misfits:
             own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
             at = plan.route.start_of(one.content, now) if not_before is None else not_before
-            change = accept(plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by, not_before=at)
-            arrivals[key] = Newcomer(change, one.content)
-    if arrivals and not dry_run:
+            more: dict[str, Any] = {} if seal is None else {"why": failed_again, "note": _after(seal), "anew": True}
+            change = accept(
+                plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by, not_before=at, **more
+            )  # fmt: skip
+            arrivals[key] = Newcomer(change, one.content, None if seal is None else seal.head)
+    if dry_run:
+        known |= dict.fromkeys(arrivals)
+    elif arrivals:
         # What was unknown a moment ago may be there by now: then the other one was first, and the ledger says so.
         known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
 
@@ -139,6 +158,11 @@ def take_in(
     return receipts
 
 
+def _after(seal: Known) -> dict[str, Any]:
+    """What the first line of an item says of the one before it that had its key: that one's lines may be gone."""
+    return {"after": {"status": seal.status.value, "stage": seal.stage, "ended_at": iso(seal.ended_at), "head": seal.head.hex()}}
+
+
 def check_open(plan: Plan) -> None:
     """Raise UsageError if nobody can hand over items of the route."""
     if plan.route.closed is not None:
@@ -154,6 +178,7 @@ def _without_the_malformed(
     list_id: str | None,
     dry_run: bool,
     not_before: int | None,
+    failed_again: str | None,
 ) -> list[Receipt]:
     """Some of the batch cannot be taken in: find out which, and take in the others."""
     refused: dict[int, Receipt] = {}
@@ -170,9 +195,8 @@ def _without_the_malformed(
     ids = correlation_id
     if ids is not None and not isinstance(ids, str):
         ids = [own for place, own in enumerate(ids) if place not in refused]
-    receipts = iter(
-        take_in(ctx, plan, sound, correlation_id=ids, by=by, list_id=list_id, dry_run=dry_run, not_before=not_before) if sound else ()
-    )
+    more: dict[str, Any] = {"dry_run": dry_run, "not_before": not_before, "failed_again": failed_again}
+    receipts = iter(take_in(ctx, plan, sound, correlation_id=ids, by=by, list_id=list_id, **more) if sound else ())
     return [refused[place] if place in refused else next(receipts) for place in range(len(inputs))]
 
 

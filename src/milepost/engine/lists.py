@@ -97,6 +97,7 @@ def submit_list(
     not_before: Moment | None = None,
     replace_changed: bool = False,
     rerun: bool = False,
+    failed_again: bool = False,
     reason: str = "",
     on_progress: Progress | None = None,
 ) -> ListReport:
@@ -105,7 +106,8 @@ def submit_list(
     written. UsageError if it cannot be read.
 
     `not_before`: what is new does not start earlier. `replace_changed`: items that are known with other content are given that of the
-    list, signed by `by` with a `reason`; with `rerun` also those that are COMPLETED, which then run again."""
+    list, signed by `by` with a `reason`; with `rerun` also those that are COMPLETED, which then run again. `failed_again`: keys that have
+    failed or were cancelled, and whose rows were pruned, are taken in again, signed in the same way."""
     ctx.plan(route)
     with open_source(path) as source:
         title = name or ("stdin" if path == "-" else os.path.basename(path))
@@ -122,6 +124,7 @@ def submit_list(
             not_before=not_before,
             replace_changed=replace_changed,
             rerun=rerun,
+            failed_again=failed_again,
             reason=reason,
             on_progress=on_progress,
         )
@@ -141,6 +144,7 @@ def take_in_list(
     not_before: Moment | None = None,
     replace_changed: bool = False,
     rerun: bool = False,
+    failed_again: bool = False,
     reason: str = "",
     on_progress: Progress | None = None,
 ) -> ListReport:
@@ -150,8 +154,9 @@ def take_in_list(
     starts_at = start_ms(ctx, not_before)
     if rerun and not replace_changed:
         raise UsageError("rerun is for a list that replaces what has changed")
-    if replace_changed and not dry_run:
+    if (replace_changed or failed_again) and not dry_run:
         signed(by or "", reason)
+    again = reason if failed_again else None
     earlier = records(ctx, route)
     # Lists are in order of time, also where two come within a millisecond.
     at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
@@ -175,7 +180,9 @@ def take_in_list(
             bad = batch.bad
             if batch.inputs:
                 try:
-                    receipts = take_in(ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=starts_at)
+                    receipts = take_in(
+                        ctx, plan, batch.inputs, by=by, list_id=record.id, dry_run=dry_run, not_before=starts_at, failed_again=again
+                    )
                 except LedgerError as error:
                     if fresh:
                         error.after(f"{fresh:,} new items of this list had been recorded before; submit it again: what is there is known")

@@ -41,7 +41,8 @@ class TakenMany(Struct, frozen=True):
 
 class Handing(Struct, frozen=True, kw_only=True):
     """`not_before`: what is new does not start earlier. The others are for a list: its name, whether it is the whole master list,
-    whether a CSV has no header, whether to look only; whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`)."""
+    whether a CSV has no header, whether to look only; whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`);
+    whether to take in failed keys again whose rows were pruned."""
 
     name: str = ""
     full: bool = False
@@ -50,6 +51,7 @@ class Handing(Struct, frozen=True, kw_only=True):
     not_before: str | None = None
     replace_changed: bool = False
     rerun: bool = False
+    failed_again: bool = False
     reason: str = ""
 
 
@@ -73,6 +75,7 @@ async def submit(desk: Desk, call: Call) -> Answer:
     `full=true` says that it is the whole master list (the report then says what has vanished), `dry_run=true` changes nothing. A CSV
     has a header with the key's columns; `no_header=true` says that its first line is an item already.
     `replace_changed=true` gives items that are known with other content that of the list; it needs the scope `operate` and a `reason`.
+    So does `failed_again=true`: keys that have failed or were cancelled, and whose rows were pruned, are then taken in again.
 
     With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, what is new does not start earlier."""
     plan = desk.plan(call)

@@ -101,9 +101,10 @@ class Body:
 async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
     """A list from a request's body, line by line, as the lists engine takes in a file."""
     plan, wanted = desk.plan(call), call.query
-    if wanted.replace_changed:
+    if wanted.replace_changed or wanted.failed_again:
         if not call.caller.may("operate"):
-            raise trouble("not-allowed", f"{call.caller.name!r} may not replace what is known", expected="a key with the scope 'operate'")
+            what = "replace what is known" if wanted.replace_changed else "take in failed keys again"
+            raise trouble("not-allowed", f"{call.caller.name!r} may not {what}", expected="a key with the scope 'operate'")
         check_reason(wanted.reason, wanted.dry_run)
     if not desk.list_places.acquire(blocking=False):
         raise trouble("busy", "as many lists as possible are being taken in already", expected="try again when one of them is through")
@@ -126,6 +127,7 @@ async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
                 not_before=wanted.not_before,
                 replace_changed=wanted.replace_changed,
                 rerun=wanted.rerun,
+                failed_again=wanted.failed_again,
                 reason=wanted.reason,
             )
         finally:

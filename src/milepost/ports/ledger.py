@@ -63,6 +63,12 @@ class Newcomer(Struct, frozen=True):
 
     change: Change
     input: Any
+    over: bytes | None = None
+    """The head of a seal that is not to keep the key from being added: an operator hands it over again, though it has ended."""
+
+    def passes(self, there: Known) -> bool:
+        """May it be added though this is known of its key?"""
+        return there.sealed and self.over is not None and there.head == self.over
 
 
 class Ask(Struct, frozen=True):
@@ -230,8 +236,8 @@ class Ledger(Protocol):
         """Keys that an item cannot have on this ledger, such as ones that are too long for it, each with the reason."""
 
     def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
-        """Record new items: row, content, first line and counters at once. None: recorded; Known: it was there before
-        (nothing written); Refused: the storage cannot take this one (the others are recorded). Raises RouteChanged if the ledger holds another version of the route."""
+        """Record new items: row, content, first line and counters at once. None: recorded; Known: it was there before, and is not
+        a seal that the newcomer is to pass (nothing written); Refused: the storage cannot take this one (the others are recorded). Raises RouteChanged if the ledger holds another version of the route."""
 
     def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
         """Give due items of open lanes to a worker, oldest due first, within rates and pauses, by `core.due.look`."""

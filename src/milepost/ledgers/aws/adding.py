@@ -44,6 +44,7 @@ def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> li
     first: dict[str, Newcomer] = {}
     for newcomer in newcomers:
         first.setdefault(newcomer.change.after.key, newcomer)
+    seals = {key: seal for key, seal in seals.items() if not first[key].passes(seal)}
     fresh = [newcomer for key, newcomer in first.items() if key not in seals]
     answers = store.requests.each([partial(_put, store, layout, newcomer) for newcomer in fresh])
     known: dict[str, Known | Refused | None] = {

@@ -80,6 +80,8 @@ class MemoryLedger:
             for newcomer in newcomers:
                 ref = (newcomer.change.after.route, newcomer.change.after.key)
                 known = self._state.known(ref)
+                if known is not None and newcomer.passes(known):
+                    known = None
                 refused = self._state.refuses(newcomer.change, newcomer.input) if known is None else None
                 answers.append(known or refused)
                 if known is None and refused is None:

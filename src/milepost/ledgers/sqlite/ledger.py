@@ -96,6 +96,8 @@ class SqliteLedger:
             answers: list[Known | Refused | None] = []
             for newcomer, there in zip(newcomers, known, strict=True):
                 row = newcomer.change.after
+                if there is not None and newcomer.passes(there):
+                    there = None
                 if there is None and row.key in first:
                     twin = first[row.key].change.after
                     there = Known(row.key, twin.status, twin.input_digest, twin.stage, twin.list_id)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from milepost.core.change import change
+from milepost.core.decide import accept
 from milepost.core.item import digest_of
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL, Reason, Status
-from milepost.ports.ledger import Conflict, Keep, Leaving, Pruned, Told
+from milepost.ports.ledger import Conflict, Keep, Known, Leaving, Newcomer, Pruned, Told
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
@@ -243,3 +244,24 @@ class Pruning(Promises):
         world.add("p2")
         assert [line.key for line in world.ledger.feed(read_up_to, 10)] == ["p2"]
         assert world.ledger.last_seq() > read_up_to
+
+    def test_a_sealed_key_is_added_again_only_over_its_own_seal(self, world: World) -> None:
+        world.add("p1")
+        world.settle(world.take("p1"), Reject("no"))
+        world.clock.advance("1h")
+        prune(world)
+        (seal,) = world.ledger.peek("parcels", ["p1"])
+        assert seal is not None
+        world.clock.advance("1h")
+        content = {"id": "p1", "n": 2}
+        made = accept(world.plan, "p1", content, world.now, correlation_id="c2", digest=digest_of(content))
+        assert world.ledger.add(world.plan, [Newcomer(made, content, b"x" * 32)], world.now) == [seal]
+        assert world.ledger.add(world.plan, [Newcomer(made, content, seal.head)], world.now) == [None]
+        assert world.item("p1").input == content
+        (known,) = world.ledger.peek("parcels", ["p1"])
+        assert known is not None
+        assert not known.sealed
+        assert [line.line.version for line in world.ledger.history("parcels", "p1")] == [1]
+        (there,) = world.ledger.add(world.plan, [Newcomer(made, content, seal.head)], world.now)
+        assert isinstance(there, Known)
+        assert not there.sealed
