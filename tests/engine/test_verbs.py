@@ -17,7 +17,7 @@ from milepost.engine.acts import all_acts
 from milepost.engine.intake import submit
 from milepost.engine.lists import ListReport, submit_list
 from milepost.engine.observe import show
-from milepost.engine.operate import act, confirm_outside
+from milepost.engine.operate import act, confirm_outside, go_on
 from milepost.engine.prune import prune
 from milepost.engine.questions import overdue
 from milepost.engine.resend import Resender
@@ -108,6 +108,9 @@ def test_a_pace_is_for_filters_and_one_at_a_time(world: World) -> None:
     with pytest.raises(UsageError, match="pace is for rerun"):
         act(world.ctx, "retry", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
     act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
+    [begun] = [one for one in all_acts(world.ctx) if one.verb == "rerun"]
+    with pytest.raises(UsageError, match="the resender goes on with it"):
+        go_on(world.ctx, "rerun", ROUTE, begun.id, **SIGNED)
     with pytest.raises(UsageError, match="run again from 'weigh'"):
         act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
 

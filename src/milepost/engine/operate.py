@@ -130,6 +130,10 @@ def go_on(
     """Go on with a bulk act that was cut off, as it was begun; nothing but its id need be said again."""
     begun = recorded(ctx, act_id)
     check_same(begun, verb, route)
+    if "pace" in begun.filter:
+        raise UsageError(
+            f"act {act_id!r} has a pace: the resender goes on with it ('milepost up'; see 'milepost routes back-fill {route}')"
+        )
     if "query" not in begun.filter:
         raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to go on with it give the same keys again")
     chosen = selection_of(begun, select(route, (), None))

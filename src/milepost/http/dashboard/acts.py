@@ -109,7 +109,7 @@ def _row(act: Act, names: Names, now: int) -> dict[str, Any]:
         "finished": finished,
         "under_way": under_way,
         "expected": max(expected, act.done + act.refused) if expected else None,
-        "can_go_on": not finished and not under_way and act.verb in VERBS and "query" in act.filter,
+        "can_go_on": not finished and not under_way and act.verb in VERBS and "query" in act.filter and "pace" not in act.filter,
     }
 
 
