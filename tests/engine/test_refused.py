@@ -18,7 +18,7 @@ from milepost.engine.adopting import quarantine_view, replay
 from milepost.engine.context import Context
 from milepost.engine.doctor import doctor
 from milepost.engine.intake import submit
-from milepost.engine.observe import show
+from milepost.engine.observe import each, show
 from milepost.engine.operate import act
 from milepost.engine.resend import Resender
 from milepost.engine.story import story
@@ -81,6 +81,14 @@ def test_one_damaged_row_does_not_stop_its_stage(tmp_path: Path, damage: str) ->
     assert view is not None
     assert "is damaged" in view["damaged"]
     assert ctx.ledger.find(Query(route="parcels", with_content=True)).refused
+
+
+def test_what_is_left_out_of_a_list_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "m.db"
+    ctx = filled(open_context(f"sqlite:///{path}", [route()]))
+    change_file(path, REST)
+    assert len(list(each(ctx, Query(route="parcels")))) == ITEMS - 1
+    assert "parcels/k0 is left out: its row cannot be read" in caplog.text
 
 
 def test_a_row_whose_place_is_unknown_stops_nobody(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from milepost.core.errors import LedgerError
 from milepost.core.evidence import blob_name
 from milepost.core.plan import Plan
 from milepost.engine.acts import signed
+from milepost.engine.apply import unreadable
 from milepost.engine.closing import MOVER, at_rest, check, close, finish, marks
 from milepost.engine.context import Context
 from milepost.engine.observe import counted
@@ -183,6 +184,7 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
             page = source.ledger.find(query)
             taken = target.ledger.take_over(plan, page.items, (), (), target.clock.now())
             report.differences += [Difference(route, key, why) for key, why in taken.refused]
+            report.differences += [Difference(route, one.key, f"it is not moved: {unreadable(one)}") for one in page.refused]
             report.items += len(page.items)
             for item in page.items:
                 report.statuses[item.row.status] = report.statuses.get(item.row.status, 0) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,8 @@ from milepost.engine.context import Context
 from milepost.engine.replacing import earlier_contents
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
 from milepost.ports.ledger import Known, Query, Refused, Written
+
+log = logging.getLogger(__name__)
 
 SIGNED = "--by YOU --reason '…'"
 """What a command needs that somebody must sign, in a hint."""
@@ -235,6 +238,8 @@ def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]
         query = replace(query, limit=min(query.limit, limit))
     while left is None or left > 0:
         page = ctx.ledger.find(query)
+        for refused in page.refused:
+            log.warning("%s/%s is left out: its row cannot be read: %s", query.route, refused.key, refused.reason)
         found = page.items[:left]
         yield from found
         if left is not None:
