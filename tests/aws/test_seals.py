@@ -1,0 +1,67 @@
+"""Seals on AWS: an older end never takes the place of a newer one, and lines whose row has left are found by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from repair_scene import Scene, scene_at
+
+from milepost.core.operators import retry
+from milepost.core.outcome import Reject
+from milepost.core.status import TERMINAL
+from milepost.ledgers.aws.journal import Journal
+from milepost.ledgers.aws.standing import seal_for
+from milepost.ports.ledger import Told
+
+
+@pytest.fixture
+def scene(endpoint: str, prefix: str) -> Iterator[Scene]:
+    with scene_at(endpoint, prefix) as made:
+        yield made
+
+
+def rejected(scene: Scene, why: str) -> Any:
+    scene.settle(scene.take("a"), Reject(why))
+    scene.follow()
+    return scene.row("a")
+
+
+def test_a_late_writer_does_not_put_an_older_seal_over_a_newer_one(scene: Scene) -> None:
+    scene.add("a")
+    scene.follow()
+    first = rejected(scene, "no")
+    scene.clock.advance("1h")
+    assert scene.apply(retry(scene.item("a"), scene.plan, scene.now, by="ops")) is None
+    scene.follow()
+    second = rejected(scene, "no again")
+    assert first.head != second.head
+    scene.store.write_seals([seal_for(first, 2)], scene.now)
+    assert scene.store.seals("parcels", ["a"])["a"].head == second.head
+    scene.store.write_seals([seal_for(second, 4)], scene.now)
+    assert scene.store.seals("parcels", ["a"])["a"].head == second.head
+
+
+def test_lines_are_found_by_the_next_prune_where_one_died_after_the_row(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.add("a")
+    scene.follow()
+    rejected(scene, "no")
+    scene.clock.advance("1d")
+
+    def dies(*_: Any) -> None:
+        raise RuntimeError("the process died here")
+
+    def prune() -> Any:
+        return scene.aws.prune("parcels", TERMINAL, scene.now, None, Told(scene.store.journal.last_seq()), 100)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(Journal, "remove", dies)
+        with pytest.raises(RuntimeError, match="died here"):
+            prune()
+    assert scene.aws.get([("parcels", "a")]) == [None]
+    assert scene.aws.history("parcels", "a")
+    pruned = prune()
+    assert (pruned.items, pruned.lines) == (0, 1)
+    assert scene.aws.history("parcels", "a") == []
+    assert prune().lines == 0
