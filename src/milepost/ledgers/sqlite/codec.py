@@ -22,6 +22,8 @@ COLUMNS = (
     " due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round, pass_no,"
     " flags, list_id, rest, life"
 )
+REST = [name.strip() for name in COLUMNS.split(",")].index("rest")
+"""The place of that column."""
 UNKNOWN, ALONE, HANDED_OVER, AGAIN = 1, 2, 4, 8
 
 
@@ -85,7 +87,7 @@ def _row_or_refused(columns: Sequence[Any], names: Names) -> Row | Refused:
         reason = f"its row is damaged: {type(error).__name__}: {error}"
     try:
         # Without the part that few rows have it may well be readable: enough to take the item off the route.
-        return Refused(reason, str(columns[2]), row_of((*columns[:-1], None), names))
+        return Refused(reason, str(columns[2]), row_of((*columns[:REST], None, *columns[REST + 1 :]), names))
     except UNREADABLE:
         return Refused(reason, str(columns[2]))
 
