@@ -112,7 +112,7 @@ SHOWN: dict[int, dict[str, Where | str]] = {
     15: {
         "embedded": {EMBEDDED: ["test_what_nobody_takes_is_told_later_once_and_in_order"]},
         "aws": {
-            LEAVING: ["test_an_ended_row_stays_until_its_last_event_is_known_to_be_out"],
+            LEAVING: ["test_an_event_that_could_not_be_told_is_told_after_its_row_has_left"],
             TOPIC: ["test_each_entry_is_answered_for_by_itself"],
         },
     },
