@@ -8,6 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from milepost.core.change import FREE, Change, Fields, Teller, change
+from milepost.core.claims import KEPT_BY
 from milepost.core.durations import iso, span_ms
 from milepost.core.failing import CANNOT_BE_STORED, end, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
@@ -202,7 +203,7 @@ def decide(
     row = item.row
     if row.kept and not outside and row.stage in row.kept:
         outcome, outside = outcome_from_builtins(row.kept[row.stage]), True
-        by, why = "kept", None
+        by, why = KEPT_BY, None
     claim = None if expired else _claim_of(row)
     teller = Teller(by or row.holder, row.claimed_at, why, act, claim)
     if type(outcome) is Done:
