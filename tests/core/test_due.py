@@ -62,6 +62,15 @@ def test_a_due_item_is_never_left_alone_by_a_worker(data: st.DataObject) -> None
             assert row.undecided is not None or row.stage in row.kept or look(item, PLAN, row.due_at - 1, 0.0, grip()) is None
 
 
+@pytest.mark.parametrize("outcome", [Retry("busy"), NotYet(after="1s"), HandedOver(within="1s")])
+def test_an_outside_outcome_does_not_make_an_item_due_before_its_start(outcome: Retry | NotYet | HandedOver) -> None:
+    content = {"id": "p1", "lane": "north"}
+    later = accept(PLAN, "p1", content, START, correlation_id="c-1", digest=digest_of(content), not_before=START + DAY)
+    change = confirm(Item(later.after, Content(content)), "weigh", outcome, PLAN, START, 0.0, by="partner")
+    assert isinstance(change, Change)
+    assert change.after.due_at == START + DAY
+
+
 def test_a_ready_item_is_claimed_without_a_line() -> None:
     change = seen(new_item(PLAN), START, grip())
     assert (change.line, change.after.version) == (None, 1)

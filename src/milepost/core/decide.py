@@ -214,7 +214,7 @@ def decide(
         return _not_yet(row, stage, outcome, now, jitter, fields, teller)
     if type(outcome) is HandedOver:
         fields |= FREE
-        fields |= {"look_at": now + span_ms(outcome.within, "within"), "handed_over": True, "unknown": False}
+        fields |= {"look_at": row.not_earlier(now + span_ms(outcome.within, "within")), "handed_over": True, "unknown": False}
         note = cut_note(outcome.note)
         fields |= {"undecided": None, "note": note}
         return change(row, Reason.HANDED_OVER, now, Status.WAITING, fields, teller, note=note)
@@ -279,7 +279,7 @@ def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, f
     else:
         after = max(SHORTEST_LOOK_MS, span_ms(outcome.after, "after"))
     fields |= FREE
-    fields |= {"look_at": now + after, "looks": row.looks + 1, "handed_over": False, "unknown": False}
+    fields |= {"look_at": row.not_earlier(now + after), "looks": row.looks + 1, "handed_over": False, "unknown": False}
     note = cut_note(outcome.note)
     fields |= {"undecided": None, "note": note}
     if row.looks == 0 or note != row.note:

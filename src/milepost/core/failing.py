@@ -51,7 +51,7 @@ def fail(
         return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=Attempt(*facts, traceback=trace))
     floor = None if outcome.after is None else span_ms(outcome.after, "after")
     delay = stage.retry.delay(row.attempts, jitter, floor)
-    next_at = now + delay.ms
+    next_at = row.not_earlier(now + delay.ms)
     fields["look_at"] = next_at
     attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at, trace)
     return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)

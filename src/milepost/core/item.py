@@ -101,6 +101,10 @@ class Row(Struct, frozen=True, gc=False):
         """Was the item submitted for a later time than this?"""
         return self.not_before is not None and self.not_before > now
 
+    def not_earlier(self, moment: int) -> int:
+        """This moment, or the start of an item that was submitted for later, whichever comes last: nothing is due before the start."""
+        return moment if self.not_before is None else max(moment, self.not_before)
+
 
 class Content(Struct, gc=False):
     """What an item carries, kept apart from its row: the first input, each stage's own payload and result."""

@@ -127,7 +127,7 @@ def refused(item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: 
     text = f"{REFUSED}{reason}"
     if row.status is Status.WAITING and row.note == text:
         return None
-    look_at = now + stage.checks.after_ms(row.looks, jitter)
+    look_at = row.not_earlier(now + stage.checks.after_ms(row.looks, jitter))
     fields = {"look_at": look_at if row.look_at is None else min(look_at, row.look_at), "looks": row.looks + 1, "note": text}
     if row.note == text or row.looks >= MOST_REFUSALS:
         # Said before: the row moves, the history does not grow.
