@@ -41,8 +41,8 @@ def test_a_stage_with_a_handler_more(templates: dict[str, Template]) -> None:
         "AWS::Lambda::EventSourceMapping": 1,
         "AWS::IAM::Role": 1,
         "AWS::Logs::LogGroup": 1,
-        # oldest item, oldest message, errors, throttles
-        "AWS::CloudWatch::Alarm": 4,
+        # oldest item, oldest message, missing messages, errors, throttles
+        "AWS::CloudWatch::Alarm": 5,
     }
     assert changed(before, after) == {"AWS::IAM::Role", "AWS::IAM::ManagedPolicy", "AWS::CloudWatch::Dashboard"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost.core.errors import LedgerFull, UsageError
+from milepost.core.errors import LedgerDamaged, LedgerFull, UsageError
 from milepost.core.status import Status
 from milepost.ports.ledger import Query
 
@@ -288,10 +288,37 @@ def test_close_in_a_handler_is_refused_and_the_drain_goes_on(quick_url: str) -> 
 
 
 def failing(post: mp.Milepost) -> None:
-    def full(*_: Any) -> Any:
-        raise LedgerFull("no space is left")
+    """Every claim raises an error that waiting does not mend."""
 
-    post.context.ledger.claim = full  # type: ignore[method-assign]
+    def damaged(*_: Any) -> Any:
+        raise LedgerDamaged("the file is damaged")
+
+    post.context.ledger.claim = damaged  # type: ignore[method-assign]
+
+
+def test_a_full_disk_is_waited_for_and_the_program_goes_on_when_there_is_room(
+    quick_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.wiring.BUSY_S", 0.01)
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+        claim, refused = post.context.ledger.claim, 0
+
+        def full(*given: Any) -> Any:
+            nonlocal refused
+            if refused < 3:
+                refused += 1
+                raise LedgerFull("no space is left")
+            return claim(*given)
+
+        post.context.ledger.claim = full  # type: ignore[method-assign]
+        submit(post, 3)
+        post.start()
+        eventually(lambda: check(post, 3))
+        assert refused == 3
+        assert post.running
+        assert caplog.text.count("waits for the ledger: no space is left") == 1
+        assert post.stop()
+        assert check_drained(post) == {Status.COMPLETED: 3}
 
 
 def test_an_error_in_the_background_is_raised_by_stop_once(quick_url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -300,18 +327,18 @@ def test_an_error_in_the_background_is_raised_by_stop_once(quick_url: str, caplo
         post.start()
         eventually(lambda: not post.running)
         assert "stop() raises it" in caplog.text
-        with pytest.raises(LedgerFull, match="no space"):
+        with pytest.raises(LedgerDamaged, match="is damaged"):
             post.stop()
         assert post.stop()
 
 
 def test_an_error_in_the_background_is_raised_by_the_next_start_and_by_the_end_of_the_block(quick_url: str) -> None:
-    with pytest.raises(LedgerFull, match="no space"):
+    with pytest.raises(LedgerDamaged, match="is damaged"):
         with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
             failing(post)
             post.start()
             eventually(lambda: not post.running)
-            with pytest.raises(LedgerFull, match="no space"):
+            with pytest.raises(LedgerDamaged, match="is damaged"):
                 post.start()
             post.start()
             eventually(lambda: not post.running)
@@ -329,9 +356,9 @@ def test_an_error_of_the_block_is_not_hidden_by_one_in_the_background(quick_url:
 def test_run_and_run_async_raise_what_ended_them(quick_url: str) -> None:
     with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
         failing(post)
-        with pytest.raises(LedgerFull):
+        with pytest.raises(LedgerDamaged):
             post.run(until_idle=None)
-        with pytest.raises(LedgerFull):
+        with pytest.raises(LedgerDamaged):
             asyncio.run(post.run_async())
         assert post.stop()
 

@@ -23,7 +23,7 @@ from milepost.core.events import events_of
 from milepost.core.outcome import Done, Retry
 from milepost.core.plan import Plan
 from milepost.core.route import Route
-from milepost.core.status import Reason
+from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.operate import act, confirm_outside, pause, resume
@@ -116,7 +116,7 @@ class Simulator:
             (self._doom, 0.8),
             (self._jump, 1.5),
             (self._pause_or_resume, 0.7),
-            (self._operate, 0.5),
+            (self._operate, 1),
             (self._stop, 0.3),
         ]
 
@@ -192,7 +192,7 @@ class Simulator:
 
     def _operate(self) -> None:
         plan = self._plans[self.dice.choice(list(self._plans))]
-        place = self.dice.randrange(len(self._inputs[plan.name]))
+        place = self._place_to_act_on(plan)
         given = self._inputs[plan.name][place]
         verb = self.dice.choice(["retry", "retry", "skip", "cancel", "resend", "rerun", "replace", "reschedule"])
         options: dict[str, Any] = {}
@@ -209,6 +209,16 @@ class Simulator:
         if verb == "replace" and done:
             self._inputs[plan.name][place] = options["content"]
         self.happened[verb] += done
+
+    def _place_to_act_on(self, plan: Plan) -> int:
+        """Half the time one of the inputs whose item is here and not completed, since most verbs are for those; else any."""
+        inputs = self._inputs[plan.name]
+        if self.dice.random() < 0.5:
+            open_keys = {item.key for item in every_item(self._ledger, plan.name) if item.row.status is not Status.COMPLETED}
+            places = [place for place, given in enumerate(inputs) if plan.route.key_of(given) in open_keys]
+            if places:
+                return self.dice.choice(places)
+        return self.dice.randrange(len(inputs))
 
     # What goes wrong ----------------------------------------------------------------------------------------------------
     def _doom(self) -> None:
