@@ -157,14 +157,20 @@ def test_a_confirmation_set_and_taken_off_before_it_is_read_confirms_nothing(pos
 
 
 def test_taking_off_what_confirmed_nothing_confirms_nothing(post: Postingest) -> None:
-    """Scenario 16: theirs takes any difference for a confirmation."""
+    """Scenario 16: today's handler takes any difference for a confirmation. Here the answer is refused once, and the stage offered again."""
     in_scout(post)
     post.confirm("Scout", {"S": "false"})
     post.follow()
     post.take_off("ingested_Scout")
     post.follow()
     assert post.at() == ("Scout", "WAITING")
-    assert post.events()[-1] == ("offered", "Scout", "QUEUED")
+    assert post.events()[-2:] == [("offered", "Scout", "QUEUED"), ("not-yet", "Scout", "WAITING")]
+    assert post.lines() == ["accepted", "confirmed", "not-yet"]
+    assert post.received("Scout") == []
+    post.clock.advance("1h")
+    assert post.resend().resent == 1
+    assert post.at() == ("Scout", "QUEUED")
+    assert [message.body for message in post.received("Scout")] == [PATHS]
 
 
 @pytest.mark.parametrize("how", ["taken off", "emptied", "changed"])

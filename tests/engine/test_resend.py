@@ -9,12 +9,14 @@ from engine_world import ROUTE, World
 
 from milepost.core.decide import undecided
 from milepost.core.outcome import Done, HandedOver, NotYet, Retry
+from milepost.core.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine import resend as resend_module
 from milepost.engine.operate import confirm_outside, pause, resume
 from milepost.engine.resend import Resender, Summary
 from milepost.engine.routes import apply_route
-from milepost.ports.ledger import Page, Query
+from milepost.ports.ledger import Ledger, Page, Query
+from milepost.testing.clock import VirtualClock
 
 
 def at_delivered(world: World, *keys: str) -> None:
@@ -45,6 +47,24 @@ def test_an_external_stage_is_offered_again_with_the_same_work_id(world: World) 
     assert counts(Resender(world.ctx).run_once()) == {}
     world.clock.advance("14d")
     assert counts(Resender(world.ctx).run_once()) == {"resent": 2}
+
+
+def test_the_resender_rests_when_an_offer_is_just_as_old_as_its_life_today(
+    ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is due by the ledger's index, and nothing is written for it before the next millisecond."""
+    monkeypatch.setattr(resend_module, "PAGE", 1)
+    route = Route(ROUTE, key="id", dialect="today")
+    route.external("Delivered", resend_after="14d")
+    world = World(ledger, clock, route).registered()
+    world.add("a", "b", "c")
+    resender = Resender(world.ctx)
+    world.clock.advance("14d")
+    summary = resender.run_once()
+    assert (counts(summary), summary.looked, summary.more) == ({}, 3, False)
+    assert resender.turn() == 5.0
+    world.clock.advance_to(world.clock.now() + 1)
+    assert counts(resender.run_once()) == {"resent": 3}
 
 
 def test_a_lost_worker_is_written_as_a_loss(world: World) -> None:
