@@ -14,9 +14,9 @@ from milepost.cli.commands import cli
 from milepost.loading import load_file
 
 COMMANDS = (
-    "acts", "adopt", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "groups", "heads", "init", "keys", "limit", "list", "lists",
-    "move", "pause", "prune", "quarantine", "resend", "resume", "retry", "routes", "show", "signing-key", "skip", "status", "submit",
-    "subscribers", "up", "verify", "watch", "work",
+    "acts", "adopt", "backup", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "groups", "heads", "init", "keys", "limit", "list", "lists",
+    "move", "pause", "prune", "quarantine", "replace", "rerun", "reschedule", "resend", "restore", "resume", "retry", "routes", "show", "signing-key", "skip", "status", "submit",
+    "subscribers", "up", "verify", "volume", "watch", "work",
 )  # fmt: skip
 
 

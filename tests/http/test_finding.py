@@ -110,7 +110,7 @@ def test_pages_of_items_by_age_are_of_one_moment(door: Visitor) -> None:
         ("limit=1001", "limit", "a whole number from 1 to 1000"),
         ("limit=many", "limit", "a whole number from 1 to 1000"),
         ("overdue=perhaps", "overdue", "true or false"),
-        ("colour=red", "colour", "status, stage, lane, group, list, prefix, older_than, overdue, nearest, scan, limit, after"),
+        ("colour=red", "colour", "status, stage, lane, group, list, prefix, part, older_than, overdue, nearest, scan, limit, after"),
     ],
 )
 def test_a_wrong_parameter_is_named_with_what_would_be_right(shared_door: Visitor, question: str, field: str, expected: str) -> None:

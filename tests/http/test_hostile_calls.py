@@ -109,7 +109,7 @@ def test_what_is_nested_too_deeply_to_be_read_is_told_how_deep_it_may_be(shared_
     assert told["expected"] == "JSON of at most 200 levels"
 
 
-VERBS = "cancel or confirm or resend or retry or skip"
+VERBS = "cancel or confirm or replace or rerun or reschedule or resend or retry or skip"
 OUTCOMES = "done or not-yet or handed-over or retry or reject"
 
 
@@ -121,7 +121,7 @@ OUTCOMES = "done or not-yet or handed-over or retry or reject"
         ("acts", {"verb": "retry", "keys": [], "reason": "x"}, "keys", "a list from 1 to 10000 long"),
         ("acts", {"verb": "retry", "keys": ["a", 1], "reason": "x"}, "keys[1]", "text"),
         ("acts", {"verb": "retry", "dry_run": "no"}, "dry_run", "true or false"),
-        ("acts", {"verb": "retry", "filter": {"colour": 1}}, "filter.colour", "status, stage, lane, group, list, prefix, older_than"),
+        ("acts", {"verb": "retry", "filter": {"colour": 1}}, "filter.colour", "status, stage, lane, group, list, prefix, part, older_than"),
         ("confirmations", {"key": "a", "stage": "deliver", "outcome": {"type": "fine"}}, "outcome.type", OUTCOMES),
         ("confirmations", {"key": "a", "stage": "deliver", "outcome": {}}, "outcome.type", OUTCOMES),
         ("confirmations", {"key": "a", "stage": "deliver", "outcome": 7}, "outcome", "an object"),

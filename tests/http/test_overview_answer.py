@@ -78,10 +78,13 @@ def notices(door: Visitor, key: str | None = None) -> dict[str, str]:
 
 
 def test_while_all_is_well_there_is_one_calm_line(at: Guarded) -> None:
-    assert "All is well: nothing waits for a worker, nothing is paused." in home(at)
+    assert "All is well: nothing waits for a worker, nothing is paused, nothing is set aside." in home(at)
     at.milepost.submit("parcels", {"id": "a"})
     Station(at.ctx, subscribers=[CallSubscriber(lambda event: None, name="catalogue")]).run(until_idle_s=0)
-    assert "All is well: nothing waits for a worker, the resender last ran 0 ms ago, nothing is paused, everyone is told." in home(at)
+    assert (
+        "All is well: nothing waits for a worker, the resender last ran 0 ms ago, nothing is paused, nothing is set aside, everyone is told."
+        in home(at)
+    )
 
 
 def test_work_that_waits_while_nobody_is_there_is_told_at_once(at: Guarded) -> None:

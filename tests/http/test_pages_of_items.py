@@ -139,7 +139,7 @@ def test_nobody_is_offered_what_their_key_does_not_allow(store: Visitor, scopes:
     _, key = make_key(store.ctx, "desk", scopes, by="ops", reason="a test")
     page = shown(store, "/items/assets/A", key=key)
     assert re.findall(r'data-verb="(\w+)"', page) == verbs
-    assert ("Resend… Offers the stage again now to whoever does it outside." in seen(page)) is ("resend" in verbs)
+    assert ("Resend… Offers the stage again now: to its partner, or to our own workers" in seen(page)) is ("resend" in verbs)
     assert ("data-another" in page) is another
 
 

@@ -30,6 +30,7 @@ PARTS = {
     "name": "look.css",
     "stage": "weigh",
     "lane": "north",
+    "volume": "V1",
 }
 
 

@@ -24,7 +24,7 @@ def _megabytes(told: Told, done: int, whole: int) -> None:
 @json_option
 @settings
 def backup(given: Settings, file: Path, overwrite: bool, as_json: bool) -> int:
-    """Copy the ledger, with its blobs, to FILE; work goes on meanwhile.
+    """Copy the ledger and its blobs to FILE, while work goes on.
 
     The copy holds one moment of the ledger, is checked, and is on disk when the command ends. It is a ledger itself: look into it with
     --ledger FILE. Exit code 1 if the history of some items is not as it was written; the backup is made all the same. For a ledger in a SQLite file; on AWS, use point-in-time recovery of the tables.

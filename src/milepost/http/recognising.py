@@ -185,7 +185,9 @@ def read_known(ctx: Context, at: float) -> Known:
     callers = {
         key.id: Caller(key.name, frozenset(key.scopes), None if key.routes is None else frozenset(key.routes)) for key in keys.values()
     }
-    return Known(at, keys, callers, {name: read_as(Session, document.value) for name, document in ctx.ledger.read(SESSION).items()})
+    # A session belongs to a key: without keys there is none, and an open server reads the ledger at every call.
+    sessions = ctx.ledger.read(SESSION) if keys else {}
+    return Known(at, keys, callers, {name: read_as(Session, document.value) for name, document in sessions.items()})
 
 
 async def check_page(request: Request, token: str) -> None:
