@@ -1,5 +1,6 @@
 """A whole life on AWS, small and always the same: two parcels are handed in and one is put by an outsider; they are packed by our own
-worker (one after a failure and a "not yet"), shipped by somebody else who loses an offer, told to a desk, finished and pruned.
+worker (one after a failure and a "not yet", one after its queue lost the call for it), shipped by somebody else who loses an offer,
+told to a desk, finished and pruned.
 
 `Scene` is what outlasts every process: the tables and queues, the time, the outsider, the desk. `Process` is one that may meet faults or
 die. Time is the scene's alone, and nobody waits for it.
@@ -88,6 +89,7 @@ class Scene:
         self.shipped: list[str] = []
         self.offers: Counter[str] = Counter()
         self.lost_at: int | None = None
+        self.lost_call = False
         self.receipts: dict[str, str] = {}
         self.started = 0
         self.session = boto3.session.Session(region_name=REGION)
@@ -128,9 +130,29 @@ class Scene:
         row = {"id": {"S": PUT["id"]}, "input": {"S": msgspec.json.encode(PUT).decode()}}
         self.dynamodb.put_item(TableName=f"{self.prefix}-{ROUTE}", Item=row)
 
+    def lose(self) -> None:
+        """The queue of "pack" loses its first message for "c"."""
+        if self.lost_call:
+            return
+        url = self._queue("pack")
+        for message in self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0).get("Messages", []):
+            if msgspec.json.decode(message["Body"])["key"] == PUT["id"]:
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                self.lost_call = True
+
+    def leap(self) -> None:
+        """Fifteen days pass: longer than any queue keeps a message, whether somebody has received it or not."""
+        self.clock.advance("15d")
+        for stage in ("pack", "ship"):
+            self.sqs.purge_queue(QueueUrl=self._queue(stage))
+
+    def _queue(self, stage: str) -> str:
+        url: str = self.sqs.get_queue_url(QueueName=f"{self.prefix}-{ROUTE}-{stage}")["QueueUrl"]
+        return url
+
     def ship(self) -> None:
         """The outsider takes its offers and confirms each parcel once. What it is offered of "b" at first gets lost."""
-        url = self.sqs.get_queue_url(QueueName=f"{self.prefix}-{ROUTE}-ship")["QueueUrl"]
+        url = self._queue("ship")
         while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
             for message in messages:
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
@@ -214,7 +236,8 @@ class Process:
             grip = Grip(f"{self.name}/{self.claims}", self.name, now + LEASE_MS)
             (claimed,) = self.ledger.claim([Ask(self.plan, "pack", 5, grip, fragile=fragile)], now, 0.0)
             if claimed.items:
-                held = self.ledger.extend([item.row for item in claimed.items], now + 2 * LEASE_MS, now)
+                rows, tickets = [item.row for item in claimed.items], [item.ticket for item in claimed.items]
+                held = self.ledger.extend(rows, now + 2 * LEASE_MS, now, tickets)
                 rans = [Ran(item, self.scene._pack(item), 5) for item, ours in zip(claimed.items, held, strict=True) if ours]
                 settle(self.ctx, rans)
             if not claimed.fragile:
@@ -251,12 +274,14 @@ def plainly(turn: Turn) -> None:
     turn()
 
 
-ROLES = ("submit", "follow", "resend", "follow", "work", "follow", "ship", "follow", "tell")
+ROLES = ("submit", "follow", "lose", "resend", "follow", "work", "follow", "ship", "follow", "tell")
+OUTSIDE = ("lose", "ship")
+"""What the scene does: no process of ours takes part in it."""
 
 
 def take_turns(scene: Scene, process: Callable[[], Process], careful: Careful, roles: Sequence[str]) -> None:
     for role in roles:
-        careful(scene.ship if role == "ship" else lambda role=role: getattr(process(), role)())  # type: ignore[misc]
+        careful(getattr(scene, role) if role in OUTSIDE else lambda role=role: getattr(process(), role)())  # type: ignore[misc]
 
 
 def rows(scene: Scene) -> dict[str, dict[str, Any]]:
@@ -276,8 +301,9 @@ def see_through(scene: Scene, process: Callable[[], Process], careful: Careful =
             take_turns(scene, process, careful, ("follow", "tell", "follow"))
             return
         if found == before:
-            # A message that nobody will ever get: it is sent again when its queue would have dropped it.
-            scene.clock.advance("15d")
+            # A message that was received and never answered comes again in the world's time, which does not pass here; so its queue
+            # drops it, and its item is called again.
+            scene.leap()
         before = found
     raise AssertionError(f"after {MOST_ROUNDS} rounds the parcels are {_shown(scene)}; receipts {scene.receipts}")
 

@@ -79,7 +79,7 @@ def test_looking(busy: Desk) -> None:
 def test_what_waits_for_a_worker_says_when_it_is_called_again(desk: Desk) -> None:
     desk.submit({"id": "A"})
     said = desk.ok("show", "parcels", "A").flat
-    assert "A worker is called to it; if none comes, it is called again in 10 min" in said
+    assert "A worker is called to it. Should its message be lost, it is called again in 10 min" in said
     assert "It is worked on" not in said
 
 

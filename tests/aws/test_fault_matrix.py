@@ -32,6 +32,9 @@ ALL = [(service, operation) for table in (READS, WRITES) for service, some in ta
 SWALLOWED = ("timeout_after", "twice")
 """A receive whose messages nobody gets: they are hidden from everybody. Were it so every time, nobody could ever be called."""
 
+UNTOLD = ("DeleteMessageBatch",)
+"""Whoever settles does not give up when the message of an item that is written cannot be deleted: the row says the rest."""
+
 
 @pytest.fixture
 def new_scene(endpoint: str, prefix: str) -> Iterator[Callable[[], Scene]]:
@@ -101,4 +104,5 @@ def test_a_fault_that_lasts_now_and_then(new_scene: Callable[[], Scene], service
             gave_up.append(busy)
 
     run(new_scene(), faults, careful, exact=False)
-    assert gave_up
+    assert faults.fired
+    assert gave_up or operation in UNTOLD
