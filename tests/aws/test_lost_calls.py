@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -105,6 +106,18 @@ def test_what_is_due_behind_an_old_backlog_is_found(scene: Scene) -> None:
     offer(scene, 60)
     scene.clock.advance("1h")
     assert resend(scene).lost == 1
+
+
+def test_a_message_whose_receiver_died_is_not_sent_again_but_comes_again(scene: Scene) -> None:
+    scene.add("p1")
+    scene.follow()
+    url = scene.store.queues.url("parcels", "weigh")
+    assert len(scene.store.queues.receive(url, 10, 1)) == 1
+    scene.clock.advance(OFFER + 1)
+    assert resend(scene).offered == 0
+    while not (items := scene.claim().items):
+        time.sleep(0.05)
+    assert [item.key for item in items] == ["p1"]
 
 
 def test_one_lost_message_is_noticed_beside_items_in_hand_and_to_be_looked_at(scene: Scene) -> None:
