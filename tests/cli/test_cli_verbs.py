@@ -42,7 +42,7 @@ def test_a_list_replaces_what_has_changed_when_it_is_signed(shell) -> None:
 
 
 def test_an_item_for_later_is_listed_moved_and_run_again(shell) -> None:
-    assert shell.ok("submit", "parcels", "--item", '{"id": "A", "depot": "west"}', "--at", "2h").code == 0
+    assert "; it does not start before 20" in shell.ok("submit", "parcels", "--item", '{"id": "A", "depot": "west"}', "--at", "2h").out
     shell.ok("work", "--until-idle", "0.2")
     assert _key(shell, "A")["status"] == "PENDING"
     told = shell.ok("show", "parcels", "A").out

@@ -113,6 +113,7 @@ def _one(
     """One item. Known with other content is refused, and so is what cannot be taken in."""
     import msgspec
 
+    from milepost.core.durations import iso
     from milepost.engine.intake import start_ms, take_in
 
     try:
@@ -133,7 +134,8 @@ def _one(
     elif receipt.answer == "changed":
         click.echo(f"milepost: {receipt.key} was not taken in: {receipt.error}", err=True)
     elif receipt.answer == "new":
-        click.echo(f"{receipt.key}: {'would be taken in' if dry_run else 'taken in'}, at {receipt.stage}")
+        later = "" if start is None else f"; it does not start before {iso(start)}"
+        click.echo(f"{receipt.key}: {'would be taken in' if dry_run else 'taken in'}, at {receipt.stage}{later}")
     else:
         click.echo(f"{receipt.key}: known, {receipt.status} at {receipt.stage}; nothing was changed")
     return 1 if refused else 0

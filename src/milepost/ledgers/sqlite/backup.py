@@ -171,7 +171,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
 
 def _check_source(source: Path, target: Path) -> None:
     if not source.is_file():
-        raise UsageError(f"there is no backup {source}")
+        raise UsageError(f"there is no backup {source}; give the file that 'milepost backup' wrote")
     if target.exists() and source.samefile(target):
         raise UsageError(f"{source} is the ledger itself; give a backup of it")
     log = Path(f"{source}-wal")
