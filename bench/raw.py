@@ -1,120 +1,131 @@
 """The raw SQLite limit: the same rows, indexes and bytes, written in batches with no engine.
 
-Schema, connection settings and statements are the ledger's own, so that the limit moves with them. What the engine reckons
-per item (key, digest, chain, decision, lease check) is made once here, as a pattern that all items share, and what is the
-same for all items stands in the statement itself: only what would differ from item to item is bound.
+It is the fixed measure, so that figures of different versions of Milepost can be compared: the statements and the values are
+written out here and do not follow the ledger when it changes its own. They are the ledger's statements of November 2026, row by row
+with `executemany`; what the engine reckons per item (key, digest, chain, decision, lease check) is written here once, as a pattern
+that all items share, and what is the same for all items stands in the statement itself: only what would differ from item to item is
+bound. (A quicker way to write the same rows is one of the things that Milepost may do better than this.) The schema and the settings
+of the connection are the ledger's.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from bench.measure import Span, ledger_bytes, tell
-from bench.route import NAME, OUTPUT, STAGES, make_route
-from milepost.core.change import Change
-from milepost.core.decide import accept, decide
-from milepost.core.due import Grip, look
-from milepost.core.item import Content, Item, digest_of
-from milepost.core.outcome import Done
-from milepost.core.plan import Plan
-from milepost.ledgers.sqlite.claiming import CLAIM, PROCESSING
-from milepost.ledgers.sqlite.codec import INPUT, INSERT, PAYLOAD, RESULT, changing, clock_of, encode
-from milepost.ledgers.sqlite.codec import UPDATE as SETTLE
-from milepost.ledgers.sqlite.names import Names
+from bench.route import NAME, STAGES
 from milepost.ledgers.sqlite.store import Store
-from milepost.ledgers.sqlite.writing import CONTENT, HISTORY, Tally
-from milepost.runners.clock import SystemClock
-from milepost.wiring import who
 
 BATCH = 1_000
+QUEUED, PROCESSING, COMPLETED = 1, 2, 5
+INPUT, PAYLOAD, RESULT = 0, 1, 2
+
+# In braces: what is the same for all items. ?: what differs from item to item.
+INSERT = (
+    "INSERT INTO item (route, place, status, due_at, look_at, overdue_at, version, head, updated_at, entered_at,"
+    " attempts, total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest,"
+    " id, key, created_at, correlation_id, input_digest, list_id, life)"
+    " VALUES ({route}, {place}, 1, {now}, NULL, NULL, 1, ?, {now}, {now}, 0, 0, 0, 0, 1, 1, 0, NULL, NULL, NULL, NULL, NULL,"
+    " ?, ?, {now}, ?, ?, '0123456789abcdef', 0)"
+)
+ONLY_NEW = " ON CONFLICT (route, key) DO NOTHING"
+CLAIM = (
+    "UPDATE item SET status = 2, due_at = {until}, look_at = NULL, lease = '0123456789abcdef', holder = 'vm-0123abcd',"
+    " claimed_at = {now} WHERE id = ?"
+)
+SETTLE = (
+    "UPDATE item SET place = {place}, status = {status}, due_at = {due}, look_at = NULL, overdue_at = NULL, version = {version}, head = ?,"
+    " updated_at = {now}, entered_at = {now}, attempts = 0, total_attempts = 0, looks = 0, losses = 0, round = 1, pass_no = 1, flags = 0,"
+    " lease = NULL, holder = NULL, claimed_at = NULL, error_group = NULL, rest = NULL WHERE id = ?"
+)
+HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
 NEW_CONTENT = "INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?)"
-LIST_ID = TOKEN = "0123456789abcdef"
+CONTENT = NEW_CONTENT + " ON CONFLICT (item, kind, stage) DO UPDATE SET body = excluded.body"
+COUNT = "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
 
+HEADS = [bytes(range(start, start + 32)) for start in (0, 32, 64, 96, 128)]
+"""In the place of the chain: one 32-byte digest for each of the item's versions, from before the first on."""
+CORRELATION_ID = "0123456789abcdef-3e7"
+DIGEST = bytes(range(160, 192))
+OUTPUT = b'{"checked":true,"grams":340}'
+ACCEPTED = '{{"version":1,"at":{now},"reason":"accepted","stage":"first","status":"QUEUED"}}'
+SETTLED = (
+    '{{"version":{version},"at":{now},"reason":"{reason}","stage":"{stage}","status":"{status}"{to},"by":"vm-0123abcd","since":{now}'
+    '{output},"claim":"0123456789ab"}}'
+)
+SAID_OUTPUT = f',"output":"{DIGEST.hex()}"'
 
-class Bound:
-    """Stands for a value that differs from item to item."""
-
-
-ID, KEY = Bound(), Bound()
-
-
-class Statement:
-    """SQL in which all values but some are literal; `varying` are those to bind, in their order."""
-
-    def __init__(self, connection: sqlite3.Connection, sql: str, values: Sequence[Any], own: Sequence[Any] = ()) -> None:
-        parts = sql.split("?")
-        assert len(parts) == len(values) + 1, sql
-        self.varying = [value for value in values if isinstance(value, Bound) or any(value is each for each in own)]
-        literals = ["?" if any(value is each for each in self.varying) else _literal(connection, value) for value in values]
-        self.sql = "".join(part + literal for part, literal in zip(parts, [*literals, ""], strict=True))
-
-
-def _literal(connection: sqlite3.Connection, value: Any) -> str:
-    return str(connection.execute("SELECT quote(?)", (value,)).fetchone()[0])
+Deltas = list[tuple[int, int, int]]
+"""(stage, status, how many more per item)"""
 
 
 class Pattern:
-    """One item's whole way through the route, reckoned once by the real rules."""
+    """One item's whole way through the route."""
 
-    def __init__(self, connection: sqlite3.Connection, output: Any = None) -> None:
-        self.names = names = Names()
-        names.refresh(connection)
-        plan = Plan(make_route())
-        now = SystemClock().now()
-        content = {"id": "x"}
-        first = accept(plan, "x", content, now, correlation_id=f"{TOKEN}-3e7", digest=digest_of(content), list_id=LIST_ID)
-        row = first.after
-        self.route = names.route(connection, NAME)
-        place = names.place(connection, NAME, row.stage, "")
-        values = (self.route, *changing(row, place)[:-1], ID, KEY, row.created_at, row.correlation_id, row.input_digest, row.list_id)
-        self.insert = Statement(connection, INSERT, values, (row.head, row.correlation_id, row.input_digest))
-        self.line = (first.before.head, first.body)
-        self.came = _tally([first])
-        self.steps: list[Step] = []
-        item = Item(replace(row, handle=0), Content(content, {}, {}))
-        grip = Grip(TOKEN, who(), now + 30_000)
-        for _ in STAGES:
-            claim = look(item, plan, now, 0.0, grip)
-            assert claim is not None
-            settled = decide(Item(claim.after, item.content), Done(output), plan, now, 0.0, response_ms=0)
-            self.steps.append(Step(connection, names, claim, settled))
-            item = Item(settled.after, item.content)
+    def __init__(self, connection: sqlite3.Connection, with_output: bool = False) -> None:
+        now = self.now = int(time.time() * 1000)
+        numbers = _names(connection)
+        stages = [stage for _, stage in numbers]
+        route = connection.execute("SELECT id FROM route WHERE name = ?", (NAME,)).fetchone()[0]
+        self.insert = INSERT.format(route=route, place=numbers[0][0], now=now)
+        self.line = ACCEPTED.format(now=now).encode()
+        self.came: Deltas = [(stages[0], QUEUED, 1)]
+        self.steps = [Step(index, numbers, now, with_output) for index in range(len(STAGES))]
 
 
 class Step:
     """One stage of the pattern: what its claim and its settle write."""
 
-    def __init__(self, connection: sqlite3.Connection, names: Names, claim: Change, settled: Change) -> None:
-        row, after = claim.after, settled.after
-        self.claim = Statement(connection, CLAIM, (PROCESSING, *clock_of(row), row.lease, row.holder, row.claimed_at, ID))
-        self.claimed = _tally([claim])
-        place = names.place(connection, NAME, after.stage, "")
-        self.settle = Statement(connection, SETTLE, (*changing(after, place)[:-1], ID), (after.head,))
-        self.head = after.head
-        self.line = (settled.before.head, settled.body)
-        self.puts = [
-            (PAYLOAD if put.kind == "payload" else RESULT, names.stage(connection, NAME, put.stage), encode(put.value))
-            for put in settled.puts
-        ]
-        self.settled = _tally([settled])
+    def __init__(self, index: int, numbers: Sequence[tuple[int, int]], now: int, with_output: bool) -> None:
+        last = index == len(STAGES) - 1
+        stage = numbers[index][1]
+        place, following = numbers[index if last else index + 1]
+        status = COMPLETED if last else QUEUED
+        version = index + 2
+        self.claim = CLAIM.format(now=now, until=now + 30_000)
+        self.settle = SETTLE.format(place=place, status=status, due="NULL" if last else now, version=version, now=now)
+        self.before, self.head = HEADS[index + 1], HEADS[index + 2]
+        self.line = SETTLED.format(
+            version=version,
+            now=now,
+            reason="completed" if last else "advanced",
+            stage=STAGES[index],
+            status="COMPLETED" if last else "QUEUED",
+            to="" if last else f',"to":"{STAGES[index + 1]}"',
+            output=SAID_OUTPUT if with_output else "",
+        ).encode()
+        self.puts: list[tuple[int, int, bytes]] = []
+        if with_output:
+            self.puts = [(RESULT, stage, OUTPUT), *([] if last else [(PAYLOAD, following, OUTPUT)])]
+        self.claimed: Deltas = [(stage, QUEUED, -1), (stage, PROCESSING, 1)]
+        self.settled: Deltas = [(stage, PROCESSING, -1), (following, status, 1)]
 
 
-def _tally(changes: Sequence[Change]) -> dict[Any, int]:
-    tally = Tally()
-    tally.add(changes)
-    return tally.counters
+def _names(connection: sqlite3.Connection) -> list[tuple[int, int]]:
+    """The numbers of each stage, as (place, stage); made where they are not there yet."""
+    numbers = []
+    connection.execute("INSERT INTO route (name) VALUES (?) ON CONFLICT DO NOTHING", (NAME,))
+    for name in STAGES:
+        connection.execute("INSERT INTO stage (route, name) SELECT id, ? FROM route WHERE name = ? ON CONFLICT DO NOTHING", (name, NAME))
+        find = "FROM stage s JOIN route r ON r.id = s.route WHERE r.name = ? AND s.name = ?"
+        (stage,) = connection.execute(f"SELECT s.id {find}", (NAME, name)).fetchone()
+        connection.execute("INSERT INTO place (stage, lane) VALUES (?, '') ON CONFLICT DO NOTHING", (stage,))
+        (place,) = connection.execute("SELECT id FROM place WHERE stage = ? AND lane = ''", (stage,)).fetchone()
+        numbers.append((place, stage))
+    return numbers
 
 
-def _count(connection: sqlite3.Connection, names: Names, deltas: dict[Any, int], times: int) -> None:
-    tally = Tally()
-    tally.counters = {key: n * times for key, n in deltas.items()}
-    tally.write(connection, names)
+def _count(connection: sqlite3.Connection, pattern: Pattern, deltas: Deltas, times: int) -> None:
+    hour = pattern.now // 3_600_000
+    connection.executemany(COUNT, [(stage, status, hour, n * times) for stage, status, n in deltas])
+    if any(n < 0 for _, _, n in deltas):
+        connection.execute("DELETE FROM counter WHERE n = 0")
 
 
 def intake(ledger: str, path: str, n: int) -> None:
@@ -131,15 +142,15 @@ def intake(ledger: str, path: str, n: int) -> None:
 
 
 def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Sequence[str]) -> Callable[[sqlite3.Connection], None]:
-    head, number_at, key_at, *rest = pattern.insert.varying
-    assert (number_at, key_at) == (ID, KEY)
+    before, head = HEADS[0], HEADS[1]
 
     def run(connection: sqlite3.Connection) -> None:
         numbers = range(first, first + len(keys))
-        connection.executemany(pattern.insert.sql, [(head, number, key, *rest) for number, key in zip(numbers, keys, strict=True)])
+        rows = [(head, number, key, CORRELATION_ID, DIGEST) for number, key in zip(numbers, keys, strict=True)]
+        connection.executemany(pattern.insert, rows)
         connection.executemany(NEW_CONTENT, [(number, INPUT, 0, line) for number, line in zip(numbers, lines, strict=True)])
-        connection.executemany(HISTORY, [(number, *pattern.line) for number in numbers])
-        _count(connection, pattern.names, pattern.came, len(keys))
+        connection.executemany(HISTORY, [(number, before, pattern.line) for number in numbers])
+        _count(connection, pattern, pattern.came, len(keys))
 
     return run
 
@@ -148,10 +159,9 @@ def again(ledger: str, path: str, n: int) -> None:
     """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and does nothing."""
     store = Store(ledger)
     pattern = store.write(Pattern)
-    head, _, _, *rest = pattern.insert.varying
     with Span() as span:
         for _, keys in _parsed(path):
-            store.write(_known(f"{pattern.insert.sql} ON CONFLICT (route, key) DO NOTHING", [(head, None, key, *rest) for key in keys]))
+            store.write(_known(pattern.insert + ONLY_NEW, [(HEADS[1], None, key, CORRELATION_ID, DIGEST) for key in keys]))
     store.close()
     tell(span, n)
 
@@ -174,7 +184,7 @@ def _parsed(path: str) -> Iterator[tuple[list[bytes], list[str]]]:
 def process(ledger: str, n: int, handlers: str) -> None:
     """The last n items, batch by batch through the three stages: a commit for the claim, one for the settle."""
     store = Store(ledger)
-    pattern = store.write(lambda connection: Pattern(connection, OUTPUT if handlers == "output" else None))
+    pattern = store.write(lambda connection: Pattern(connection, handlers == "output"))
     last = store.read(lambda c: int(c.execute("SELECT max(id) FROM item").fetchone()[0]))
     with Span() as span:
         for start in range(last - n + 1, last + 1, BATCH):
@@ -188,18 +198,18 @@ def process(ledger: str, n: int, handlers: str) -> None:
 
 def _claiming(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:
     def run(connection: sqlite3.Connection) -> None:
-        connection.executemany(step.claim.sql, [(number,) for number in numbers])
-        _count(connection, pattern.names, step.claimed, len(numbers))
+        connection.executemany(step.claim, [(number,) for number in numbers])
+        _count(connection, pattern, step.claimed, len(numbers))
 
     return run
 
 
 def _settling(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:
     def run(connection: sqlite3.Connection) -> None:
-        connection.executemany(step.settle.sql, [(step.head, number) for number in numbers])
-        connection.executemany(HISTORY, [(number, *step.line) for number in numbers])
+        connection.executemany(step.settle, [(step.head, number) for number in numbers])
+        connection.executemany(HISTORY, [(number, step.before, step.line) for number in numbers])
         if step.puts:
             connection.executemany(CONTENT, [(number, *put) for number in numbers for put in step.puts])
-        _count(connection, pattern.names, step.settled, len(numbers))
+        _count(connection, pattern, step.settled, len(numbers))
 
     return run
