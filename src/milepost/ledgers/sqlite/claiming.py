@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from milepost.core.change import Change
@@ -16,6 +16,7 @@ from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, UNREADABLE, clock_of, decode, items_of, row_of, rows_of
+from milepost.ledgers.sqlite.like_rows import CLAIM_LIKE, numbers_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.quarantine import put_aside
 from milepost.ledgers.sqlite.writing import Tally, write_changes
@@ -35,7 +36,6 @@ LIVE_PLACES = (
     " SELECT (SELECT min(place) FROM item WHERE due_at IS NOT NULL AND place > live.place) FROM live WHERE live.place IS NOT NULL)"
     " SELECT place FROM live WHERE place IS NOT NULL"
 )
-CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
 
 
 class Rules:
@@ -55,6 +55,10 @@ class Rules:
 
     def outdated(self, route: str, version: int) -> bool:
         return self.versions.get(route, version) != version
+
+    def outdated_of(self, versions: Mapping[str, int]) -> set[str]:
+        """The routes among these of which the ledger holds another version."""
+        return {route for route, version in versions.items() if self.outdated(route, version)}
 
     def held(self, route: str, stage: str, lane: str) -> bool:
         return bool(self.holds) and is_held(self.holds, route, stage, lane)
@@ -221,17 +225,22 @@ class Hunt:
         if damaged:
             self._set_aside(damaged)
         if silent:
-            # A plain claim touches six columns and makes no line.
-            self.connection.executemany(
-                CLAIM,
-                [(PROCESSING, *clock_of(row), row.lease, row.holder, row.claimed_at, row.handle) for row in (c.after for c in silent)],
-            )
+            self._write_claims([change.after for change in silent])
             self.tally.add(silent)
         if written:
             write_changes(self.connection, self.names, written, self.tally)
         # Only a written change can be of a lost lease: a loss makes a line.
         lost = sum(change.after.losses > change.before.losses for change in written)
         return claimed, len(rows) - len(claimed), lost
+
+    def _write_claims(self, rows: list[Row]) -> None:
+        """Write plain claims: six columns each, and no line."""
+        grip = self.ask.grip
+        clocks: dict[tuple[int | None, int | None], list[Any]] = {}
+        for row in rows:
+            clocks.setdefault(clock_of(row), []).append(row.handle)
+        for clock, numbers in clocks.items():
+            self.connection.execute(CLAIM_LIKE, (PROCESSING, *clock, grip.token, grip.holder, self.now, numbers_of(numbers)))
 
     def _set_aside(self, damaged: list[tuple[int, Refused]]) -> None:
         put_aside(self.connection, [(number, refused.reason) for number, refused in damaged], self.now)

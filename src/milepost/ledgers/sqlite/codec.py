@@ -126,6 +126,12 @@ def clock_of(row: Row) -> tuple[int | None, int | None]:
 
 def changing(row: Row, place: int) -> tuple[Any, ...]:
     """The columns that a write may change, in the order of UPDATE, with the row's number last."""
+    values = shared(row, place)
+    return (*values[:6], row.head, *values[6:], row.handle)
+
+
+def shared(row: Row, place: int) -> tuple[Any, ...]:
+    """The columns that a write may change, but for the head, which is each row's own. In the order of `like_rows.UPDATE_LIKE`."""
     due_at, kept_look = clock_of(row)
     error = row.error
     rest = None
@@ -140,10 +146,10 @@ def changing(row: Row, place: int) -> tuple[Any, ...]:
     ):
         rest = encode(Rest(row.note, error, row.kept, row.undecided, row.not_before, row.content_digest, row.settled))
     return (
-        place, CODES[row.status], due_at, kept_look, row.overdue_at, row.version, row.head, row.updated_at, row.entered_at,
+        place, CODES[row.status], due_at, kept_look, row.overdue_at, row.version, row.updated_at, row.entered_at,
         row.attempts, row.total_attempts, row.looks, row.losses, row.round, row.pass_no,
         row.unknown * UNKNOWN | row.alone * ALONE | row.handed_over * HANDED_OVER | row.again * AGAIN,
-        row.lease, row.holder, row.claimed_at, None if error is None else error.group, rest, row.handle,
+        row.lease, row.holder, row.claimed_at, None if error is None else error.group, rest,
     )  # fmt: skip
 
 

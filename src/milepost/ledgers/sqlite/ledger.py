@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
-from milepost.core.change import Change, keeps_lease
+from milepost.core.change import Change
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
@@ -18,13 +16,14 @@ from milepost.core.status import Status
 from milepost.ledgers.sqlite import claiming, documents, finding, pruning, reading, upkeep
 from milepost.ledgers.sqlite.backup import back_up
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
-from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, STATUSES, UNREADABLE, chunks, look_at_of, rows_of
+from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, rows_of
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
+from milepost.ledgers.sqlite.fence import fenced
 from milepost.ledgers.sqlite.liveness import Liveness
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_aside
 from milepost.ledgers.sqlite.store import Store
-from milepost.ledgers.sqlite.writing import Tally, one_by_one, write_changes, write_each, write_new
+from milepost.ledgers.sqlite.writing import Tally, one_by_one, write_changes, write_new
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.ledger import (
     Ask,
@@ -48,7 +47,6 @@ from milepost.ports.ledger import (
 from milepost.ports.runner import Service
 
 T = TypeVar("T")
-LOOK_AT_NOW = "SELECT due_at, look_at FROM item WHERE id = ?"
 
 
 class SqliteLedger:
@@ -127,52 +125,38 @@ class SqliteLedger:
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
         def run(connection: sqlite3.Connection, names: Names, alone: bool) -> list[Conflict | Refused | None]:
-            rules = Rules(connection) if versions else None
-            outdated = {route for route, version in (versions or {}).items() if rules is not None and rules.outdated(route, version)}
-            there = self._there(connection, names, changes)
-            good: list[Change] = []
-            places: list[int] = []
-            lost: list[int] = []
-            for index, change in enumerate(changes):
-                before, after = change.before, change.after
-                state = (before.version, before.head, before.lease, before.status, before.stage)
-                if before.route not in outdated and there.get(before.handle) == state and _unextended(connection, change):
-                    if after.lease is not None:
-                        change = _with_expiry(connection, change)
-                    there[before.handle] = (after.version, after.head, after.lease, after.status, after.stage)
-                    good.append(change)
-                    places.append(index)
-                else:
-                    lost.append(index)
-            tally, answers = Tally(), list[Conflict | Refused | None]([None] * len(changes))
-            if alone:
-                for place, answer in write_each(connection, names, good, tally).items():
-                    answers[places[place]] = answer
-            else:
-                write_changes(connection, names, good, tally)
+            tally = Tally()
+            answers = self._apply(connection, names, changes, Rules(connection).outdated_of(versions) if versions else set(), tally, alone)
             tally.write(connection, names)
-            for index in lost:
-                before = changes[index].before
-                current = self._row(connection, names, before)
-                answers[index] = current if isinstance(current, Refused) else Conflict(current, before.route in outdated)
             return answers
 
         return self._write_rows(run)
 
-    def _there(self, connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> dict[Any, tuple[Any, ...]]:
-        """What `core.change.holds` compares, as it is now, by row number."""
-        there: dict[Any, tuple[Any, ...]] = {}
-        by_id = names.by_id
-        for chunk in chunks([change.before.handle for change in changes], 500):
-            marks = ",".join("?" * len(chunk))
-            for number, version, head, lease, status, place in connection.execute(
-                f"SELECT id, version, head, lease, status, place FROM item WHERE id IN ({marks})", chunk
-            ):
-                try:
-                    there[number] = (version, head, lease, STATUSES[status], by_id[place].stage)
-                except UNREADABLE:
-                    continue  # it is damaged, and not what was read
-        return there
+    def _apply(
+        self, connection: sqlite3.Connection, names: Names, changes: Sequence[Change], outdated: set[str], tally: Tally, alone: bool
+    ) -> list[Conflict | Refused | None]:
+        """Write the changes in this transaction; `alone`: each by itself, since one of them cannot be written."""
+        if len({change.before.handle for change in changes}) < len(changes):
+            # One may build on another: each meets the row as those before it have left it.
+            return [answer for change in changes for answer in self._apply(connection, names, [change], outdated, tally, alone)]
+        may_be_written = fenced(connection, names, changes)
+        good: list[Change] = []
+        places: list[int] = []
+        answers: list[Conflict | Refused | None] = [None] * len(changes)
+        for index, change in enumerate(may_be_written):
+            before = changes[index].before
+            if change is None or before.route in outdated:
+                current = self._row(connection, names, before)
+                answers[index] = current if isinstance(current, Refused) else Conflict(current, before.route in outdated)
+            else:
+                good.append(change)
+                places.append(index)
+        if alone:
+            for place, answer in one_by_one(connection, names, good, lambda one: write_changes(connection, names, one, tally)).items():
+                answers[places[place]] = answer
+        else:
+            write_changes(connection, names, good, tally)
+        return answers
 
     def _row(self, connection: sqlite3.Connection, names: Names, wanted: Row) -> Row | Refused | None:
         """The item's row as it is now; a number alone would not tell it from a later item's."""
@@ -351,18 +335,3 @@ class SqliteLedger:
             return run(connection, self._names)
 
         return self._store.write(refreshed)
-
-
-def _unextended(connection: sqlite3.Connection, change: Change) -> bool:
-    """Has the lease not been extended since its expiry was read, where the change goes by that?"""
-    if change.expired_at is None:
-        return True
-    return look_at_of(*connection.execute(LOOK_AT_NOW, (change.before.handle,)).fetchone()) == change.expired_at
-
-
-def _with_expiry(connection: sqlite3.Connection, change: Change) -> Change:
-    """The change with the lease's expiry as it is now, where the worker keeps the lease (see `core.change.keeps_lease`)."""
-    if not keeps_lease(change):
-        return change
-    look_at = look_at_of(*connection.execute(LOOK_AT_NOW, (change.before.handle,)).fetchone())
-    return replace(change, after=replace(change.after, look_at=look_at))

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from milepost.core.change import Change
 from milepost.core.consequences import CounterKey, GroupKey, count_all
-from milepost.ledgers.sqlite.codec import CODES, INPUT, INSERT, PAYLOAD, RESULT, UPDATE, changing, encode
+from milepost.core.item import Row
+from milepost.ledgers.sqlite.codec import CODES, INPUT, INSERT, PAYLOAD, RESULT, UPDATE, changing, encode, shared
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
+from milepost.ledgers.sqlite.like_rows import FEW, HISTORY_LIKE, UPDATE_LIKE, digests_of, numbers_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Newcomer, Refused
 
@@ -77,25 +79,46 @@ class Tally:
 
 
 def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequence[Change], tally: Tally) -> None:
-    """Changes whose precondition has been checked in this transaction."""
+    """Write changes that the fence has let through in this transaction, no two of them of one item."""
     places, place = names.places, names.place
-    rows = [c.after for c in changes]
-    connection.executemany(
-        UPDATE,
-        [changing(row, places.get((row.route, row.stage, row.lane)) or place(connection, row.route, row.stage, row.lane)) for row in rows],
-    )
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for change in changes:
+        row = change.after
+        values = shared(row, places.get((row.route, row.stage, row.lane)) or place(connection, row.route, row.stage, row.lane))
+        if values in groups:
+            groups[values].append(row)
+        else:
+            groups[values] = [row]
+    singles: list[tuple[Any, ...]] = []
+    for values, rows in groups.items():
+        heads = digests_of([row.head for row in rows]) if len(rows) > FEW else None
+        if heads is None:
+            singles += [(*values[:6], row.head, *values[6:], row.handle) for row in rows]
+        else:
+            connection.execute(UPDATE_LIKE, (*values, heads, numbers_of([row.handle for row in rows])))
+    if singles:
+        connection.executemany(UPDATE, singles)
     write_lines(connection, names, changes)
     tally.add(changes)
 
 
 def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> None:
-    offering = [c for c in changes if c.line is not None and c.line.offered is not None]
-    if offering and len({c.after.handle for c in changes}) < len(changes):
-        # Several changes of one item: what each offered is what the item carried just then.
-        for change in changes:
-            write_lines(connection, names, [change])
-        return
-    connection.executemany(HISTORY, [(c.after.handle, c.before.head, c.body) for c in changes if c.body])
+    groups: dict[bytes, list[Change]] = {}
+    for change in changes:
+        body = change.body
+        if body in groups:
+            groups[body].append(change)
+        elif body:
+            groups[body] = [change]
+    singles: list[tuple[Any, ...]] = []
+    for body, group in groups.items():
+        heads = digests_of([change.before.head for change in group]) if len(group) > FEW else None
+        if heads is None:
+            singles += [(change.after.handle, change.before.head, body) for change in group]
+        else:
+            connection.execute(HISTORY_LIKE, (heads, body, numbers_of([change.after.handle for change in group])))
+    if singles:
+        connection.executemany(HISTORY, singles)
     puts: list[tuple[Any, ...]] = [
         (c.after.handle, KINDS[put.kind], names.stage(connection, c.after.route, put.stage) if put.stage else 0, encode(put.value))
         for c in changes
@@ -104,8 +127,9 @@ def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[
     ]
     if puts:
         connection.executemany(CONTENT, puts)
-    for change in offering:
-        _write_offer(connection, names, change)
+    for change in changes:
+        if change.line is not None and change.line.offered is not None:
+            _write_offer(connection, names, change)
 
 
 def _write_offer(connection: sqlite3.Connection, names: Names, change: Change) -> None:
@@ -158,20 +182,6 @@ def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[
     if offering:
         connection.executemany(NEW_OFFER, offering)
     tally.add([newcomer.change for newcomer in newcomers])
-
-
-def write_each(connection: sqlite3.Connection, names: Names, changes: Sequence[Change], tally: Tally) -> dict[int, Refused]:
-    """Write each change alone; those that cannot be written, by place. What builds on a refused change is refused with it."""
-    heads: dict[Any, bytes] = {}
-
-    def write(one: list[Change]) -> None:
-        before = one[0].before
-        if heads.setdefault(before.handle, before.head) != before.head:
-            raise ValueError("the change that it builds on could not be stored")
-        write_changes(connection, names, one, tally)
-        heads[before.handle] = one[0].after.head
-
-    return one_by_one(connection, names, changes, write)
 
 
 T = TypeVar("T")

@@ -1,0 +1,42 @@
+"""Writes of like rows: what many rows have in common is bound once, and SQLite goes through them by itself.
+
+A bound value costs more than the column that it fills, so a statement for a group of rows takes the numbers of the rows as one
+JSON list, and the digest that is each row's own from one blob, by its place in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+FEW = 3
+"""Up to this many rows a statement for each row is as cheap."""
+DIGEST = 32
+OWN_DIGEST = f"substr(?, 1 + {DIGEST} * json_each.key, {DIGEST})"
+"""The row's own digest, out of those of all rows of the group."""
+
+UPDATE_LIKE = (
+    "UPDATE item SET place = ?, status = ?, due_at = ?, look_at = ?, overdue_at = ?, version = ?, updated_at = ?, entered_at = ?,"
+    " attempts = ?, total_attempts = ?, looks = ?, losses = ?, round = ?, pass_no = ?, flags = ?, lease = ?, holder = ?,"
+    f" claimed_at = ?, error_group = ?, rest = ?, head = {OWN_DIGEST} FROM json_each(?) WHERE item.id = json_each.value"
+)
+CLAIM_LIKE = (
+    "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ?"
+    " WHERE id IN (SELECT value FROM json_each(?))"
+)
+HISTORY_LIKE = f"INSERT INTO history (item, previous, body) SELECT value, {OWN_DIGEST}, ? FROM json_each(?)"
+
+_encode = msgspec.json.Encoder().encode
+
+
+def numbers_of(handles: Sequence[Any]) -> str:
+    """Row numbers as one value to bind."""
+    return _encode(handles).decode()
+
+
+def digests_of(digests: Sequence[bytes]) -> bytes | None:
+    """Digests as one value to bind; None where one of them is damaged: such rows are written one by one."""
+    joined = b"".join(digests)
+    return joined if len(joined) == DIGEST * len(digests) else None
