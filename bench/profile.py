@@ -18,7 +18,7 @@ from typing import Any
 from bench.inputs import write_list
 from bench.measure import Span
 from bench.ours import run_station
-from bench.route import NAME, make_route
+from bench.route import NAME, make_route, settles
 from milepost.engine.lists import submit_list
 from milepost.wiring import open_context
 
@@ -71,7 +71,7 @@ def main() -> None:
             submit_list(ctx, NAME, str(path))
         with AllThreads() as threads, Span() as span:
             if a.what == "process":
-                run_station(ctx, a.n, span)
+                run_station(ctx, a.n * settles(a.handlers), span)
             else:
                 submit_list(ctx, NAME, str(path))
         ctx.ledger.close()

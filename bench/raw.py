@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from bench.measure import Span, ledger_bytes, tell
-from bench.route import NAME, STAGES
+from bench.measure import Span, facts_of, ledger_bytes
+from bench.route import FEW, NAME, STAGES
 from milepost.ledgers.sqlite.store import Store
 
 BATCH = 1_000
@@ -72,8 +72,8 @@ class Pattern:
         now = self.now = int(time.time() * 1000)
         numbers = _names(connection)
         stages = [stage for _, stage in numbers]
-        route = connection.execute("SELECT id FROM route WHERE name = ?", (NAME,)).fetchone()[0]
-        self.insert = INSERT.format(route=route, place=numbers[0][0], now=now)
+        self.route: int = connection.execute("SELECT id FROM route WHERE name = ?", (NAME,)).fetchone()[0]
+        self.insert = INSERT.format(route=self.route, place=numbers[0][0], now=now)
         self.line = ACCEPTED.format(now=now).encode()
         self.came: Deltas = [(stages[0], QUEUED, 1)]
         self.steps = [Step(index, numbers, now, with_output) for index in range(len(STAGES))]
@@ -128,17 +128,21 @@ def _count(connection: sqlite3.Connection, pattern: Pattern, deltas: Deltas, tim
         connection.execute("DELETE FROM counter WHERE n = 0")
 
 
-def intake(ledger: str, path: str, n: int) -> None:
+def intake(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, insert: row, input, first line, counters."""
     store = Store(ledger)
     pattern = store.write(Pattern)
     with Span() as span:
-        number = 1 + store.read(lambda c: int(c.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]))
-        for lines, keys in _parsed(path):
+        number = _first_free(store)
+        for lines, keys in _parsed(path, BATCH):
             store.write(_insertion(pattern, number, lines, keys))
             number += len(keys)
     store.close()
-    tell(span, n)
+    return facts_of(span, n)
+
+
+def _first_free(store: Store) -> int:
+    return 1 + store.read(lambda c: int(c.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]))
 
 
 def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Sequence[str]) -> Callable[[sqlite3.Connection], None]:
@@ -155,15 +159,15 @@ def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Seque
     return run
 
 
-def again(ledger: str, path: str, n: int) -> None:
+def again(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and does nothing."""
     store = Store(ledger)
     pattern = store.write(Pattern)
     with Span() as span:
-        for _, keys in _parsed(path):
+        for _, keys in _parsed(path, BATCH):
             store.write(_known(pattern.insert + ONLY_NEW, [(HEADS[1], None, key, CORRELATION_ID, DIGEST) for key in keys]))
     store.close()
-    tell(span, n)
+    return facts_of(span, n)
 
 
 def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[sqlite3.Connection], None]:
@@ -174,26 +178,61 @@ def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[sqlite3.Connectio
     return run
 
 
-def _parsed(path: str) -> Iterator[tuple[list[bytes], list[str]]]:
+def select(ledger: str, path: str, n: int) -> dict[str, float]:
+    """Read, parse, and merely look the keys up."""
+    store = Store(ledger)
+    route = store.write(Pattern).route
+    found = 0
+    with Span() as span:
+        for _, keys in _parsed(path, BATCH):
+            sql = f"SELECT key FROM item WHERE route = {route} AND key IN ({', '.join('?' * len(keys))})"
+            found += len(store.read(_looking(sql, keys)))
+    store.close()
+    if found != n:
+        raise SystemExit(f"expected {n} keys, found {found}")
+    return facts_of(span, n)
+
+
+def _looking(sql: str, keys: Sequence[str]) -> Callable[[sqlite3.Connection], list[Any]]:
+    return lambda connection: connection.execute(sql, keys).fetchall()
+
+
+def _parsed(path: str, size: int) -> Iterator[tuple[list[bytes], list[str]]]:
     parse = msgspec.json.Decoder(dict[str, Any]).decode
     with open(path, "rb") as source:
-        while lines := list(islice(source, BATCH)):
+        while lines := list(islice(source, size)):
             yield [line[:-1] for line in lines], [parse(line)["id"] for line in lines]
 
 
-def process(ledger: str, n: int, handlers: str) -> None:
+def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
     """The last n items, batch by batch through the three stages: a commit for the claim, one for the settle."""
     store = Store(ledger)
     pattern = store.write(lambda connection: Pattern(connection, handlers == "output"))
-    last = store.read(lambda c: int(c.execute("SELECT max(id) FROM item").fetchone()[0]))
+    last = _first_free(store) - 1
+    size = FEW if handlers == "few" else BATCH
     with Span() as span:
-        for start in range(last - n + 1, last + 1, BATCH):
-            numbers = range(start, min(start + BATCH, last + 1))
-            for step in pattern.steps:
-                store.write(_claiming(pattern, step, numbers))
-                store.write(_settling(pattern, step, numbers))
+        for start in range(last - n + 1, last + 1, size):
+            _through(store, pattern, range(start, min(start + size, last + 1)))
     store.close()
-    tell(span, n, bytes_each=ledger_bytes(ledger) / n)
+    return facts_of(span, n, bytes_each=ledger_bytes(ledger) / n)
+
+
+def ones(ledger: str, path: str, n: int) -> dict[str, float]:
+    """One item at a time: taken in, then through the three stages, with a commit for each claim and each settle."""
+    store = Store(ledger)
+    pattern = store.write(Pattern)
+    with Span() as span:
+        for number, (lines, keys) in enumerate(_parsed(path, 1), _first_free(store)):
+            store.write(_insertion(pattern, number, lines, keys))
+            _through(store, pattern, range(number, number + 1))
+    store.close()
+    return facts_of(span, n)
+
+
+def _through(store: Store, pattern: Pattern, numbers: range) -> None:
+    for step in pattern.steps:
+        store.write(_claiming(pattern, step, numbers))
+        store.write(_settling(pattern, step, numbers))
 
 
 def _claiming(pattern: Pattern, step: Step, numbers: range) -> Callable[[sqlite3.Connection], None]:

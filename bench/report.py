@@ -9,89 +9,158 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any, NamedTuple
 
-Case = tuple[str, str, str, str, int]
-"""(who, ledger, keys, handlers or setting, n)"""
+from bench.bars import Figure
+
+
+class Case(NamedTuple):
+    """What was measured: by whom, with how many finished items there before, which keys and handlers (or DBOS's setting), how many."""
+
+    who: str
+    there: int
+    keys: str
+    handlers: str
+    n: int
 
 
 class Results:
     """Every part's facts, by case and part, in the order of the rounds."""
 
-    def __init__(self, prefilled: int) -> None:
-        self.prefilled = prefilled
+    def __init__(self) -> None:
         self.facts: dict[tuple[Case, str], list[dict[str, float]]] = {}
 
     def add(self, case: Case, what: str, facts: dict[str, float]) -> None:
         self.facts.setdefault((case, what), []).append(facts)
 
     def all(self, case: Case, what: str, fact: str) -> list[float]:
-        return [facts[fact] for facts in self.facts.get((case, what), [])]
+        return [facts[fact] for facts in self.facts.get((case, what), []) if fact in facts]
 
     def median(self, case: Case, what: str, fact: str = "rate") -> float | None:
         values = self.all(case, what, fact)
         return median(values) if values else None
 
-    def ratio(self, case: Case, other: Case, what: str) -> float | None:
-        """Rate over rate, round by round, then the median: what slows a whole round down slows both."""
-        pairs = list(zip(self.all(case, what, "rate"), self.all(other, what, "rate"), strict=False))
-        return median(one / two for one, two in pairs) if pairs else None
+    def ratio(self, case: Case, other: Case, what: str, *, other_what: str = "", by: str = "clock") -> float | None:
+        """The first's speed over the other's, round by round, then the median: what slows a whole round down slows both."""
+        fact = "rate" if by == "clock" else "cpu_us"
+        pairs = list(zip(self.all(case, what, fact), self.all(other, other_what or what, fact), strict=False))
+        if not pairs:
+            return None
+        return median(one / two if by == "clock" else two / one for one, two in pairs)
 
     def cases(self, who: str) -> list[Case]:
-        return list(dict.fromkeys(case for case, _ in self.facts if case[0] == who))
+        return list(dict.fromkeys(case for case, _ in self.facts if case.who == who))
+
+    def of(self, handlers: str) -> list[Case]:
+        """Milepost's own cases with these handlers."""
+        return [case for case in self.cases("ours") if case.handlers == handlers]
 
 
-class Bar(NamedTuple):
-    name: str
-    case: str
-    wanted: str
-    measured: float
-    good: bool
-    more: str = ""
+# Figures -----------------------------------------------------------------------------------------------------------------
 
 
-def bars(results: Results) -> Iterator[Bar]:
-    yield from _against_raw(results)
-    yield from _against_dbos(results)
-    for case in _plain(results):
-        if case[1] == "prefilled":
-            ratio = results.ratio((*case[:1], "empty", *case[2:]), case, "process")
-            if ratio is not None:
-                yield Bar(f"processing cost, {_short(results.prefilled)} items there / empty", _name(case), "<= 1.25", ratio, ratio <= 1.25)
+def figures(results: Results) -> Iterator[Figure]:
+    """Everything that has a bar, in the order of the bars."""
+    yield from _processing(results)
+    yield from _other_handlers(results)
+    yield from _on_large_ledgers(results)
+    yield from _intake(results)
     yield from _memory_and_size(results)
+    yield from _beside(results)
 
 
-def _plain(results: Results) -> list[Case]:
-    return [case for case in results.cases("ours") if case[3] == "plain" and case[1] != "prefill"]
+def _raw(case: Case, handlers: str = "") -> Case:
+    return case._replace(who="raw", handlers=handlers or case.handlers)
 
 
-def _against_raw(results: Results) -> Iterator[Bar]:
-    for what, title, least in (("process", "processing", 0.15), ("intake", "intake", 0.25), ("again", "second intake", 0.20)):
-        for case in _plain(results):
-            raw: Case = ("raw", *case[1:])
-            ratio = results.ratio(case, raw, what)
-            if ratio is not None:
-                rates = f"{_number(results.median(case, what))}/s of {_number(results.median(raw, what))}/s"
-                yield Bar(f"{title} / raw", _name(case), f">= {least:.2f}", ratio, ratio >= least, rates)
+def _against(
+    results: Results, name: str, case: Case, other: Case, what: str = "process", *, other_what: str = "", by: str = "clock"
+) -> Iterator[Figure]:
+    ratio = results.ratio(case, other, what, other_what=other_what, by=by)
+    if ratio is None:
+        return
+    ours, theirs = ((case, what), (other, other_what or what))
+    if by == "clock":
+        beside = results.ratio(case, other, what, other_what=other_what, by="CPU")
+        more = f"{_number(results.median(*ours))}/s of {_number(results.median(*theirs))}/s; by CPU {beside:.2f}"
+    else:
+        more = f"{_number(results.median(*ours, 'cpu_us'), 1)} µs, raw {_number(results.median(*theirs, 'cpu_us'), 1)} µs"
+    yield Figure(name, _name(case), ratio, more)
 
 
-def _against_dbos(results: Results) -> Iterator[Bar]:
-    tuned = [case for case in results.cases("dbos") if case[3] == "tuned"]
-    for case in _plain(results):
+def _processing(results: Results) -> Iterator[Figure]:
+    for case in results.of("plain"):
+        yield from _against(results, "processing / raw", case, _raw(case))
+    for case in results.of("plain"):
+        cpu = results.median(case, "process", "cpu_us")
+        if cpu is not None:
+            yield Figure("processing, CPU µs an item", _name(case), cpu)
+
+
+def _other_handlers(results: Results) -> Iterator[Figure]:
+    for case in results.of("output"):
+        yield from _against(results, "processing with outputs / raw", case, _raw(case))
+    for case in results.of("async"):
+        yield from _against(results, "processing with async handlers / raw", case, _raw(case, "plain"))
+    tuned = [case for case in results.cases("dbos") if case.handlers == "tuned"]
+    for case in results.of("plain"):
         theirs = results.median(tuned[0], "process") if tuned else None
         ours = results.median(case, "process")
-        if theirs and ours and case[1:3] == ("empty", "sequential"):
-            yield Bar("processing / DBOS tuned", _name(case), ">= 30", ours / theirs, ours / theirs >= 30, f"{theirs:,.0f}/s")
+        if theirs and ours and not case.there and case.keys == "sequential":
+            yield Figure("processing / DBOS tuned", _name(case), ours / theirs, f"{theirs:,.0f}/s")
+    for case in results.of("busy 2"):
+        ratio = results.ratio(case, case._replace(handlers="busy 1"), "process")
+        if ratio is not None:
+            yield Figure("two processes / one, handlers of 1 ms of CPU", _name(case), ratio)
+    for handlers, title, limit in (
+        ("retry", "processing with retries", "plain"),
+        ("lanes", "processing in 50 lanes", "plain"),
+        ("few", "processing with few in hand", "few"),
+        ("batch", "processing in batches", "plain"),
+        ("ones", "one at a time, submitted and processed", "ones"),
+    ):
+        for case in results.of(handlers):
+            yield from _against(results, f"{title} / raw, by CPU", case, _raw(case, limit), by="CPU")
 
 
-def _memory_and_size(results: Results) -> Iterator[Bar]:
-    peaks = {key: max(f["mb"] for f in facts) for key, facts in results.facts.items() if key[0][0] == "ours"}
+def _on_large_ledgers(results: Results) -> Iterator[Figure]:
+    for by, title in (("clock", "by the clock"), ("CPU", "by CPU")):
+        for case in results.of("plain"):
+            cost = results.ratio(case._replace(there=0), case, "process", by=by) if case.there else None
+            if cost is not None:
+                yield Figure(f"processing cost, items there / empty, {title}", _name(case), cost)
+
+
+def _intake(results: Results) -> Iterator[Figure]:
+    for case in results.of("plain"):
+        yield from _against(results, "intake / raw", case, _raw(case), "intake")
+    for limit, title in (("again", "INSERT"), ("select", "SELECT")):
+        for by, how in (("clock", "by the clock"), ("CPU", "by CPU")):
+            for case in results.of("plain"):
+                yield from _against(results, f"second intake / {title}, {how}", case, _raw(case), "again", other_what=limit, by=by)
+
+
+def _memory_and_size(results: Results) -> Iterator[Figure]:
+    peaks = {key: max(f["mb"] for f in facts) for key, facts in results.facts.items() if key[0].who == "ours" and "mb" in facts[0]}
     if peaks:
         case, what = max(peaks, key=lambda key: peaks[key])
-        yield Bar("peak memory, MB", f"highest: {what}, {_name(case)}", "< 150", peaks[case, what], peaks[case, what] < 150)
-    for case in results.cases("ours"):
-        if case[3] == "plain" and case[1] != "prefilled":
-            size = results.median(case, "process", "bytes_each")
-            if size is not None:
-                yield Bar("bytes per finished item", _name(case), "< 1,200", size, size < 1200)
+        yield Figure("peak memory, MB", f"highest: {what}, {_name(case)}", peaks[case, what])
+    for case in results.of("plain"):
+        size = results.median(case, "process", "bytes_each")
+        if size is not None and not case.there:
+            yield Figure("bytes per finished item", _name(case), size)
+
+
+def _beside(results: Results) -> Iterator[Figure]:
+    for case in results.of("start-up"):
+        for fact, name in (("help_ms", "milepost --help"), ("status_ms", "milepost status --json")):
+            cpu = results.median(case, "start-up", fact)
+            if cpu is not None:
+                yield Figure(f"{name}, CPU ms", f"median of {case.n}", cpu)
+    queued = sorted(results.of("queued"), key=lambda case: case.n)
+    if len(queued) > 1:
+        few, many = (results.median(case, "resend", "cpu_ms") or 0 for case in (queued[0], queued[-1]))
+        yield Figure(
+            "resender's run, many items queued / few, by CPU", f"{queued[-1].n:,} queued", many / few, f"{many:.1f} ms, {few:.1f} ms"
+        )
 
 
 # Text ------------------------------------------------------------------------------------------------------------------
@@ -103,30 +172,34 @@ def text(results: Results) -> str:
 
 
 def _table(results: Results) -> Iterator[str]:
-    yield f"{'who':5}{'N':>10}  {'keys':11}{'ledger':10}{'handlers':9}{'intake/s':>10}{'again/s':>10}{'items/s':>9}{'CPU µs':>8}{'MB':>6}{'B/item':>8}"
+    yield (
+        f"{'who':5}{'N':>10}  {'keys':11}{'there':>10}  {'handlers':9}{'intake/s':>10}{'again/s':>10}{'select/s':>10}{'items/s':>9}"
+        f"{'CPU µs':>8}{'MB':>6}{'B/item':>8}"
+    )
     for who in ("ours", "raw", "dbos"):
-        for case in sorted(results.cases(who), key=lambda case: (case[4], case[1], case[3], case[2])):
-            _, ledger, keys, handlers, n = case
-            rates = [_number(results.median(case, what)) for what in ("intake", "again", "process")]
+        for case in sorted(results.cases(who), key=lambda case: (case.n, case.there, case.handlers, case.keys)):
+            if results.median(case, "process") is None:
+                continue
+            rates = [_number(results.median(case, what)) for what in ("intake", "again", "select", "process")]
             cpu = _number(results.median(case, "process", "cpu_us"))
             mb = max((m for what in ("intake", "again", "process") if (m := results.median(case, what, "mb"))), default=None)
-            size = None if ledger == "prefilled" else results.median(case, "process", "bytes_each")
+            size = None if case.there else results.median(case, "process", "bytes_each")
             yield (
-                f"{who:5}{n:>10,}  {keys:11}{ledger:10}{handlers:9}{rates[0]:>10}{rates[1]:>10}{rates[2]:>9}"
-                f"{cpu:>8}{_number(mb):>6}{_number(size):>8}"
+                f"{who:5}{case.n:>10,}  {case.keys:11}{case.there:>10,}  {case.handlers:9}{rates[0]:>10}{rates[1]:>10}{rates[2]:>10}"
+                f"{rates[3]:>9}{cpu:>8}{_number(mb):>6}{_number(size):>8}"
             )
 
 
 def _bar_lines(results: Results) -> Iterator[str]:
     last = ""
     short = 0
-    for bar in bars(results):
-        if bar.name != last:
-            last = bar.name
-            yield f"{bar.name}, wanted {bar.wanted}"
-        short += not bar.good
-        measured = f"{bar.measured:.2f}" if bar.measured < 10 else f"{bar.measured:,.0f}"
-        yield f"  {'PASS ' if bar.good else 'short'} {measured:>7}  {bar.case:40} {bar.more}".rstrip()
+    for figure in figures(results):
+        if figure.name != last:
+            last = figure.name
+            yield f"{figure.name}, wanted {figure.wanted}"
+        short += not figure.good
+        measured = f"{figure.measured:.2f}" if figure.measured < 10 else f"{figure.measured:,.0f}"
+        yield f"  {'PASS ' if figure.good else 'short'} {measured:>7}  {figure.case:48} {figure.more}".rstrip()
     if not any(case for case in results.cases("dbos")):
         yield "processing / DBOS tuned: not measured"
     yield ""
@@ -134,15 +207,11 @@ def _bar_lines(results: Results) -> Iterator[str]:
 
 
 def _name(case: Case) -> str:
-    return f"N = {case[4]:,}, {case[2]} keys, {case[1]}"
+    return f"N = {case.n:,}, {case.keys} keys, {f'{case.there:,} there' if case.there else 'empty'}"
 
 
-def _short(n: int) -> str:
-    return f"{n // 1_000_000} M" if n % 1_000_000 == 0 else f"{n:,}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
+def _number(value: float | None, digits: int = 0) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
 
 
 def _machine() -> str:
@@ -150,18 +219,17 @@ def _machine() -> str:
 
 
 def as_json(results: Results) -> dict[str, Any]:
-    names: tuple[str, ...] = ("who", "ledger", "keys", "handlers", "n")
+    """Everything: the facts of every round with their medians, and each figure with its bar."""
     return {
         "machine": _machine(),
-        "prefilled": results.prefilled,
         "medians": [
             {
-                **dict(zip(names, case, strict=True)),
+                **case._asdict(),
                 "what": what,
                 **{fact: median(each[fact] for each in rounds) for fact in rounds[0]},
                 "rounds": rounds,
             }
             for (case, what), rounds in results.facts.items()
         ],
-        "bars": [bar._asdict() for bar in bars(results)],
+        "bars": [{**figure._asdict(), "wanted": figure.wanted, "good": figure.good} for figure in figures(results)],
     }

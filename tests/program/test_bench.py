@@ -1,0 +1,71 @@
+"""The benchmark's SQLite section runs to its end, with every case and on a tiny number, so that it cannot break unseen."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench import compare, report
+from bench.bars import BARS
+from bench.report import Case, Results
+from bench.route import KINDS
+from bench.sqlite import PREFILL, Section, Sizes
+
+TINY = Sizes(items=[200], there=[300], rounds=1, dbos=0, busy=10, queued=(20, 200), starts=1, full=True)
+NOT_HERE = {"processing / DBOS tuned"}
+
+
+@pytest.fixture(autouse=True)
+def own_garbage() -> Iterator[None]:
+    """Parts that run in this process set its garbage collector up as `milepost work` does: undone afterwards."""
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def part(*words: object, module: str = "bench.part") -> dict[str, float]:
+    """Run a part in this process."""
+    facts: dict[str, float] = importlib.import_module(module).measure([str(word) for word in words])
+    return facts
+
+
+def test_every_case_is_measured_and_held_to_its_bar(tmp_path: Path) -> None:
+    results = Section(tmp_path, Results(), part, lambda text: None, None).run(TINY)
+
+    ours = {case.handlers for case in results.cases("ours")}
+    assert ours == {*KINDS, PREFILL, "ones", "queued", "start-up", "busy 1", "busy 2"} - {"busy"}
+    assert {figure.name for figure in report.figures(results)} == BARS.keys() - NOT_HERE
+    told = json.loads(json.dumps(report.as_json(results)))
+    assert {bar["good"] for bar in told["bars"]} <= {True, False}
+    assert len(told["medians"]) == len(results.facts)
+    text = report.text(results)
+    assert all(name in text for name in BARS)
+
+
+def test_ours_and_raw_leave_the_same_rows_lines_and_content_behind(tmp_path: Path) -> None:
+    results = Results()
+    section = Section(tmp_path, results, part, lambda text: None, None)
+    for handlers in ("plain", "output"):
+        for who in ("ours", "raw"):
+            section.chain(Case(who, 0, "sequential", handlers, 1_000))
+        ours, raw = (results.all(Case(who, 0, "sequential", handlers, 1_000), "process", "bytes_each")[0] for who in ("ours", "raw"))
+        assert ours == pytest.approx(raw, rel=0.05)
+
+
+def test_two_trees_are_compared(tmp_path: Path) -> None:
+    found = {}
+    for tree in ("before", "after"):
+        folder = tmp_path / tree
+        folder.mkdir()
+        section = Section(folder, Results(), part, lambda text: None, None)
+        for name in ("plain", "ones"):
+            compare.cases(100, 100)[name](section)
+        found[tree] = section.results
+    assert [line["what"] for line in compare.lines(found)] == ["intake", "again", "process", "process"]
+    assert all(line["trees"]["after"]["ratio"] > 0 for line in compare.lines(found))
+    assert "ratios to before" in compare.text(found)
