@@ -20,7 +20,7 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.heads import heads_for
+from milepost.engine.head_route import heads_for
 from milepost.engine.lists import submit_list
 from milepost.engine.relay import Relay as Teller
 from milepost.engine.resend import Resender

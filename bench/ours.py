@@ -15,7 +15,8 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.lists import submit_list
 from milepost.runners.process import settle_in
-from milepost.wiring import Station, open_context
+from milepost.station import Station
+from milepost.wiring import open_context
 
 TICK_S = 0.005
 PATIENCE_S = 1800

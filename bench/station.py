@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from milepost.engine.context import Context
-from milepost.wiring import Station
+from milepost.station import Station
 
 
 @contextmanager

@@ -128,8 +128,10 @@ def cli_page() -> str:
     ]
     for title, members in SECTIONS.items():
         parts.append(f"## {title}")
-        for member in members:
-            parts += command_parts(member, root)
+        for name in members:
+            command = cli.get_command(root, name)
+            assert command is not None
+            parts += command_parts(command, root)
     return "\n\n".join(parts) + "\n"
 
 

@@ -13,24 +13,28 @@ Write a route, hand over items, and one row in a ledger says where each one is u
 
 from __future__ import annotations
 
-from milepost.app import Milepost, open, restore
-from milepost.core.backoff import Backoff, Checks
-from milepost.core.durations import span_ms
-from milepost.core.errors import (
-    ActRefused,
-    ConfigMistake,
-    EventRefused,
-    LedgerError,
-    MalformedInput,
-    MilepostError,
-    RouteChanged,
-    RouteMistake,
-    UsageError,
-)
-from milepost.core.item import Item
-from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.core.route import Limits, Route
-from milepost.core.status import Reason, Status
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from milepost.app import Milepost, open, restore
+    from milepost.core.backoff import Backoff, Checks
+    from milepost.core.durations import span_ms
+    from milepost.core.errors import (
+        ActRefused,
+        ConfigMistake,
+        EventRefused,
+        LedgerError,
+        MalformedInput,
+        MilepostError,
+        RouteChanged,
+        RouteMistake,
+        UsageError,
+    )
+    from milepost.core.item import Item
+    from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+    from milepost.core.route import Limits, Route
+    from milepost.core.status import Reason, Status
 
 __version__ = "0.1.0"
 
@@ -62,3 +66,39 @@ __all__ = [
     "restore",
     "span_ms",
 ]
+
+_HOMES = {
+    "app": ("Milepost", "open", "restore"),
+    "core.backoff": ("Backoff", "Checks"),
+    "core.durations": ("span_ms",),
+    "core.errors": (
+        "ActRefused",
+        "ConfigMistake",
+        "EventRefused",
+        "LedgerError",
+        "MalformedInput",
+        "MilepostError",
+        "RouteChanged",
+        "RouteMistake",
+        "UsageError",
+    ),
+    "core.item": ("Item",),
+    "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
+    "core.route": ("Limits", "Route"),
+    "core.status": ("Reason", "Status"),
+}
+"""The public names by the module that defines them. Each is imported when it is first used, so that a command line which only prints
+its help does not load the engine. Type checkers read the imports above; a test compares the two."""
+_HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -30,7 +30,8 @@ from milepost.ports.answers import BackupReport, RestoreReport
 from milepost.ports.publisher import Subscriber
 from milepost.ports.runner import Chance, Clock
 from milepost.runners.threads import ThreadRunner
-from milepost.wiring import DEFAULT_LEDGER, Station, open_context, restore_ledger
+from milepost.station import Station
+from milepost.wiring import DEFAULT_LEDGER, open_context, restore_ledger
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from milepost.runners.threads import ThreadRunner
-from milepost.wiring import Station
+from milepost.station import Station
 
 
 class BackgroundRun:

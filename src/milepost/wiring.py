@@ -1,51 +1,30 @@
-"""Wiring: a URL and routes become a ledger with everything that hangs from it, and a station where it all runs."""
+"""Wiring: a URL and routes become a ledger with everything that hangs from it."""
 
 from __future__ import annotations
 
-import logging
 import os
+import platform
 import secrets
-import socket
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
 from milepost.blobs.nowhere import NoBlobs
 from milepost.blobs.places import open_blobs
-from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerFull, LedgerMissing
+from milepost.core.errors import ConfigMistake, LedgerMissing
 from milepost.core.plan import Plan
 from milepost.core.route import Route
-from milepost.engine.back_fill import waiting
-from milepost.engine.closing import refuse_moved
 from milepost.engine.context import Context
-from milepost.engine.follow_ups import follow_ups
-from milepost.engine.heads import ROUTE as HEADS
-from milepost.engine.heads import HeadKeeper, heads_for
-from milepost.engine.heartbeat import Heartbeat
-from milepost.engine.idle import all_told, nothing_due
+from milepost.engine.head_route import heads_for
 from milepost.engine.neighbours import attach_all
-from milepost.engine.relay import Relay
-from milepost.engine.resend import Resender
-from milepost.engine.routes import register
-from milepost.engine.worker import GRACE_MS, Worker
-from milepost.evidence.signing import Signer
 from milepost.ports.answers import Progress, RestoreReport
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import LACKS, Ledger
-from milepost.ports.publisher import Subscriber
-from milepost.ports.runner import Chance, Clock, Runner, Service
+from milepost.ports.runner import Chance, Clock
 from milepost.runners.clock import SystemChance, SystemClock
-from milepost.runners.threads import ThreadRunner
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
-ROLES = frozenset({"worker", "resender", "relay"})
-BUSY_S = 1.0
-
-log = logging.getLogger(__name__)
 
 
 def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
@@ -114,6 +93,9 @@ def open_context(
                 if check:
                     raise
         if check:
+            from milepost.engine.closing import refuse_moved
+            from milepost.engine.routes import register
+
             refuse_moved(ledger, plans)
             plans = [register(ledger, plan, clock.now(), who()) for plan in plans]
     except BaseException:
@@ -137,173 +119,4 @@ def _clock_for(ledger: Ledger) -> Clock:
 def who() -> str:
     """A name for this process that is never used twice. Short, since it stands in every history line: the process document
     has the rest."""
-    return f"{socket.gethostname().split('.')[0][:12]}-{secrets.token_hex(4)}"
-
-
-class Station:
-    """One process at work on a ledger: worker, resender, relays and heartbeat, until it is stopped or has nothing to do."""
-
-    def __init__(
-        self,
-        ctx: Context,
-        *,
-        subscribers: Sequence[Subscriber] = (),
-        roles: Iterable[str] = ROLES,
-        runner: Runner | None = None,
-        holder: str | None = None,
-        signer: Signer | None = None,
-        grace_ms: int | None = None,
-    ) -> None:
-        self.ctx = ctx
-        self.grace_ms = GRACE_MS if grace_ms is None else grace_ms
-        self.runner = runner or ThreadRunner()
-        self.holder = holder or who()
-        self.stopping = threading.Event()
-        wanted = set(roles)
-        self.worker = Worker(ctx, self.runner, self.holder) if "worker" in wanted else None
-        told: list[Subscriber] = [*subscribers, *follow_ups(ctx, ctx.plans)] if "relay" in wanted else []
-        relays = [Relay(ctx, subscriber, self.holder) for subscriber in told]
-        self._told = [subscriber.name for subscriber in told]
-        services: list[Service] = [*relays]
-        if self.worker is not None:
-            services.append(self.worker)
-        self._resends = "resender" in wanted
-        if self._resends:
-            services.append(Resender(ctx))
-            if HEADS in ctx.plans:
-                services.append(HeadKeeper(ctx, signer))
-        beside = ctx.ledger.services(ctx.plans, ctx.clock, ctx.chance, self.holder)
-        services += [service for role, service in beside if role in wanted]
-        self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in services]
-        self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
-        self._settled = 0
-        # Asking whether anything is due is a read of one row here, and of many partitions there. (No multiple of the worker's own
-        # pace: the watch would always find it at work.)
-        self._idle_every = 0.53 if ctx.ledger.timing.offer_life_ms else 0.05
-
-    def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
-        """Work until `stop()`, or, with `until_idle_s`, until nothing is in hand or to be told and nothing falls due within it."""
-        with suppress(LedgerBusy, LedgerFull):
-            # Where this cannot be written now, the heartbeat's first turn does it.
-            self.heartbeat.start()
-        watching: list[Service] = [self.heartbeat]
-        if until_idle_s is not None:
-            watching.append(Every("idle-watch", self._idle_every, lambda: self._stop_if_idle(round(until_idle_s * 1000))))
-        services: list[Service] = [*self.roles, *(Role(service, self.ctx.clock, self.stopping.is_set) for service in watching)]
-        if on_tick is not None:
-            services.append(Every("tick", tick_s, on_tick))
-        try:
-            self.runner.run(services, self._stopped)
-        except BaseException as error:
-            # The error is what counts here: the ledger may be the trouble, and then it takes no farewell either.
-            with suppress(Exception):
-                if self.worker is not None and isinstance(error, Exception):
-                    self.worker.abandon()
-                self.heartbeat.stop()
-            raise
-        for role in self.roles:
-            role.stop()
-        self.heartbeat.stop()
-
-    def stop(self, grace_ms: int | None = None) -> None:
-        """Begin to drain, and return at once: no item is claimed any more, items that have not been started are given back, running
-        handlers have the grace to finish; then what is left is given back and the station ends. A later call may shorten the grace."""
-        if self.worker is not None:
-            self.worker.drain(self.grace_ms if grace_ms is None else grace_ms)
-        self.stopping.set()
-
-    def _stopped(self) -> bool:
-        if not self.stopping.is_set():
-            return False
-        return self.worker is None or self.worker.drained
-
-    def _stop_if_idle(self, within_ms: int) -> None:
-        if self.idle(within_ms):
-            self.stop()
-
-    def idle(self, within_ms: int) -> bool:
-        """Is nothing in hand, to be told or to be sent on, and does nothing fall due soon? Paused and external items do not count."""
-        if not all(role.quiet for role in self.roles) or (self._resends and waiting(self.ctx)):
-            return False
-        horizon = self.ctx.clock.now() + within_ms
-        worker = self.worker
-        if worker is not None:
-            taken = worker.taken
-            settled, self._settled = self._settled, worker.finished
-            if settled != worker.finished and any(role.follows for role in self.roles):
-                # What follows from the last outcomes may not even have been read yet.
-                return False
-            if worker.in_hand or not nothing_due(self.ctx, horizon, worker.outdated):
-                return False
-            if worker.turns % 2 or worker.taken != taken or worker.in_hand:
-                # What was not due any more when we looked may just have been claimed.
-                return False
-        return all_told(self.ctx, self._told, horizon)
-
-    def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in self.roles if role.last_good_run}}
-        if self.worker is not None:
-            facts["in_hand"] = self.worker.in_hand
-            facts["overrunning"] = self.worker.overrunning()
-            facts["outdated"] = sorted(self.worker.outdated)
-        return facts
-
-
-class Role:
-    """A service whose last good run is remembered, for `milepost doctor`. While the ledger cannot be reached, or there is no room to
-    write, it waits and tries again, until the station is stopped."""
-
-    def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
-        self.name = service.name
-        self.last_good_run = 0
-        self._service = service
-        self._clock = clock
-        self._stopping = stopping
-        self._trouble = ""
-        """Why it waits for the ledger."""
-
-    def turn(self) -> float:
-        try:
-            delay = self._service.turn()
-        except (LedgerBusy, LedgerFull) as trouble:
-            if self._stopping():
-                raise
-            if self._trouble != str(trouble):
-                # Said once, not every second for as long as it lasts.
-                self._trouble = str(trouble)
-                log.warning("%s waits for the ledger: %s", self.name, trouble)
-            return BUSY_S
-        if self._trouble:
-            self._trouble = ""
-            log.warning("%s goes on: the ledger can be used again", self.name)
-        self.last_good_run = self._clock.now()
-        return delay
-
-    @property
-    def quiet(self) -> bool:
-        """Has it found nothing to do for a while? One that does not say is taken to be."""
-        return not self._trouble and bool(getattr(self._service, "quiet", True))
-
-    @property
-    def follows(self) -> bool:
-        """Does it carry out what follows from others' writes?"""
-        return hasattr(self._service, "quiet")
-
-    def stop(self) -> None:
-        """Its last word, where it has one."""
-        stop = getattr(self._service, "stop", None)
-        if stop is not None:
-            stop()
-
-
-class Every:
-    """A service that calls a function at an even pace."""
-
-    def __init__(self, name: str, seconds: float, call: Callable[[], None]) -> None:
-        self.name = name
-        self._seconds = seconds
-        self._call = call
-
-    def turn(self) -> float:
-        self._call()
-        return self._seconds
+    return f"{platform.node().split('.')[0][:12]}-{secrets.token_hex(4)}"

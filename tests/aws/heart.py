@@ -34,7 +34,7 @@ from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
 from milepost.ledgers.aws.store import Settings, Store
 from milepost.runners.clock import SystemChance, SystemClock
-from milepost.wiring import Station
+from milepost.station import Station
 
 ROUTE = "hearts"
 POINTS = {

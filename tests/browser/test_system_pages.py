@@ -16,8 +16,8 @@ from milepost.core.errors import EventRefused
 from milepost.engine.keys import make_key
 from milepost.engine.operate import limit, pause
 from milepost.ports.documents import ACT, CURSOR, LIMIT, PARKED, PROCESS, Act, Process
+from milepost.station import Station
 from milepost.subscribers import CallSubscriber
-from milepost.wiring import Station
 
 Open = Callable[..., Page]
 OUTSIDE = """[...document.querySelectorAll("header a, main button")]

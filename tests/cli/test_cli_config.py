@@ -27,8 +27,12 @@ def test_help_names_every_command_and_is_no_failure(bare) -> None:
 
 
 def test_every_command_has_help_and_options_that_say_what_they_do() -> None:
-    assert sorted(cli.commands) == sorted(COMMANDS)
-    for name, command in cli.commands.items():
+    context = click.Context(cli)
+    assert sorted(cli.list_commands(context)) == sorted(COMMANDS)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.name == name
         shown = CliRunner().invoke(cli, [name, "--help"]).output
         assert shown.startswith(f"Usage: cli {name}")
         short = command.get_short_help_str(62)

@@ -20,7 +20,8 @@ from tests.crash.route import route
 
 from milepost.ledgers.sqlite import store
 from milepost.ledgers.sqlite.ledger import SqliteLedger
-from milepost.wiring import Station, open_context
+from milepost.station import Station
+from milepost.wiring import open_context
 
 
 class Fault:

@@ -38,7 +38,10 @@ def test_a_stale_page_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
 
 
 def commands(group: click.Group, path: str = "milepost") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from commands(command, f"{path} {name}")

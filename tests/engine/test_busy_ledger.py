@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost import wiring
+from milepost import station as stations
 from milepost.core.errors import LedgerBusy
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.worker import Worker
-from milepost.wiring import Station, open_context
+from milepost.station import Station
+from milepost.wiring import open_context
 
 
 class Moody:
@@ -50,7 +51,7 @@ calls: list[str] = []
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "BUSY_S", 0.01)
+    monkeypatch.setattr(stations, "BUSY_S", 0.01)
     calls.clear()
 
 

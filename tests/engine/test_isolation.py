@@ -11,7 +11,7 @@ import pytest
 import milepost as mp
 from milepost.core.status import Status
 from milepost.engine.operate import pause
-from milepost.wiring import Station
+from milepost.station import Station
 
 WAIT = 30
 

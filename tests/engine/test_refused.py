@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
-from milepost import wiring
+from milepost import station as stations
 from milepost.core.errors import LedgerFull
 from milepost.core.item import Item
 from milepost.core.status import Status
@@ -25,7 +25,8 @@ from milepost.engine.story import story
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.ledger import Query
-from milepost.wiring import Station, open_context
+from milepost.station import Station
+from milepost.wiring import open_context
 
 CONTENT = "UPDATE content SET body = x'7b' WHERE item = 1"
 REST = "UPDATE item SET rest = x'7b' WHERE id = 1"
@@ -36,7 +37,7 @@ ITEMS = 20
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "BUSY_S", 0.01)
+    monkeypatch.setattr(stations, "BUSY_S", 0.01)
 
 
 def route(answer: mp.Outcome | None = None, *, attempts: int = 2) -> mp.Route:
@@ -238,7 +239,7 @@ def test_a_station_that_starts_on_a_full_disk_waits_too(tmp_path: Path, caplog: 
         nonlocal failures
         if failures:
             failures -= 1
-            raise wiring.LedgerFull("the disk is full")
+            raise LedgerFull("the disk is full")
         return write(run)  # type: ignore[arg-type]
 
     ledger._store.write = full  # type: ignore[assignment, method-assign]

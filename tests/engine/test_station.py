@@ -33,10 +33,11 @@ from milepost.ports.ledger import Ledger, Query
 from milepost.runners.clock import SystemClock
 from milepost.runners.crews import AsyncCrew, ThreadCrew
 from milepost.runners.threads import ThreadRunner
+from milepost.station import Station
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 from milepost.testing.sim_runner import SimRunner
-from milepost.wiring import Station, open_context
+from milepost.wiring import open_context
 
 ROOT = Path(__file__).parents[2]
 SIGNED = {"by": "ops", "reason": "test"}
@@ -344,7 +345,8 @@ def test_until_idle_waits_for_a_call_that_takes_long(ledger: Ledger, clock: Virt
 SCRIPT = """
 import os, signal, sys, threading, time
 import milepost as mp
-from milepost.wiring import Station, open_context
+from milepost.station import Station
+from milepost.wiring import open_context
 
 ledger, calls, mode = sys.argv[1:4]
 opened = threading.Event()

@@ -9,8 +9,8 @@ import milepost as mp
 from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
 from milepost.engine.evidence import Found, all_evidence, evidence_of
-from milepost.engine.heads import ROUTE as HEADS
-from milepost.engine.heads import heads_route
+from milepost.engine.head_route import ROUTE as HEADS
+from milepost.engine.head_route import heads_route
 from milepost.engine.intake import submit
 from milepost.engine.operate import confirm_outside
 from milepost.engine.prune import PruneReport, prune

@@ -28,9 +28,9 @@ from milepost.engine.relay import Relay
 from milepost.evidence.heads import Heads, head_digest
 from milepost.evidence.signing import Signer, make_key
 from milepost.ports.documents import HEAD, LIST
+from milepost.station import Station
 from milepost.testing import drain
 from milepost.testing.clock import VirtualClock
-from milepost.wiring import Station
 
 
 def test_one_a_day_each_bound_to_the_one_before_and_told_to_everybody(scene: Scene, signer: Signer) -> None:

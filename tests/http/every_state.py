@@ -9,8 +9,8 @@ from tests.http.visitor import Answered, Visitor
 
 import milepost as mp
 from milepost.core.status import Status
+from milepost.station import Station
 from milepost.subscribers import CallSubscriber
-from milepost.wiring import Station
 
 ROUTE = "/api/v1/routes/parcels"
 ITEMS, ACTS, CLAIMS = f"{ROUTE}/items", f"{ROUTE}/acts", f"{ROUTE}/stages/wrap/claims"

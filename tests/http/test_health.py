@@ -17,7 +17,7 @@ from milepost.core.errors import LedgerReadOnly
 from milepost.engine import heartbeat
 from milepost.http import eyes
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
-from milepost.wiring import Station
+from milepost.station import Station
 
 
 @pytest.fixture(autouse=True)

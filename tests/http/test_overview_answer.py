@@ -28,9 +28,9 @@ from milepost.http.dashboard.failures import failed_by_group
 from milepost.ledgers.aws.names import Names
 from milepost.ports.documents import CURSOR, Cursor
 from milepost.ports.ledger import Group
+from milepost.station import Station
 from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock
-from milepost.wiring import Station
 
 SIGNED = {"by": "ops", "reason": "<b>the scale</b> is being mended"}
 

@@ -28,9 +28,9 @@ from milepost.http.dashboard.acts import Names, in_words
 from milepost.http.dashboard.durations import durations
 from milepost.ports.documents import ACT, PROCESS, Act, Process
 from milepost.ports.ledger import Query
+from milepost.station import Station
 from milepost.subscribers import CallSubscriber
 from milepost.testing import VirtualClock
-from milepost.wiring import Station
 
 SIGNED = {"by": "ops", "reason": "a test"}
 MARKUP = "<img src=x>"

@@ -16,8 +16,8 @@ from milepost.engine.operate import act, limit, pause
 from milepost.engine.relay import Relay
 from milepost.http.endpoints import all_endpoints, all_pages
 from milepost.ports.documents import PROCESS, Process
+from milepost.station import Station
 from milepost.testing import VirtualClock
-from milepost.wiring import Station
 
 OPEN = {"/live", "/api/v1/events/stream", "/api/v1/events"}
 """Streams; and the feed, whose places are lines of the whole ledger."""

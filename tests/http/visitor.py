@@ -11,7 +11,7 @@ from typing import Any
 
 import milepost as mp
 from milepost.http.door import Door
-from milepost.wiring import Station
+from milepost.station import Station
 
 JSON = "application/json"
 

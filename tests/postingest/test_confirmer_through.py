@@ -27,9 +27,9 @@ from milepost.routes.postingest import postingest
 from milepost.routes.postingest.confirmer import Confirmer, Tally
 from milepost.routes.postingest.custodial_copy import CustodialCopy
 from milepost.routes.postingest.scoutam_standin import StandIn
+from milepost.station import Station
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.formed import Formed
-from milepost.wiring import Station
 
 OBJECT = ocfl_scene.ASSET
 KEY = {"assetId": {"S": ASSET}, "batchId": {"S": BATCH}}

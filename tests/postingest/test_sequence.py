@@ -21,9 +21,9 @@ from milepost.engine.context import Context
 from milepost.engine.operate import act
 from milepost.ports.ledger import Ledger
 from milepost.routes.postingest.dialects import key_parts
+from milepost.station import Station
 from milepost.testing import SeededChance, SimRunner, problems
 from milepost.testing.sim_faults import MORTAL, Died, MortalLedger, prove_dead
-from milepost.wiring import Station
 
 DAY = 86_400_000
 OTHER_CONTENT = {"preservationSystemId": "another"}

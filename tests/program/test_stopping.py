@@ -299,7 +299,7 @@ def failing(post: mp.Milepost) -> None:
 def test_a_full_disk_is_waited_for_and_the_program_goes_on_when_there_is_room(
     quick_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("milepost.wiring.BUSY_S", 0.01)
+    monkeypatch.setattr("milepost.station.BUSY_S", 0.01)
     with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
         claim, refused = post.context.ledger.claim, 0
 

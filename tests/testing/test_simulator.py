@@ -233,7 +233,7 @@ def test_assert_item_says_what_it_found_instead() -> None:
 
 # SimRunner --------------------------------------------------------------------------------------------------------------
 def test_a_station_on_the_sim_runner_takes_no_real_time_and_is_the_same_every_time() -> None:
-    from milepost.wiring import Station
+    from milepost.station import Station
 
     def run(seed: int) -> tuple[int, list[str]]:
         clock, order = VirtualClock(), []

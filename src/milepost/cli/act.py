@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from msgspec import UNSET
 
 from milepost.cli.config import Settings
 from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
@@ -149,7 +148,7 @@ def replace(
         raise click.UsageError("give the new content: --item JSON, or --file FILE")
     text = item if item is not None else file.read().decode(errors="replace")
     content = _json(text, "--item" if item is not None else file.name)
-    options: dict[str, Any] = {"content": content, "here": here, "rerun": rerun, "yes": False, "act_id": None}
+    options: dict[str, Any] = {"new": {"content": content, "here": here, "rerun": rerun}, "yes": False, "act_id": None}
     return _act(given, "replace", route=route, keys=(key,), by=by, reason=reason, dry_run=dry_run, as_json=as_json, **options)
 
 
@@ -204,12 +203,12 @@ def resend(given: Settings, route: str | None, **options: Any) -> int:
 def _run_resender(ctx: Context) -> Summary:
     """One run to the end, and a heartbeat that says so: `doctor` then knows that a resender runs by schedule."""
     import os
-    import socket
+    import platform
 
     from milepost.engine.resend import Resender
     from milepost.ports.documents import PROCESS, Process
 
-    began, host = ctx.clock.now(), socket.gethostname()
+    began, host = ctx.clock.now(), platform.node()
     done = Resender(ctx).run_once(pages=1_000_000)
     now = ctx.clock.now()
     ctx.ledger.write(PROCESS, f"{host}-resend", Process(f"{host}-resend", host, os.getpid(), began, now, {"resender": now}))
@@ -233,9 +232,7 @@ def _act(
     outcome: Any = None,
     pace: float | None = None,
     not_before: datetime | timedelta | None = None,
-    content: Any = UNSET,
-    here: bool = False,
-    rerun: bool = False,
+    new: Mapping[str, Any] = {},
     force: bool = False,
     **chosen: Any,
 ) -> int:
@@ -257,7 +254,7 @@ def _act(
             if query is not None:
                 afford(ctx, query, yes, quiet=as_json)
             options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "force": force, "act_id": act_id}
-            options |= {"pace": pace, "not_before": not_before, "content": content, "here": here, "rerun": rerun}
+            options |= {"pace": pace, "not_before": not_before, **new}
             report = act(ctx, verb, route, keys=keys or None, query=query, **options, **signed_by)
     if as_json:
         print_json(report)

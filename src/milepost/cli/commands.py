@@ -1,58 +1,83 @@
-"""All commands, put together."""
+"""All commands, by the file that defines each. A file is imported when its command is used."""
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from milepost.cli.act import cancel, confirm, replace, rerun, reschedule, resend, retry, skip
-from milepost.cli.backup import backup, restore
-from milepost.cli.completion import completion
+from milepost import __version__
 from milepost.cli.config import Settings
-from milepost.cli.cost import cost
-from milepost.cli.demo import demo
-from milepost.cli.export import export
-from milepost.cli.heads import heads
-from milepost.cli.hold import limit, pause, resume
-from milepost.cli.init import init
-from milepost.cli.keep import doctor, prune
-from milepost.cli.keys import keys
-from milepost.cli.look import groups, list_items, show, status
-from milepost.cli.move import move
 from milepost.cli.options import ledger_option, routes_option
-from milepost.cli.outside import adopt, quarantine
-from milepost.cli.record import acts, lists
-from milepost.cli.routes import routes
-from milepost.cli.run import up, work
-from milepost.cli.signing import signing_key
-from milepost.cli.submit import submit
-from milepost.cli.subscribers import subscribers
-from milepost.cli.verify import verify
-from milepost.cli.volume import volume
-from milepost.cli.watch import watch
 
-SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Start": (init, demo, completion),
-    "Work": (up, work, submit),
-    "Look": (status, show, list_items, groups, volume, watch, lists, acts, export, doctor),
-    "Prove": (signing_key, heads, verify),
-    "Act": (retry, skip, confirm, cancel, resend, rerun, replace, reschedule, pause, resume, limit),
-    "Keep": (routes, subscribers, keys, prune, backup, restore, adopt, quarantine, move, cost),
+SECTIONS: dict[str, dict[str, str]] = {
+    "Start": {"init": "init", "demo": "demo", "completion": "completion"},
+    "Work": {"up": "run", "work": "run", "submit": "submit"},
+    "Look": {
+        "status": "look",
+        "show": "look",
+        "list": "look",
+        "groups": "look",
+        "volume": "volume",
+        "watch": "watch",
+        "lists": "record",
+        "acts": "record",
+        "export": "export",
+        "doctor": "keep",
+    },
+    "Prove": {"signing-key": "signing", "heads": "heads", "verify": "verify"},
+    "Act": {
+        "retry": "act",
+        "skip": "act",
+        "confirm": "act",
+        "cancel": "act",
+        "resend": "act",
+        "rerun": "act",
+        "replace": "act",
+        "reschedule": "act",
+        "pause": "hold",
+        "resume": "hold",
+        "limit": "hold",
+    },
+    "Keep": {
+        "routes": "routes",
+        "subscribers": "subscribers",
+        "keys": "keys",
+        "prune": "keep",
+        "backup": "backup",
+        "restore": "backup",
+        "adopt": "outside",
+        "quarantine": "outside",
+        "move": "move",
+        "cost": "cost",
+    },
 }
+"""The sections of the help, each with its commands and the module of `milepost.cli` that defines each command."""
+HOMES = {name: home for members in SECTIONS.values() for name, home in members.items()}
 
 
 class Sectioned(click.Group):
-    """A group whose help shows the commands by what they are for."""
+    """A group whose help shows the commands by what they are for, and which imports a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in HOMES:
+            return None
+        defined = vars(import_module(f"milepost.cli.{HOMES[cmd_name]}")).values()
+        return next(value for value in defined if isinstance(value, click.Command) and value.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, members in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(member.name or "", member.get_short_help_str(62)) for member in members])
+                formatter.write_dl([(name, command.get_short_help_str(62)) for name in members if (command := self.get_command(ctx, name))])
 
 
 @click.group(cls=Sectioned, context_settings={"help_option_names": ["-h", "--help"]})
 @ledger_option
 @routes_option
-@click.version_option(package_name="milepost", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, ledger: str | None, routes: tuple[str, ...]) -> None:
     """Milepost sees every item through.
@@ -60,8 +85,3 @@ def cli(ctx: click.Context, ledger: str | None, routes: tuple[str, ...]) -> None
     Items travel a route of stages; one ledger says where each of them is. Start with 'milepost init' or 'milepost demo'.
     """
     ctx.obj = Settings(ledger=ledger, routes=routes)
-
-
-for _members in SECTIONS.values():
-    for _member in _members:
-        cli.add_command(_member)

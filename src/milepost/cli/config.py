@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing, UsageError
-from milepost.loading import load_file, load_module, load_routes
 
 if TYPE_CHECKING:
     from milepost.core.route import Route
@@ -57,7 +55,12 @@ class Settings:
 
     def routes(self) -> list[Route]:
         """The routes that were named; none is no mistake here."""
-        return load_routes(self._routes or self.file.get("routes", []))
+        named = self._routes or self.file.get("routes", [])
+        if not named:
+            return []
+        from milepost.loading import load_routes
+
+        return load_routes(named)
 
     def signer(self, given: str | None = None) -> Signer | None:
         """Who signs: the key in the file that was given, else the one that milepost.toml names, else nobody."""
@@ -156,13 +159,19 @@ def check_there(url: str) -> None:
 def read_file(path: Path) -> dict[str, Any]:
     """milepost.toml, checked; empty if there is none."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigMistake(f"{path}: {error}") from None
     except OSError as error:
         raise ConfigMistake(f"{path} cannot be read: {error.strerror}") from None
+    import tomllib
+
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigMistake(f"{path}: {error}") from None
     for name, value in found.items():
         if name not in FIELDS:
             raise ConfigMistake(f"{path}: {name!r} is not known here; there are {', '.join(FIELDS)}")
@@ -187,6 +196,8 @@ def _subscriber(spec: str, *, offers: bool = True) -> Subscriber:
         return _topic(name, offers)
     if place in ("https", "http"):
         return _webhook(spec)
+    from milepost.loading import load_file, load_module
+
     module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
     found: Any = getattr(module, name, None)
     if hasattr(found, "tell"):

@@ -3,7 +3,6 @@ made-up past, so that the page has something to show from the beginning."""
 
 from __future__ import annotations
 
-import logging
 import shutil
 import sys
 import threading
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from milepost.cli.demo_archive import Catalogue
     from milepost.engine.context import Context
     from milepost.engine.snapshot import Snapshot
-    from milepost.wiring import Station
+    from milepost.station import Station
 
 SETTINGS = """ledger = "sqlite:///milepost.db"
 routes = ["milepost.cli.demo_route:parcels", "milepost.cli.demo_archive:archive"]
@@ -119,11 +118,13 @@ def _run(ctx: Context, told: Catalogue, items: int, at: str | None, *, stay: boo
 
     The work is done in the background, and looked at in the foreground. Ctrl-C ends both; what is in hand is finished.
     """
+    import logging
+
     from milepost.cli.demo_route import parcel
     from milepost.cli.run import stop_on_signal
     from milepost.cli.watch import look
     from milepost.engine.intake import submit
-    from milepost.wiring import Station
+    from milepost.station import Station
 
     # The demo's partners fail on purpose; the picture counts the failed tries, a line for each would tear it apart.
     logging.getLogger("milepost.engine.settle").setLevel(logging.ERROR)

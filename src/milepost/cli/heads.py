@@ -47,7 +47,8 @@ def publish_now(given: Settings, as_json: bool) -> None:
 
     That of the last day if it is missing, else that of today so far. Subscribers are told by the next 'milepost up'.
     """
-    from milepost.engine.heads import DAY_MS, ROUTE, day_of, publish
+    from milepost.engine.head_route import ROUTE
+    from milepost.engine.heads import DAY_MS, day_of, publish
     from milepost.engine.observe import counted
 
     signer = given.signer()

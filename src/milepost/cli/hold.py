@@ -10,7 +10,6 @@ import click
 from milepost.cli.config import Settings
 from milepost.cli.options import check_signed, json_option, settings, signed
 from milepost.cli.out import WIDE, console, print_json, safe
-from milepost.core.durations import iso
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,6 +52,7 @@ def pause(
     What is in work is finished; nothing else is begun until it is resumed. Held items use no attempts. At an external stage nothing
     is sent again; what comes to it is still offered once (hold the stage before it to stop that), and confirmations count.
     """
+    from milepost.core.durations import iso
     from milepost.engine.operate import pause as hold
     from milepost.ports.documents import scope
 

@@ -50,14 +50,15 @@ def status(given: Settings, route: str | None, ages: bool, parts: tuple[str, ...
         return
     from milepost.engine.observe import counted, own_route
     from milepost.engine.observe import status as look
-    from milepost.engine.snapshot import snapshots
 
     with given.context() as ctx:
         answer = look(ctx, route, afresh=True)
         own = {name for name in answer["routes"] if route is None and own_route(ctx, name)}
-        seen = snapshots(ctx, route=route) if ages else {}
-    for name, snapshot in seen.items():
-        answer["routes"][name]["ages"] = {stage.name: _ages(stage) for stage in snapshot.stages}
+        if ages:
+            from milepost.engine.snapshot import snapshots
+
+            for name, snapshot in snapshots(ctx, route=route).items():
+                answer["routes"][name]["ages"] = {stage.name: _ages(stage) for stage in snapshot.stages}
     if as_json:
         print_json(answer)
         return

@@ -96,7 +96,7 @@ def _both(given: Settings, to_url: str, dry_run: bool) -> Iterator[tuple[Context
 def _routes(ctx: Context, only: tuple[str, ...]) -> list[str]:
     """The routes that were named, or all that the ledger has. One whose file is not given would be left behind unseen."""
     from milepost.engine.closing import marks
-    from milepost.engine.heads import ROUTE as HEADS
+    from milepost.engine.head_route import ROUTE as HEADS
     from milepost.ports.documents import ROUTE
 
     # The daily heads stay: they speak of this ledger's feed.

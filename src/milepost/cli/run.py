@@ -95,7 +95,7 @@ def run(
     """Work until a signal, or until idle; say what is being done, and what was done."""
     from milepost.core.durations import short_span
     from milepost.runners.process import settle_in
-    from milepost.wiring import Station
+    from milepost.station import Station
 
     settle_in()
     station = Station(ctx, subscribers=subscribers, roles=roles, signer=signer, grace_ms=grace_ms)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-log = logging.getLogger(__name__)
 
 log_option = click.option(
     "--log",
@@ -24,6 +21,9 @@ log_option = click.option(
 
 def say(text: str) -> None:
     """A word to whoever started the command, on standard error."""
+    import logging
+
+    log = logging.getLogger(__name__)
     if log.isEnabledFor(logging.INFO):
         log.info("%s", text)
     else:

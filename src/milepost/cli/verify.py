@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from milepost.cli.options import json_option
 from milepost.cli.out import plain
@@ -60,6 +59,8 @@ def verify(file: str, public_key: str | None, heads: tuple[str, ...], whole: boo
 
 def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) -> int:
     """One JSON object, written record by record: a file of millions takes little memory."""
+    import msgspec
+
     before = '{"items": ['
 
     def on_record(record: VerifiedRecord) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from milepost.cli.config import Settings
 from milepost.cli.filters import afford, yes_option
@@ -25,6 +24,8 @@ def volume(given: Settings, route: str, volume: str, yes: bool, as_json: bool) -
     Reads what the stages reported of every item, also of those whose rows have left and whose evidence was kept. With --json one item
     a line, with all of its files there.
     """
+    import msgspec
+
     from milepost.engine.observe import check_route, counted
     from milepost.engine.volumes import all_items, on_volume
 

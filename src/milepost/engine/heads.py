@@ -11,19 +11,17 @@ all there is up to its last place; a line that is copied out late has a later pl
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
 from milepost.core.decide import accept
-from milepost.core.errors import ConfigMistake
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done
 from milepost.core.plan import Plan
-from milepost.core.route import Route
 from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
+from milepost.engine.head_route import ROUTE, STAGE
 from milepost.engine.head_trees import Prover, Sum, go_on, let_go
 from milepost.engine.observe import each
 from milepost.engine.operate import confirm_outside
@@ -32,35 +30,13 @@ from milepost.evidence.signing import Signer
 from milepost.ports.documents import HEAD, read_as
 from milepost.ports.ledger import Document, Newcomer, Query
 
-ROUTE, STAGE = "heads", "publish"
 LAST, BEGUN = "last", "begun"
 DAY_MS = 86_400_000
 EVERY = 60.0
 PARTS = 16
 """How many parts of a tree are made before that is written down: a few seconds' work."""
-OURS = "the daily heads are Milepost's own; 'milepost heads publish' makes one"
 
 log = logging.getLogger(__name__)
-
-
-def heads_route() -> Route:
-    """The route of the heads. That they were told is all there is to do, so nobody is called for that: whoever makes one confirms it."""
-    route = Route(ROUTE, key="day", skips=False)
-    route.external(STAGE, resend_after="365d")
-    route.closed = OURS
-    return route
-
-
-def heads_for(routes: Sequence[Route], no_blobs: str | None) -> list[Route]:
-    """The route of the heads, if any of these keeps evidence. `no_blobs` says what to set where there is no place for blobs."""
-    keeping = [route.name for route in routes if route.evidence]
-    if not keeping:
-        return []
-    if no_blobs is not None:
-        raise ConfigMistake(f"{', '.join(keeping)}: evidence is to be kept, and there is no place for it: {no_blobs}")
-    if any(route.name == ROUTE for route in routes):
-        raise ConfigMistake(f"a route is called {ROUTE!r}, as that of the daily heads is; call it otherwise")
-    return [heads_route()]
 
 
 def day_of(now: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +59,7 @@ class Heartbeat:
 
     def beat(self, *, stopped: bool = False) -> None:
         now = self.ctx.clock.now()
-        sheet = Process(self.holder, socket.gethostname(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
+        sheet = Process(self.holder, platform.node(), os.getpid(), self.started_at, now, **self.facts(), stopped=stopped)
         self.ctx.ledger.write(PROCESS, self.holder, msgspec.to_builtins(sheet))
 
     def turn(self) -> float:

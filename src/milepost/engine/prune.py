@@ -14,7 +14,7 @@ from milepost.engine.acts import enter, finish, signed
 from milepost.engine.context import Context
 from milepost.engine.cursors import told
 from milepost.engine.evidence import keeper
-from milepost.engine.heads import ROUTE as HEADS
+from milepost.engine.head_route import ROUTE as HEADS
 from milepost.engine.heads import summed_up_to
 from milepost.engine.observe import counted, each
 from milepost.ports.ledger import Query, Told

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from milepost.core.errors import LedgerError, RouteChanged
-from milepost.engine.heads import ROUTE as HEADS
+from milepost.engine.head_route import ROUTE as HEADS
 from milepost.engine.heads import HeadKeeper
 from milepost.engine.resend import Resender
 from milepost.lambdas.measures import tell_run, tell_standing

@@ -13,9 +13,9 @@ from milepost.engine.context import Context
 from milepost.engine.idle import all_told
 from milepost.ports.ledger import Query, Refused
 from milepost.ports.publisher import Subscriber
+from milepost.station import Station
 from milepost.testing.clock import VirtualClock
 from milepost.testing.sim_runner import SimRunner
-from milepost.wiring import Station
 
 if TYPE_CHECKING:
     from milepost.app import Milepost

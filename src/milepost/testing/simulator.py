@@ -30,12 +30,13 @@ from milepost.engine.operate import act, confirm_outside, pause, resume
 from milepost.engine.routes import register
 from milepost.ports.documents import HOLD
 from milepost.ports.ledger import Ledger
+from milepost.station import Station
 from milepost.testing.audit import every_item, problems
 from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.driving import run_until_rest
 from milepost.testing.sim_faults import MORTAL, Died, Ear, Meddler, MortalLedger, plain_input, prove_dead
 from milepost.testing.sim_runner import SimRunner
-from milepost.wiring import Station, open_ledger
+from milepost.wiring import open_ledger
 
 DAY = 86_400_000
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import socket
+import platform
 from pathlib import Path
 
 from milepost.core.errors import LedgerFull, LedgerReadOnly
@@ -19,7 +19,7 @@ class Liveness:
         self.folder = Path(ledger_path + "-workers")
         self._held: dict[str, int] = {}
         # A shared folder may hold other machines' files, whose locks say nothing here.
-        self._machine = socket.gethostname().replace("/", "_")
+        self._machine = platform.node().replace("/", "_")
 
     def _path(self, holder: str) -> Path:
         return self.folder / f"{holder}@{self._machine}.lock"

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import sqlite3
-from importlib import resources
+from pathlib import Path
 
 from milepost.core.errors import LedgerForeign, LedgerTooNew
 
 APPLICATION_ID = 0x4D50_4F53  # "MPOS"
 PAGE_SIZE = 8192
+MIGRATIONS = Path(__file__).with_name("migrations")
 
 
 def migrations() -> list[tuple[int, str]]:
     """All migrations in order, as (number, SQL)."""
-    folder = resources.files(__package__) / "migrations"
-    scripts = sorted((int(entry.name[:4]), entry.read_text()) for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    assert [number for number, _ in scripts] == list(range(1, len(scripts) + 1)), "migrations are numbered without gaps"
+    return [(number, path.read_text(encoding="utf-8")) for number, path in enumerate(_scripts(), 1)]
+
+
+def newest() -> int:
+    """The schema version of a file that is up to date."""
+    return len(_scripts())
+
+
+def _scripts() -> list[Path]:
+    scripts = sorted(MIGRATIONS.glob("*.sql"))
+    assert [script.stem for script in scripts] == [f"{number:04}" for number in range(1, len(scripts) + 1)], "numbered without gaps"
     return scripts
 
 
@@ -26,10 +35,9 @@ def check(connection: sqlite3.Connection, path: str) -> int:
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application != APPLICATION_ID and (tables or application or version):
         raise LedgerForeign(f"{path}: this file belongs to another program; give another path with --ledger sqlite:///PATH")
-    newest = len(migrations())
-    if version > newest:
+    if version > newest():
         raise LedgerTooNew(
-            f"{path}: made by a later Milepost (schema {version}, this one knows {newest}); upgrade with pip install -U milepost"
+            f"{path}: made by a later Milepost (schema {version}, this one knows {newest()}); upgrade with pip install -U milepost"
         )
     return version
 

@@ -84,7 +84,7 @@ class Store:
                 connection.execute("PRAGMA cache_size = -32768")
                 connection.execute("PRAGMA wal_autocheckpoint = 4000")
                 connection.execute("PRAGMA temp_store = MEMORY")
-                if version < len(schema.migrations()):
+                if version < schema.newest():
                     self._patiently(lambda: schema.migrate(connection, self.path))
             except BaseException:
                 connection.close()
