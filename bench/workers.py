@@ -17,7 +17,8 @@ from bench.measure import Span, peak_mb
 from bench.ours import PATIENCE_S, intake
 from bench.route import make_route
 from milepost.runners.process import settle_in
-from milepost.wiring import Station, open_context
+from milepost.station import Station
+from milepost.wiring import open_context
 
 ROOT = Path(__file__).resolve().parent.parent
 HANDLERS = "busy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -69,7 +70,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 def test_a_newer_schema_is_refused_and_says_to_upgrade(tmp_path: Path) -> None:
     path = filled(tmp_path / "m.db")
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {len(schema.migrations()) + 1}")
+    connection.execute(f"PRAGMA user_version = {schema.newest() + 1}")
     connection.close()
     with pytest.raises(LedgerTooNew, match=r"later Milepost.*upgrade"):
         SqliteLedger.open(str(path))
@@ -189,7 +190,7 @@ def shape(path: Path) -> list[tuple[str, str, str]]:
 
 def test_a_migrated_file_is_like_one_made_new(tmp_path: Path) -> None:
     SqliteLedger.open(str(tmp_path / "new.db")).close()
-    for start in range(len(schema.migrations()) + 1):
+    for start in range(schema.newest() + 1):
         path = tmp_path / f"from{start}.db"
         connection = sqlite3.connect(path, isolation_level=None)
         schema.migrate(connection, str(path), up_to=start)
@@ -240,8 +241,9 @@ def test_a_payload_that_is_offered_again_is_stored_once(tmp_path: Path) -> None:
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = filled(tmp_path / "m.db")
     before = shape(path)
-    broken = [*schema.migrations(), (len(schema.migrations()) + 1, "CREATE TABLE fine (a);\nCREATE TABLE item (a);")]
-    monkeypatch.setattr(schema, "migrations", lambda: broken)
+    scripts = shutil.copytree(schema.MIGRATIONS, tmp_path / "migrations")
+    (scripts / f"{schema.newest() + 1:04}.sql").write_text("CREATE TABLE fine (a);\nCREATE TABLE item (a);")
+    monkeypatch.setattr(schema, "MIGRATIONS", scripts)
     with pytest.raises(LedgerError, match="item already exists"):
         SqliteLedger.open(str(path))
     assert shape(path) == before
