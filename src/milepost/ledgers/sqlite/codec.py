@@ -92,12 +92,6 @@ def _row_or_refused(columns: Sequence[Any], names: Names) -> Row | Refused:
         return Refused(reason, str(columns[2]))
 
 
-INSERT = (
-    "INSERT INTO item (route, place, status, due_at, look_at, overdue_at, version, head, updated_at, entered_at,"
-    " attempts, total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest,"
-    " id, key, created_at, correlation_id, input_digest, list_id, life)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 UPDATE = (
     "UPDATE item SET place = ?, status = ?, due_at = ?, look_at = ?, overdue_at = ?, version = ?, head = ?, updated_at = ?, entered_at = ?,"
     " attempts = ?, total_attempts = ?, looks = ?, losses = ?, round = ?, pass_no = ?, flags = ?, lease = ?, holder = ?,"

@@ -21,9 +21,10 @@ from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.fence import fenced
 from milepost.ledgers.sqlite.liveness import Liveness
 from milepost.ledgers.sqlite.names import Names
+from milepost.ledgers.sqlite.new_items import write_new
 from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_aside
 from milepost.ledgers.sqlite.store import Store
-from milepost.ledgers.sqlite.writing import Tally, one_by_one, write_changes, write_new
+from milepost.ledgers.sqlite.writing import Tally, one_by_one, write_changes
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.ledger import (
     Ask,
@@ -89,28 +90,38 @@ class SqliteLedger:
                     f"route {plan.name!r} has been changed in the ledger since this process started; restart it with the new route"
                 )
             names.route(connection, plan.name)
-            known = reading.known(connection, names, plan.name, [n.change.after.key for n in newcomers])
+            keys = [newcomer.change.after.key for newcomer in newcomers]
+            sealed = list(reading.seals(connection, names, plan.name, keys))
+            known = dict(zip(sealed, reading.known(connection, names, plan.name, sealed), strict=True)) if sealed else {}
             first: dict[str, Newcomer] = {}
             answers: list[Known | Refused | None] = []
-            for newcomer, there in zip(newcomers, known, strict=True):
-                row = newcomer.change.after
+            for newcomer, key in zip(newcomers, keys, strict=True):
+                there = known.get(key)
                 if there is not None and newcomer.passes(there):
                     there = None
-                if there is None and row.key in first:
-                    twin = first[row.key].change.after
-                    there = Known(row.key, twin.status, twin.input_digest, twin.stage, twin.list_id)
+                if there is None and key in first:
+                    twin = first[key].change.after
+                    there = Known(key, twin.status, twin.input_digest, twin.stage, twin.list_id)
                 elif there is None:
-                    first[row.key] = newcomer
+                    first[key] = newcomer
                 answers.append(there)
+            # Which of the others has a row is not looked up: the write itself tells.
             tally, fresh = Tally(), list(first.values())
+            others: dict[str, Known | Refused | None] = {}
             if alone:
-                refused = one_by_one(connection, names, fresh, lambda one: write_new(connection, names, one, tally))
-                keys = {fresh[place].change.after.key: answer for place, answer in refused.items()}
-                answers = [keys.get(newcomer.change.after.key, answer) for newcomer, answer in zip(newcomers, answers, strict=True)]
+                taken: list[str] = []
+
+                def write(one: list[Newcomer]) -> None:
+                    taken.extend(one[place].change.after.key for place in write_new(connection, names, one, tally))
+
+                refused = one_by_one(connection, names, fresh, write)
+                others = {fresh[place].change.after.key: answer for place, answer in refused.items()}
             else:
-                write_new(connection, names, fresh, tally)
+                taken = [fresh[place].change.after.key for place in write_new(connection, names, fresh, tally)]
             tally.write(connection, names)
-            return answers
+            if taken:
+                others |= zip(taken, reading.known(connection, names, plan.name, taken), strict=True)
+            return [others.get(key, answer) for key, answer in zip(keys, answers, strict=True)] if others else answers
 
         return self._write_rows(run)
 

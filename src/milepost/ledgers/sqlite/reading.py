@@ -9,7 +9,7 @@ from typing import Any
 
 from milepost.core.item import Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, items_of, rows_of
+from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, encode, items_of, rows_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Count, Group, Known, Refused, Written
 
@@ -19,29 +19,36 @@ AS_WRITTEN = "CAST(h.previous AS BLOB), CAST(h.body AS BLOB)"
 """Bytes, even where somebody has changed a line by hand and left text."""
 
 
+KNOWN = (
+    "SELECT json_each.key, status, input_digest, place, list_id, rest, life"
+    " FROM json_each(?) CROSS JOIN item ON item.route = ? AND item.key = value"
+)
+SEAL = "s.key, s.status, s.input_digest, s.stage, s.list_id, s.ended_at, s.head, s.content_digest, s.life"
+# A ledger without seals does not go through the keys.
+SEALS = f"SELECT {SEAL} FROM (SELECT 1 FROM seal LIMIT 1) CROSS JOIN json_each(?) CROSS JOIN seal s ON s.route = ? AND s.key = value"
+
+
 def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> list[Known | None]:
     """Rows first; seals only for keys that have none."""
-    number = names.routes.get(route)
-    found: dict[str, Known] = {}
-    for chunk in chunks(keys, 500) if number is not None else ():
-        marks = ",".join("?" * len(chunk))
-        for key, status, digest, place, list_id, rest, life in connection.execute(
-            f"SELECT key, status, input_digest, place, list_id, rest, life FROM item WHERE route = ? AND key IN ({marks})", (number, *chunk)
-        ):
-            try:
-                replaced = None if rest is None else decode_rest(rest).content_digest
-                found[key] = Known(key, STATUSES[status], digest, names.by_id[place].stage, list_id, content_digest=replaced, life=life)
-            except UNREADABLE:
-                found[key] = Known(key, Status.PENDING, digest)  # it is there, and its row is damaged
-        missing = [key for key in chunk if key not in found]
-        if missing:
-            marks = ",".join("?" * len(missing))
-            for seal in connection.execute(f"SELECT {SEAL} FROM seal WHERE route = ? AND key IN ({marks})", (number, *missing)):
-                found[seal[0]] = _seal(seal, names)
-    return [found.get(key) for key in keys]
+    found: list[Known | None] = [None] * len(keys)
+    by_id = names.by_id
+    for place, status, digest, at, list_id, rest, life in connection.execute(KNOWN, (encode(keys), names.routes.get(route))):
+        try:
+            replaced = None if rest is None else decode_rest(rest).content_digest
+            found[place] = Known(keys[place], STATUSES[status], digest, by_id[at].stage, list_id, False, None, b"", replaced, life)
+        except UNREADABLE:
+            found[place] = Known(keys[place], Status.PENDING, digest)  # it is there, and its row is damaged
+    if None in found:
+        missing = [place for place, one in enumerate(found) if one is None]
+        sealed = seals(connection, names, route, [keys[place] for place in missing])
+        for place in missing if sealed else ():
+            found[place] = sealed.get(keys[place])
+    return found
 
 
-SEAL = "key, status, input_digest, stage, list_id, ended_at, head, content_digest, life"
+def seals(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> dict[str, Known]:
+    """What the seals say, by key; of a key that has a row again as well."""
+    return {seal[0]: _seal(seal, names) for seal in connection.execute(SEALS, (encode(keys), names.routes.get(route)))}
 
 
 def _seal(columns: Sequence[Any], names: Names) -> Known:

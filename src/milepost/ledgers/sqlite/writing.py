@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from milepost.core.change import Change
 from milepost.core.consequences import CounterKey, GroupKey, count_all
 from milepost.core.item import Row
-from milepost.ledgers.sqlite.codec import CODES, INPUT, INSERT, PAYLOAD, RESULT, UPDATE, changing, encode, shared
+from milepost.ledgers.sqlite.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, shared
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
 from milepost.ledgers.sqlite.like_rows import FEW, HISTORY_LIKE, UPDATE_LIKE, digests_of, numbers_of
 from milepost.ledgers.sqlite.names import Names
-from milepost.ports.ledger import Newcomer, Refused
+from milepost.ports.ledger import Refused
 
 HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
 KINDS = {"input": INPUT, "payload": PAYLOAD, "result": RESULT}
@@ -25,10 +25,6 @@ CONTENT_BODY = "SELECT body FROM content WHERE item = ? AND kind = ? AND stage =
 LAST_OFFER = (
     "SELECT coalesce(o.same, o.seq), coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same"
     " WHERE o.seq IN (SELECT seq FROM history WHERE item = ?) ORDER BY o.seq DESC LIMIT 1"
-)
-NEW_OFFER = (
-    "INSERT INTO offer (seq, body) SELECT h.seq, c.body FROM history h JOIN content c ON c.item = h.item AND c.kind = 0 AND c.stage = 0"
-    " WHERE h.item = ?"
 )
 
 
@@ -146,42 +142,6 @@ def _write_offer(connection: sqlite3.Connection, names: Names, change: Change) -
     last = connection.execute(LAST_OFFER, (number,)).fetchone()
     same = last is not None and last[1] == body
     connection.execute("INSERT INTO offer (seq, same, body) VALUES (?, ?, ?)", (seq, last[0] if same else None, None if same else body))
-
-
-def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[Newcomer], tally: Tally) -> None:
-    """New items: their numbers are given out here, so that content and history can follow in bulk."""
-    # A number that lines of a departed item still use is not given out again.
-    first: int = connection.execute(
-        "SELECT max(coalesce((SELECT max(id) FROM item), 0), coalesce((SELECT max(item) FROM departed), 0)) + 1"
-    ).fetchone()[0]
-    place = names.place
-    rows, contents, lines = [], [], []
-    for number, newcomer in enumerate(newcomers, first):
-        change = newcomer.change
-        row = change.after
-        values = changing(row, place(connection, row.route, row.stage, row.lane))
-        rows.append(
-            (
-                names.routes[row.route],
-                *values[:-1],
-                number,
-                row.key,
-                row.created_at,
-                row.correlation_id,
-                row.input_digest,
-                row.list_id,
-                row.life,
-            )
-        )
-        contents.append((number, INPUT, 0, encode(newcomer.input)))
-        lines.append((number, change.before.head, change.body))
-    connection.executemany(INSERT, rows)
-    connection.executemany("INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?)", contents)
-    connection.executemany(HISTORY, lines)
-    offering = [(number,) for number, newcomer in enumerate(newcomers, first) if newcomer.change.line and newcomer.change.line.offered]
-    if offering:
-        connection.executemany(NEW_OFFER, offering)
-    tally.add([newcomer.change for newcomer in newcomers])
 
 
 T = TypeVar("T")

@@ -10,10 +10,11 @@ from typing import Any
 
 from milepost.core.decide import decide
 from milepost.core.due import Grip
+from milepost.core.item import digest_of
 from milepost.core.operators import cancel, skip
 from milepost.core.outcome import Done
 from milepost.core.status import Status
-from milepost.ports.ledger import Ask, Conflict, Ledger, Refused
+from milepost.ports.ledger import Ask, Conflict, Known, Ledger, Refused
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
 
@@ -41,6 +42,26 @@ class Concurrency(Promises):
         assert all(answer is None or answer.key == "p1" for answer in answers)
         assert world.count() == {"QUEUED": 1}
         assert world.reasons("p1") == ["accepted"]
+        world.audit()
+
+    def test_concurrent_adds_of_overlapping_batches_record_each_key_once_and_name_the_winner(self, ledger: Ledger) -> None:
+        world = World(ledger)
+        handles = [ledger, *(self.another(ledger) for _ in range(3))]
+        batches = [[world.newcomer(f"p{n}", by=who) for n in range(who, who + 8)] for who in range(len(handles))]
+        answers = at_once([partial(handle.add, world.plan, batch, world.now) for handle, batch in zip(handles, batches, strict=True)])
+        won: dict[str, bytes] = {}
+        for batch, answer in zip(batches, answers, strict=True):
+            for newcomer, known in zip(batch, answer, strict=True):
+                if known is None:
+                    assert newcomer.change.after.key not in won, "it was new twice"
+                    won[newcomer.change.after.key] = newcomer.change.after.input_digest
+        assert sorted(won) == sorted({newcomer.change.after.key for batch in batches for newcomer in batch})
+        for batch, answer in zip(batches, answers, strict=True):
+            for newcomer, known in zip(batch, answer, strict=True):
+                key = newcomer.change.after.key
+                assert known is None or (isinstance(known, Known) and (known.key, known.input_digest) == (key, won[key]))
+        assert {key: digest_of(world.item(key).input) for key in won} == won
+        assert world.count() == {"QUEUED": len(won)}
         world.audit()
 
     def test_concurrent_claims_never_give_one_item_twice(self, ledger: Ledger) -> None:
