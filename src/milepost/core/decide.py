@@ -74,6 +74,52 @@ def _excerpt(value: Any) -> str:
 EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
 
 
+class Acceptance:
+    """What new items that are accepted at one moment have in common. Called for each of them, it makes the item's first change."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        now: int,
+        *,
+        list_id: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        note: Any = None,
+        stage: Stage | None = None,
+        not_before: int | None = None,
+        anew: bool = False,
+    ) -> None:
+        stage = stage or plan.first
+        life = now if anew or plan.route.remember_ms is not None else 0
+        status, look_at, starts_at = *offer(stage, now), now
+        if not_before is not None:
+            if not_before > now:
+                status, look_at, starts_at = Status.PENDING, not_before, not_before
+                note = {"not_before": iso(not_before)} if note is None else note
+            else:
+                not_before = None
+        overdue_at = None if stage.overdue_ms is None else starts_at + stage.overdue_ms
+        self._stage = stage
+        self._offers = stage.external and status is Status.QUEUED
+        self._line = Line(1, now, Reason.ACCEPTED, stage.name, status, by=by or None, why=why, note=note, life=life)
+        self._body = encode_line(self._line)
+        self._row = Row(
+            plan.name, "", stage.name, status, 1, b"", now, now, starts_at, "", b"", "", look_at, overdue_at,
+            list_id=list_id, not_before=not_before, life=life,
+        )  # fmt: skip
+
+    def __call__(self, key: str, content: Any, *, correlation_id: str, digest: bytes) -> Change:
+        row, line, body, stage = self._row, self._line, self._body, self._stage
+        if self._offers:
+            line = replace(line, offered=work_id(row.route, key, stage.name, 1, row.life))
+            body = encode_line(line)
+        start = origin(row.route, key, digest, row.life)
+        lane = "" if stage.lane is None else stage.lane_of(content)
+        after = replace(row, key=key, head=link(start, body), correlation_id=correlation_id, input_digest=digest, lane=lane)
+        return Change(replace(NOTHING, head=start), after, line, body)
+
+
 def accept(
     plan: Plan,
     key: str,
@@ -95,39 +141,8 @@ def accept(
 
     Where the key may have had an item before (the route forgets keys, or `anew`), this is a life of its own: its ids and its chain
     are not those of the item before."""
-    stage = stage or plan.first
-    life = now if anew or plan.route.remember_ms is not None else 0
-    status, look_at, starts_at = *offer(stage, now), now
-    if not_before is not None:
-        if not_before > now:
-            status, look_at, starts_at = Status.PENDING, not_before, not_before
-            note = {"not_before": iso(not_before)} if note is None else note
-        else:
-            not_before = None
-    offered = work_id(plan.name, key, stage.name, 1, life) if stage.external and status is Status.QUEUED else None
-    line = Line(1, now, Reason.ACCEPTED, stage.name, status, None, by or None, None, why, None, None, None, offered, note, life=life)
-    body = encode_line(line)
-    start = origin(plan.name, key, digest, life)
-    after = Row(
-        plan.name,
-        key,
-        stage.name,
-        status,
-        1,
-        link(start, body),
-        now,
-        now,
-        starts_at,
-        correlation_id,
-        digest,
-        stage.lane_of(content) if stage.lane is not None else "",
-        look_at,
-        None if stage.overdue_ms is None else starts_at + stage.overdue_ms,
-        list_id=list_id,
-        not_before=not_before,
-        life=life,
-    )
-    return Change(replace(NOTHING, head=start), after, line, body)
+    common = Acceptance(plan, now, list_id=list_id, by=by, why=why, note=note, stage=stage, not_before=not_before, anew=anew)
+    return common(key, content, correlation_id=correlation_id, digest=digest)
 
 
 NOTHING = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")

@@ -15,7 +15,7 @@ _OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 def check_depth(text: bytes) -> None:
     """Raise a ValueError if this JSON is nested too deeply to be kept."""
-    if text.count(b"[") + text.count(b"{") <= DEEPEST:
+    if len(text) <= 2 * DEEPEST or text.count(b"[") + text.count(b"{") <= DEEPEST:  # a level takes two bytes at least
         return
     steps = _TEXTS.sub(b"", text).translate(_STEPS, _OTHERS)
     if max(accumulate(memoryview(steps).cast("b")), default=0) > DEEPEST:

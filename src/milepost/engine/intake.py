@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from milepost.core.decide import accept
+from milepost.core.decide import Acceptance
 from milepost.core.depth import check_depth
 from milepost.core.durations import Moment, iso, moment_ms
 from milepost.core.errors import LedgerError, MalformedInput, UsageError
@@ -28,7 +28,7 @@ UNDONE = FAILED | {Status.CANCELLED}
 OTHER_CONTENT = "this key was handed over before with other content; what was recorded first stays"
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """What became of one input: recorded, known, known with other content (nothing is overwritten), or not taken in; then `field` names
     what is wrong in it and `expected` says what would be right, where that can be said."""
 
@@ -113,24 +113,33 @@ def take_in(
     except MalformedInput:
         return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before, failed_again)
 
-    distinct = list(dict.fromkeys(one.key for one in handed))
+    distinct = list(dict.fromkeys([one.key for one in handed]))
     known: dict[str, Known | Refused | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
     misfits = ctx.ledger.misfits(plan, distinct)
     now = ctx.clock.now()
     prefix, carries = ctx.chance.token(), plan.route.carries is not None
     arrivals: dict[str, Newcomer] = {}
+    alike: dict[int | None, Acceptance] = {}
     ids = repeat(correlation_id, len(handed)) if correlation_id is None or isinstance(correlation_id, str) else correlation_id
     for one, digest, given_id in zip(handed, digests, ids, strict=True):
-        key, there = one.key, known[one.key]
-        seal = there if failed_again is not None and isinstance(there, Known) and there.sealed and there.status in UNDONE else None
-        if (there is None or seal is not None) and key not in arrivals and key not in misfits:
-            own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
-            at = plan.route.start_of(one.content, now) if not_before is None else not_before
-            more: dict[str, Any] = {} if seal is None else {"why": failed_again, "note": _after(seal), "anew": True}
-            change = accept(
-                plan, key, one.content, now, correlation_id=own_id, digest=digest, list_id=list_id, by=by, not_before=at, **more
-            )  # fmt: skip
-            arrivals[key] = Newcomer(change, one.content, None if seal is None else seal.head)
+        key = one.key
+        there, seal = known[key], None
+        if there is not None:
+            if failed_again is None or not (isinstance(there, Known) and there.sealed and there.status in UNDONE):
+                continue
+            seal = there
+        if key in arrivals or key in misfits:
+            continue
+        own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
+        at = plan.route.start_of(one.content, now) if not_before is None else not_before
+        if seal is not None:
+            accept = Acceptance(plan, now, list_id=list_id, by=by, not_before=at, why=failed_again, note=_after(seal), anew=True)
+        elif at in alike:
+            accept = alike[at]
+        else:
+            accept = alike[at] = Acceptance(plan, now, list_id=list_id, by=by, not_before=at)
+        change = accept(key, one.content, correlation_id=own_id, digest=digest)
+        arrivals[key] = Newcomer(change, one.content, None if seal is None else seal.head)
     if dry_run:
         known |= dict.fromkeys(arrivals)
     elif arrivals:
@@ -141,14 +150,14 @@ def take_in(
     for one, digest in zip(handed, digests, strict=True):
         key = one.key
         there = known[key]
-        if key in misfits:
+        if misfits and key in misfits:
             receipts.append(Receipt("", "malformed", error=misfits[key]))
-        elif isinstance(there, Refused):
-            receipts.append(Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {there.reason}"))
         elif there is None:
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage))
             known[key] = Known(key, row.status, row.input_digest, row.stage)
+        elif isinstance(there, Refused):
+            receipts.append(Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {there.reason}"))
         elif there.current_digest == digest:
             receipts.append(Receipt(key, "known", there.status, there.stage))
         else:

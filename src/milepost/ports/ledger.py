@@ -36,7 +36,7 @@ class Timing(Struct, frozen=True):
     """How long the row of an ended item stays, whoever prunes: until its seal has been there for so long."""
 
 
-class Known(Struct, frozen=True):
+class Known(Struct, frozen=True, gc=False):
     """What the ledger remembers of a key: from its row, or from the seal that outlives the row."""
 
     key: str
@@ -58,7 +58,7 @@ class Known(Struct, frozen=True):
         return self.content_digest or self.input_digest
 
 
-class Newcomer(Struct, frozen=True):
+class Newcomer(Struct, frozen=True, gc=False):
     """An item to be added: its first change (see `core.decide.accept`) and its input."""
 
     change: Change
