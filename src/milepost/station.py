@@ -18,6 +18,7 @@ from milepost.engine.heartbeat import Heartbeat
 from milepost.engine.idle import all_told, nothing_due
 from milepost.engine.relay import Relay
 from milepost.engine.resend import Resender
+from milepost.engine.share import SharedTurns
 from milepost.engine.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
 from milepost.ports.publisher import Subscriber
@@ -57,7 +58,7 @@ class Station:
         self._told = [subscriber.name for subscriber in told]
         services: list[Service] = [*relays]
         if self.worker is not None:
-            services.append(self.worker)
+            services.append(self._shared(self.worker))
         self._resends = "resender" in wanted
         if self._resends:
             services.append(Resender(ctx))
@@ -71,6 +72,12 @@ class Station:
         # Asking whether anything is due is a read of one row here, and of many partitions there. (No multiple of the worker's own
         # pace: the watch would always find it at work.)
         self._idle_every = 0.53 if ctx.ledger.timing.offer_life_ms else 0.05
+
+    def _shared(self, worker: Worker) -> Service:
+        """The worker, with rests while calls hand over items. On AWS it needs none: most of a turn there waits for the network."""
+        if self.ctx.ledger.timing.offer_life_ms:
+            return worker
+        return SharedTurns(worker, self.ctx.accepts, self.ctx.clock, self.stopping.is_set)
 
     def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
         """Work until `stop()`, or, with `until_idle_s`, until nothing is in hand or to be told and nothing falls due within it."""

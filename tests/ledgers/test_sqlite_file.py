@@ -21,6 +21,7 @@ from milepost.core.plan import Plan
 from milepost.core.route import Route
 from milepost.core.status import TERMINAL
 from milepost.ledgers.sqlite import SqliteLedger, schema
+from milepost.ledgers.sqlite.store import LONGEST_PAUSE_S
 from milepost.ports.ledger import Newcomer, Told
 from milepost.testing.audit import audit
 from milepost.testing.contract.world import World
@@ -289,3 +290,25 @@ def test_one_members_error_does_not_fail_its_commit_group(tmp_path: Path) -> Non
         assert set(ledger.read("test")) == {"1", "2", "3", "4"}
         store.write(lambda connection: connection.execute("DELETE FROM document WHERE kind = 'test'").rowcount)
     ledger.close()
+
+
+def test_a_process_that_waits_for_another_looks_often_enough_to_meet_the_gap_between_its_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = filled(tmp_path / "m.db")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    ledger = SqliteLedger.open(str(path))
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 50:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("milepost.ledgers.sqlite.store.time.sleep", sleep)
+    ledger._store.write(lambda connection: None)
+    assert len(pauses) == 50, "it began to write as soon as the other had ended"
+    assert max(pauses) <= 1.5 * LONGEST_PAUSE_S
+    ledger.close()
+    other.close()

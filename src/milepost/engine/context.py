@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from milepost.core.errors import UsageError
 from milepost.core.plan import Plan
+from milepost.engine.share import Accepts
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
 from milepost.ports.observe import NOBODY, Observer
@@ -22,6 +23,7 @@ class Context:
         self.chance = chance
         self.blobs = blobs
         self.observer: Observer = NOBODY
+        self.accepts = Accepts()
 
     def plan(self, route: str) -> Plan:
         """The route of that name, or an error that names the ones there are."""

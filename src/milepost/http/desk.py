@@ -41,7 +41,7 @@ class Desk:
         """What every address begins with, where a proxy gives us a part of its own: "/milepost"; empty: nothing."""
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
         self.doorman = Doorman(ctx, self.pool, ticks)
-        self.submitting = Submitting(self._take, self.pool)
+        self.submitting = Submitting(self._take, self.pool, ctx.accepts)
         self.eyes = Eyes(ctx, self.pool)
         self.samples = Samples()
         self.seldom = Seldom(ticks)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from milepost.engine.intake import Receipt
+from milepost.engine.share import Accepts
 from milepost.ports.observe import ABOUT
 
 MOST = 1_000
@@ -19,8 +20,8 @@ Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None, str | None
 class Submitting:
     """Gathers what comes while a batch is being written; then all of that is the next batch. Belongs to one event loop."""
 
-    def __init__(self, take: Take, pool: ThreadPoolExecutor) -> None:
-        self._take, self._pool = take, pool
+    def __init__(self, take: Take, pool: ThreadPoolExecutor, accepts: Accepts) -> None:
+        self._take, self._pool, self._accepts = take, pool, accepts
         self._waiting: dict[tuple[str, str], list[tuple[Any, str, asyncio.Future[Receipt]]]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -31,11 +32,14 @@ class Submitting:
         self._waiting.setdefault((route, by), []).append((content, _correlation() or "", future))
         if self._task is None:
             self._task = loop.create_task(self._run())
-        return await future
+        with self._accepts:
+            return await future
 
     async def submit_many(self, route: str, contents: Sequence[Any], by: str, not_before: str | None = None) -> list[Receipt]:
         """A batch of its own; durable when this returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._take, route, contents, by, _correlation(), not_before)
+        loop = asyncio.get_running_loop()
+        with self._accepts:
+            return await loop.run_in_executor(self._pool, self._take, route, contents, by, _correlation(), not_before)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -21,6 +21,9 @@ from milepost.ledgers.sqlite.names import Names
 T = TypeVar("T")
 
 PATIENCE = 60.0
+LONGEST_PAUSE_S = 0.002
+"""Between two attempts to begin a write while another process writes. A worker leaves about a millisecond between two writes: a process
+that looked more rarely would miss that for many of them."""
 GROUP = 64
 
 
@@ -108,7 +111,7 @@ class Store:
                 if primary_code(error) not in BUSY or time.monotonic() > deadline:
                     raise
             time.sleep(pause * random.uniform(0.5, 1.5))
-            pause = min(pause * 1.5, 0.02)
+            pause = min(pause * 1.5, LONGEST_PAUSE_S)
 
     def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
         """Carry out `run` in a transaction and return when it is on disk. If `run` raises, its part is undone alone."""
