@@ -11,7 +11,7 @@ from milepost.core.change import FREE, Change
 from milepost.core.decide import MAX_LOSSES, decide, given_back, late, undecided
 from milepost.core.failing import CANNOT_BE_STORED, MESSAGE_LIMIT, group_of
 from milepost.core.history import Line, encode_line, link, origin, verify_chain
-from milepost.core.item import Item, work_id
+from milepost.core.item import Content, Failure, Item, Row, work_id
 from milepost.core.limits import NOTE_LIMIT, OUTCOME_LIMIT, cut_note
 from milepost.core.outcome import (
     Done,
@@ -75,6 +75,41 @@ def test_a_whole_life_is_one_unbroken_chain_with_contiguous_versions(data: st.Da
             assert change.line.version == change.after.version == version
             head = link(head, change.body)
             assert change.after.head == head
+
+
+EVERY_FIELD = Row(
+    "parcels", "p1", "weigh", Status.PROCESSING, 7, b"h" * 32, 1, 2, 3, "c-1", b"i" * 32, lane="north", look_at=4, overdue_at=5,
+    lease="t", holder="worker", claimed_at=6, attempts=1, total_attempts=8, looks=2, losses=3, round=4, pass_no=5, unknown=True,
+    alone=True, handed_over=True, again=True, list_id="L1", note="old", error=Failure("X", "old", 1, "g"), kept={"delivered": {}},
+    undecided={"type": "done"}, handle=9, not_before=START - 1, content_digest=b"d" * 32, settled="abc", life=12,
+)  # fmt: skip
+"""A row with no field as it is by default."""
+WHICH_ITEM = frozenset(["route", "key", "created_at", "correlation_id", "input_digest", "list_id", "handle", "content_digest", "life"])
+WRITTEN = frozenset(["status", "version", "head", "updated_at", "entered_at"])
+OF_ONE_CLAIM = frozenset(["look_at", "overdue_at", "lease", "holder", "claimed_at", "handed_over", "undecided", "settled"])
+
+
+def test_nothing_of_the_stage_before_counts_at_the_next() -> None:
+    fresh = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
+    row = decide(Item(EVERY_FIELD, Content({"lane": "north"})), Done(), PLAN, START, 0.0).after
+    of_the_stage = {"stage": "stamp", "lane": "", "look_at": START, "overdue_at": START + 3_600_000}
+    for name in Row.__struct_fields__:
+        assert getattr(EVERY_FIELD, name) != getattr(fresh, name), name
+        if name in WHICH_ITEM | {"total_attempts", "pass_no", "again", "kept"}:
+            assert getattr(row, name) == getattr(EVERY_FIELD, name), name
+        elif name not in WRITTEN:
+            assert getattr(row, name) == of_the_stage.get(name, getattr(fresh, name)), name
+
+
+def test_an_item_ends_with_its_counts_and_nothing_due() -> None:
+    fresh = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
+    held = replace(EVERY_FIELD, stage="delivered", kept={"weigh": {}})
+    row = decide(Item(held, Content({"lane": "north"})), Done(), PLAN, START, 0.0).after
+    for name in Row.__struct_fields__:
+        if name in OF_ONE_CLAIM | {"error"}:
+            assert getattr(row, name) == getattr(fresh, name), name
+        elif name not in WRITTEN:
+            assert getattr(row, name) == getattr(held, name), name
 
 
 @given(outcomes, st.floats(-1, 1))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.history import Attempt, Line, encode_line, link
-from milepost.core.item import Put, Row
+from milepost.core.item import Failure, Put, Row
 from milepost.core.status import Reason, Status
 
 
@@ -68,12 +68,33 @@ FREE: Fields = {"lease": None, "holder": None, "claimed_at": None}
 """What every write that takes an item out of a worker's hands sets."""
 
 
+def next_line(
+    row: Row,
+    reason: Reason,
+    now: int,
+    status: Status,
+    teller: Teller,
+    to: str | None,
+    attempt: Attempt | None,
+    output: str | None,
+    offered: str | None,
+    note: Any,
+) -> tuple[Line, bytes, bytes]:
+    """The line that follows the row's last one, as it is written, and the head of the chain with it: the version rises by one."""
+    line = Line(
+        row.version + 1, now, reason, row.stage, status, to, teller.by, teller.since, teller.why, teller.act, attempt, output, offered,
+        note, teller.claim, row.life,
+    )  # fmt: skip
+    body = encode_line(line)
+    return line, body, link(row.head, body)
+
+
 def change(
     row: Row,
     reason: Reason,
     now: int,
     status: Status,
-    fields: Fields | None = None,
+    fields: Fields,
     teller: Teller = NOBODY,
     *,
     to: str | None = None,
@@ -83,20 +104,50 @@ def change(
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
-    """One write with its line: the version rises by one, the chain grows by one link, and `fields` of the row are set.
-
-    Keeps `fields` for itself: it is on every item's way, so nothing is copied that need not be.
-    """
-    version = row.version + 1
-    line = Line(
-        version, now, reason, row.stage, status, to, teller.by, teller.since, teller.why, teller.act, attempt, output, offered, note,
-        teller.claim, row.life,
-    )  # fmt: skip
-    body = encode_line(line)
-    if fields is None:
-        fields = {}
-    fields["version"] = version
-    fields["head"] = link(row.head, body)
+    """One write with its line; `fields` of the row are set. Keeps `fields` for itself: nothing is copied that need not be."""
+    line, body, head = next_line(row, reason, now, status, teller, to, attempt, output, offered, note)
+    fields["version"] = line.version
+    fields["head"] = head
     fields["updated_at"] = now
     fields["status"] = status
     return Change(row, replace(row, **fields), line, body, puts)
+
+
+def end(
+    row: Row,
+    reason: Reason,
+    now: int,
+    status: Status,
+    teller: Teller,
+    error: Failure | None,
+    *,
+    attempt: Attempt | None = None,
+    output: str | None = None,
+    note: Any = None,
+    puts: tuple[Put, ...] = (),
+) -> Change:
+    """The item ends where it is: nothing is due any more, and nobody holds it. `error` is the one that it ends with, if any."""
+    line, body, head = next_line(row, reason, now, status, teller, None, attempt, output, None, note)
+    after = replace(
+        row,
+        status=status,
+        version=line.version,
+        head=head,
+        updated_at=now,
+        entered_at=now,
+        look_at=None,
+        overdue_at=None,
+        lease=None,
+        holder=None,
+        claimed_at=None,
+        handed_over=False,
+        error=error,
+        undecided=None,
+        settled=None,
+    )
+    return Change(row, after, line, body, puts)
+
+
+def also(change: Change, **fields: Any) -> Change:
+    """The same change, with these fields of its row set as well."""
+    return replace(change, after=replace(change.after, **fields))

@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, Change, Fields, Teller, change
+from milepost.core.change import FREE, Change, Fields, Teller, also, change, end, next_line
 from milepost.core.claims import KEPT_BY
 from milepost.core.durations import iso, span_ms
-from milepost.core.failing import CANNOT_BE_STORED, end, fail, message_of
+from milepost.core.failing import CANNOT_BE_STORED, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, canonical_json, digest_of, work_id
 from milepost.core.limits import cut_note, too_large
@@ -26,21 +26,9 @@ SHORTEST_LOOK_MS = 50
 AGAIN = {"completed": "again"}
 """Noted when an item that had been through the whole route before is through an added stage too: nobody is to take it for news."""
 
-# What a stage starts with: nothing of the stage before counts here.
-_FRESH: Fields = {
-    **FREE,
-    "attempts": 0,
-    "looks": 0,
-    "losses": 0,
-    "unknown": False,
-    "alone": False,
-    "handed_over": False,
-    "note": None,
-    "error": None,
-    "undecided": None,
-    "settled": None,
-    "round": 1,
-}
+# Members that every item needs on its way: up to Python 3.11 an Enum finds a member by name five times as slowly as a module does.
+_PENDING, _QUEUED, _COMPLETED = Status.PENDING, Status.QUEUED, Status.COMPLETED
+_ADVANCED, _CONFIRMED, _THROUGH = Reason.ADVANCED, Reason.CONFIRMED, Reason.COMPLETED
 
 
 def valid_confirmation(value: Any, stage: Stage | None = None, payload: Any = None) -> bool:
@@ -151,27 +139,70 @@ NOTHING = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
 def offer(stage: Stage, now: int) -> tuple[Status, int]:
     """The status and next look of an item that has just come to a stage. Without grace the offer is part of the same write."""
     if stage.grace_ms:
-        return Status.PENDING, now + stage.grace_ms
-    return Status.QUEUED, now + stage.offer_life_ms
+        return _PENDING, now + stage.grace_ms
+    return _QUEUED, now + stage.offer_life_ms
 
 
-def enter(item: Item, stage: Stage, now: int, *, pass_no: int | None = None) -> tuple[Status, Fields, str | None]:
-    """The status and fields of a row that comes to `stage`, fresh of all counts, and the work_id of its offer, if external."""
+def arrive(
+    item: Item,
+    stage: Stage,
+    now: int,
+    reason: Reason,
+    teller: Teller,
+    *,
+    pass_no: int | None = None,
+    kept: dict[str, Any] | None = None,
+    output: str | None = None,
+    note: Any = None,
+    puts: tuple[Put, ...] = (),
+) -> Change:
+    """The item comes to `stage`, from another or once more. Nothing of the stage before counts there: what is not named here starts as
+    it does for a new item. `kept`: the confirmations that stay kept, where not all of the row's do."""
     row = item.row
+    name = stage.name
+    if pass_no is None:
+        pass_no = row.pass_no
+    if kept is None:
+        kept = row.kept
     status, look_at = offer(stage, now)
-    fields = _FRESH.copy()
-    fields["stage"] = stage.name
-    fields["entered_at"] = now
-    fields["look_at"] = now if stage.name in row.kept else look_at
-    fields["lane"] = "" if stage.lane is None else stage.lane_of(item.input)
-    fields["overdue_at"] = None if stage.overdue_ms is None else now + stage.overdue_ms
-    if pass_no is not None:
-        fields["pass_no"] = pass_no
-    if row.not_before is not None:
-        status = _postpone(row.not_before, status, fields, stage, now)
-    if stage.external and status is Status.QUEUED:
-        return status, fields, work_id(row.route, row.key, stage.name, pass_no or row.pass_no, row.life)
-    return status, fields, None
+    if name in kept:
+        look_at = now
+    entered_at, later = now, row.not_before
+    if later is not None:
+        if later > now:
+            status, look_at, entered_at = _PENDING, later, later
+        else:
+            later = None
+    offered = work_id(row.route, row.key, name, pass_no, row.life) if stage.external and status is _QUEUED else None
+    line, body, head = next_line(row, reason, now, status, teller, None if name == row.stage else name, None, output, offered, note)
+    # One call of at most 30 values (a keyword counts twice): beyond that Python collects them in a list and a dict first.
+    after = Row(
+        row.route,
+        row.key,
+        name,
+        status,
+        line.version,
+        head,
+        row.created_at,
+        now,
+        entered_at,
+        row.correlation_id,
+        row.input_digest,
+        "" if stage.lane is None else stage.lane_of(item.content.input),
+        look_at,
+        None if stage.overdue_ms is None else entered_at + stage.overdue_ms,
+        total_attempts=row.total_attempts,
+        pass_no=pass_no,
+        again=row.again,
+        list_id=row.list_id,
+        kept=kept,
+        handle=row.handle,
+        content_digest=row.content_digest,
+        life=row.life,
+    )
+    if later is not None:
+        after = replace(after, not_before=later)
+    return Change(row, after, line, body, puts)
 
 
 def _postpone(not_before: int, status: Status, fields: Fields, stage: Stage, now: int) -> Status:
@@ -219,10 +250,10 @@ def decide(
     if row.kept and not outside and row.stage in row.kept:
         outcome, outside = outcome_from_builtins(row.kept[row.stage]), True
         by, why = KEPT_BY, None
-    claim = None if expired else _claim_of(row)
+    claim = None if expired or row.lease is None else claim_digest(row.lease)
     teller = Teller(by or row.holder, row.claimed_at, why, act, claim)
     if type(outcome) is Done:
-        return pass_on(item, outcome, plan, now, Reason.CONFIRMED if outside else Reason.ADVANCED, teller, forced)
+        return pass_on(item, outcome, plan, now, _CONFIRMED if outside else _ADVANCED, teller, forced)
     stage = plan.by_name[row.stage]
     fields: Fields = {"kept": without(row.kept, row.stage)} if row.stage in row.kept else {}
     if type(outcome) is NotYet:
@@ -239,53 +270,49 @@ def decide(
 
 def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller: Teller, forced: str | None = None) -> Change:
     """Through this stage: on to the next, or to the end of the route. `forced` is noted: why the answer would have been refused."""
-    row = item.row
+    row, content = item.row, item.content
+    here, kept = row.stage, row.kept
     puts: tuple[Put, ...] = ()
-    following = plan.following[row.stage]
-    output, note = None, None
+    output = note = None
     if done.output is not None:
         output = digest_of(done.output).hex()
-        puts = (Put("result", row.stage, done.output),)
-    elif row.stage in item.content.results:
+        puts = (Put("result", here, done.output),)
+    elif here in content.results:
         # Sent back and done again without a result: the one of the earlier pass is no longer true.
-        puts = (Put("result", row.stage, None),)
-    if following is None:
-        if reason is Reason.ADVANCED:
-            reason = Reason.COMPLETED
-        status, fields, offered, to = Status.COMPLETED, end(now), None, None
-        fields["error"] = None
-        if row.again:
-            note = AGAIN
-    else:
+        puts = (Put("result", here, None),)
+    following = plan.following[here]
+    if following is not None:
         payload = done.payload
         if payload is UNSET:
             # A plain "true" from outside only says yes: it is no content for the next stage to work on.
-            bare = done.output is None or (done.output is True and reason is Reason.CONFIRMED)
-            payload = item.payload if bare else plan.by_name[row.stage].payload_after(done.output)
+            bare = output is None or (done.output is True and reason is _CONFIRMED)
+            payload = item.payload if bare else plan.by_name[here].payload_after(done.output)
         # Without a payload of its own a stage works on the input; one left from an earlier pass must not stand in the way.
-        if payload is not item.content.input or following.name in item.content.payloads:
+        if payload is not content.input or following.name in content.payloads:
             puts = (*puts, Put("payload", following.name, payload))
-        kept, note = _arriving(row, following, payload)
-        status, fields, offered = enter(item if kept is row.kept else Item(replace(row, kept=kept), item.content), following, now)
-        fields["kept"] = kept
-        to = following.name
-    if row.stage in row.kept:
-        fields["kept"] = without(fields.get("kept", row.kept), row.stage)
+        if kept:
+            kept, note = _arriving(without(kept, here), following, payload)
+        if forced is not None:
+            note = {**(note or {}), "forced": forced}
+        return arrive(item, following, now, reason, teller, kept=kept, output=output, note=note, puts=puts)
+    if row.again:
+        note = AGAIN
     if forced is not None:
         note = {**(note or {}), "forced": forced}
-    return change(row, reason, now, status, fields, teller, to=to, output=output, offered=offered, note=note, puts=puts)
+    completed = end(row, _THROUGH if reason is _ADVANCED else reason, now, _COMPLETED, teller, None, output=output, note=note, puts=puts)
+    return also(completed, kept=without(kept, here)) if here in kept else completed
 
 
-def _arriving(row: Row, stage: Stage, payload: Any) -> tuple[dict[str, Any], Any]:
-    """What stays kept of an item that comes to a stage, and what is to be noted: a confirmation that came early may not confirm what
-    the stage is now given to do."""
-    told = row.kept.get(stage.name)
+def _arriving(kept: dict[str, Any], stage: Stage, payload: Any) -> tuple[dict[str, Any], Any]:
+    """The confirmations that stay kept of an item that comes to a stage, and what is to be noted: a confirmation that came early may
+    not confirm what the stage is now given to do."""
+    told = kept.get(stage.name)
     if told is None or stage.accepts is None:
-        return row.kept, None
+        return kept, None
     early = outcome_from_builtins(told)
     if not isinstance(early, Done) or valid_confirmation(early.output, stage, payload):
-        return row.kept, None
-    return without(row.kept, stage.name), {"for": stage.name, "confirms nothing": told}
+        return kept, None
+    return without(kept, stage.name), {"for": stage.name, "confirms nothing": told}
 
 
 def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, teller: Teller) -> Change:

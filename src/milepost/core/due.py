@@ -5,15 +5,17 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, Change, Fields, Teller, change
+from milepost.core.change import FREE, Change, Fields, Teller, also, change, end
 from milepost.core.decide import MAX_LOSSES, decide
-from milepost.core.failing import end, fail
+from milepost.core.failing import fail
 from milepost.core.history import Attempt, claim_digest
 from milepost.core.item import Failure, Item, Row, work_id_of
 from milepost.core.outcome import Done, Retry, outcome_from_builtins
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import Reason, Status
+
+_PENDING, _QUEUED, _PROCESSING = Status.PENDING, Status.QUEUED, Status.PROCESSING
 
 FRAGILE = 2
 """After this many losses nothing else runs beside an item in its process."""
@@ -43,16 +45,17 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
     stage = plan.by_name.get(row.stage)
     if stage is None or row.terminal:
         return None
-    held = row.status is Status.PROCESSING
+    status = row.status
+    held = status is _PROCESSING
     expired = row.look_at is not None and row.look_at <= now and not row.later_than(now)
-    if row.look_at == now and stage.external and row.status is Status.QUEUED and plan.route.dialect == "today":
+    if row.look_at == now and stage.external and status is _QUEUED and plan.route.dialect == "today":
         expired = False  # as today's resender has it, an offer just as old as its queue's retention is not sent again yet
     if row.undecided is not None and held:
         return decide(item, outcome_from_builtins(row.undecided), plan, now, jitter, by=row.holder)
     if called:
         if held:
             return None
-        expired = expired or (row.status in (Status.PENDING, Status.QUEUED) and not row.later_than(now))
+        expired = expired or (status in (_PENDING, _QUEUED) and not row.later_than(now))
     if row.stage in row.kept and (not held or expired):
         confirmed = decide(item, Done(), plan, now, jitter, expired=held)
         return replace(confirmed, expired_at=row.look_at) if held else confirmed
@@ -64,7 +67,7 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
     if row.handed_over:
         silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
         return fail(row, stage, silence, now, jitter, {}, Teller("resender"))
-    if row.status is Status.PENDING and (stage.external or grip is None):
+    if status is _PENDING and (stage.external or grip is None):
         return offered(row, stage, now)
     if stage.external:
         return _tell_overdue(row, now) if overdue else resent(row, stage, now, by="resender")
@@ -73,10 +76,10 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
             return _tell_overdue(row, now)
         # Where the row itself is the queue there is nothing to offer: a worker will find it.
         return offered(row, stage, now) if stage.offer_life_ms else None
-    claimed = _claim_fields(grip, now)
     if overdue:
-        return change(row, Reason.OVERDUE, now, Status.PROCESSING, {**claimed, "overdue_at": None})
-    return Change(row, replace(row, status=Status.PROCESSING, **claimed))
+        return change(row, Reason.OVERDUE, now, _PROCESSING, {**_claim_fields(grip, now), "overdue_at": None})
+    after = replace(row, status=_PROCESSING, lease=grip.token, holder=grip.holder, claimed_at=now, look_at=grip.until)
+    return Change(row, after)
 
 
 def _claim_fields(grip: Grip, now: int) -> Fields:
@@ -93,9 +96,10 @@ def _lost(row: Row, stage: Stage, now: int, grip: Grip | None) -> Change:
     teller = Teller(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
     if losses >= MAX_LOSSES:
         message = f"{losses} workers were lost while they held this item"
-        fields = {**end(now), "losses": losses, "unknown": True, "error": Failure("WORKER_LOST", message, now, "worker-lost")}
+        failure = Failure("WORKER_LOST", message, now, "worker-lost")
         attempt = Attempt(row.attempts + 1, "WORKER_LOST", message)
-        return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=attempt)
+        lost = end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, teller, failure, attempt=attempt)
+        return also(lost, losses=losses, unknown=True)
     fields = {"losses": losses, "unknown": True}
     if grip is None:
         fields |= {**FREE, "look_at": now + stage.offer_life_ms}

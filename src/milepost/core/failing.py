@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from milepost.core.change import FREE, NOBODY, Change, Fields, Teller, change
+from milepost.core.change import FREE, NOBODY, Change, Fields, Teller, also, change, end
 from milepost.core.durations import span_ms
 from milepost.core.history import Attempt, claim_digest
 from milepost.core.item import Failure, Row
@@ -36,23 +36,22 @@ def fail(
     message = message_of(outcome)
     details = redacted(outcome.details)
     failure = Failure(outcome.category, message, now, group_of(stage.name, outcome.category, message), details, outcome.http_status)
-    fields |= FREE
-    fields |= {"attempts": number, "total_attempts": row.total_attempts + 1, "error": failure, "handed_over": False, "undecided": None}
     # Kept at an end too: a person's retry must ask first as well.
-    fields["unknown"] = isinstance(outcome, Retry) and outcome.unknown
+    unknown = isinstance(outcome, Retry) and outcome.unknown
+    fields |= {"attempts": number, "total_attempts": row.total_attempts + 1, "unknown": unknown}
     facts = (number, outcome.category, message, details, response_ms, outcome.http_status)
     # In the line alone: the row is on every write's way.
     trace = None if outcome.traceback is None else bounded_traceback(outcome.traceback)
     if isinstance(outcome, Reject):
-        fields |= end(now)
-        return change(row, Reason.REJECTED, now, Status.REJECTED, fields, teller, attempt=Attempt(*facts, traceback=trace))
+        return also(end(row, Reason.REJECTED, now, Status.REJECTED, teller, failure, attempt=Attempt(*facts, traceback=trace)), **fields)
     if number >= stage.retry.attempts:
-        fields |= end(now)
-        return change(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, fields, teller, attempt=Attempt(*facts, traceback=trace))
+        attempt = Attempt(*facts, traceback=trace)
+        return also(end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, teller, failure, attempt=attempt), **fields)
     floor = None if outcome.after is None else span_ms(outcome.after, "after")
     delay = stage.retry.delay(row.attempts, jitter, floor)
     next_at = row.not_earlier(now + delay.ms)
-    fields["look_at"] = next_at
+    fields |= FREE
+    fields |= {"look_at": next_at, "error": failure, "handed_over": False, "undecided": None}
     attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at, trace)
     return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)
 
@@ -77,11 +76,6 @@ def _worker_of(row: Row) -> Teller:
 def message_of(outcome: Retry | Reject) -> str:
     """What is kept of an error: without secrets, and cut to size only then, since half a secret does not always look like one."""
     return redacted_text(outcome.error[: 2 * MESSAGE_LIMIT])[:MESSAGE_LIMIT]
-
-
-def end(now: int) -> Fields:
-    """The fields of a row that has ended: nothing is due any more."""
-    return {**FREE, "look_at": None, "overdue_at": None, "entered_at": now, "handed_over": False, "undecided": None, "settled": None}
 
 
 _VARYING = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|\d+|'[^']*'|\"[^\"]*\"", re.IGNORECASE)

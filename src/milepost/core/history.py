@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -58,7 +59,6 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
         return self.to or self.stage
 
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
 
 
@@ -68,14 +68,15 @@ def origin(route: str, key: str, input_digest: bytes, life: int = 0) -> bytes:
     return sha256(named.encode() + input_digest).digest()
 
 
+@lru_cache(maxsize=256)
 def claim_digest(lease: str) -> str:
-    """A claim's public name, made from its secret lease token: 12 hex digits."""
+    """A claim's public name, made from its secret lease token: 12 hex digits. Items that are claimed together share a lease, so the
+    last digests are remembered."""
     return sha256(lease.encode()).hexdigest()[:12]
 
 
-def encode_line(line: Line) -> bytes:
-    """The line's one written form: what is stored is what is hashed."""
-    return _encode(line)
+encode_line: Callable[[Line], bytes] = msgspec.json.Encoder().encode
+"""The line's one written form: what is stored is what is hashed."""
 
 
 def decode_line(body: bytes) -> Line:

@@ -6,15 +6,13 @@ from typing import Any
 
 from msgspec import structs
 
-from milepost.core.change import Change, Fields, Teller, change
-from milepost.core.decide import enter, pass_on, rescheduled
+from milepost.core.change import Change, Fields, Teller, also, change, end
+from milepost.core.decide import arrive, pass_on, rescheduled
 from milepost.core.due import resent
 from milepost.core.durations import iso
-from milepost.core.failing import end
 from milepost.core.item import Content, Item, Put, digest_of
 from milepost.core.outcome import Done
 from milepost.core.plan import Plan
-from milepost.core.route import Stage
 from milepost.core.status import FAILED, Reason, Status
 
 VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule")
@@ -41,17 +39,12 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
         return f"it has not reached {target.name!r} yet; use skip to move it forward"
     back = plan.position[target.name] < here
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
-    status, fields, offered = enter(item, target, now, pass_no=pass_no)
-    fields["round"] = 1 if back else row.round + 1
-    # The same work again: if nobody knows whether it was done, verify asks first.
-    fields["unknown"] = row.unknown and not back and not as_new
-    note = None
     stale = row.kept if back or as_new else {name: told for name, told in row.kept.items() if name == target.name}
-    if stale:
-        fields["kept"], note = {name: told for name, told in row.kept.items() if name not in stale}, {"kept": stale}
-        fields["look_at"] = now + (target.offer_life_ms if status is Status.QUEUED else target.grace_ms)
-    to = target.name if back else None
-    return change(row, Reason.OPERATOR_RETRY, now, status, fields, Teller(**teller), to=to, offered=offered, note=note)
+    kept = {name: told for name, told in row.kept.items() if name not in stale} if stale else row.kept
+    note = {"kept": stale} if stale else None
+    arrived = arrive(item, target, now, Reason.OPERATOR_RETRY, Teller(**teller), pass_no=pass_no, kept=kept, note=note)
+    # The same work again: if nobody knows whether it was done, verify asks first.
+    return also(arrived, round=1 if back else row.round + 1, unknown=row.unknown and not back and not as_new)
 
 
 def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **teller: Any) -> Change | str:
@@ -69,12 +62,10 @@ def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     if target is None:
         return _no_stage(plan, stage)
     back = target.name != row.stage
-    status, fields, offered = enter(item, target, now, pass_no=row.pass_no + 1 if back or as_new else row.pass_no)
-    fields["round"] = 1 if back else row.round + 1
-    fields["again"] = True
-    note = _void_kept(row.kept, status, target, fields, now)
-    to = target.name if back else None
-    return change(row, Reason.RERUN, now, status, fields, Teller(**teller), to=to, offered=offered, note=note)
+    pass_no = row.pass_no + 1 if back or as_new else row.pass_no
+    note = {"kept": row.kept} if row.kept else None
+    arrived = arrive(item, target, now, Reason.RERUN, Teller(**teller), pass_no=pass_no, kept={}, note=note)
+    return also(arrived, round=1 if back else row.round + 1, again=True)
 
 
 def replace(
@@ -106,20 +97,17 @@ def replace(
     # Where the content itself names the time before which the item does not start, the new content's counts.
     start = row.not_before if plan.route.not_before is None else plan.route.start_of(content, now)
     renewed = Item(structs.replace(row, not_before=start), Content(content, item.content.payloads, item.content.results))
-    status, fields, offered = enter(renewed, target, now, pass_no=row.pass_no + 1)
-    fields.setdefault("not_before", None)
-    fields["content_digest"] = None if digest == row.input_digest else digest
-    fields["again"] = False
     note: dict[str, Any] = {"replaced": {"digest": row.current_digest.hex(), "by_digest": digest.hex(), **old}}
-    note |= _void_kept(row.kept, status, target, fields, now) or {}
+    if row.kept:
+        note["kept"] = row.kept
     first = plan.position[target.name]
     stale = [name for name in item.content.results if plan.position.get(name, -1) >= first]
     puts = (Put("input", "", content), *(Put("result", name, None) for name in stale))
     if target.name in item.content.payloads and (target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest):
         # The stage was given the old input itself: now it is given the new one. What a stage before has made stays.
         puts = (*puts, Put("payload", target.name, content))
-    to = target.name if target.name != row.stage else None
-    return change(row, Reason.REPLACED, now, status, fields, Teller(**teller), to=to, offered=offered, note=note, puts=puts)
+    arrived = arrive(renewed, target, now, Reason.REPLACED, Teller(**teller), pass_no=row.pass_no + 1, kept={}, note=note, puts=puts)
+    return structs.replace(also(arrived, content_digest=None if digest == row.input_digest else digest, again=False), before=row)
 
 
 def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **teller: Any) -> Change | str:
@@ -137,16 +125,6 @@ def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **teller: A
     status, fields, offered = rescheduled(row, stage, not_before, now)
     note = {"not_before": iso(not_before) if not_before > now else None}
     return change(row, Reason.RESCHEDULED, now, status, fields, Teller(**teller), offered=offered, note=note)
-
-
-def _void_kept(kept: dict[str, Any], status: Status, target: Stage, fields: Fields, now: int) -> dict[str, Any] | None:
-    """Take all kept confirmations off the row; what is noted of them. One for the target must not be taken for due at once."""
-    if not kept:
-        return None
-    fields["kept"] = {}
-    if target.name in kept and fields.get("not_before") is None:
-        fields["look_at"] = now + (target.offer_life_ms if status is Status.QUEUED else target.grace_ms)
-    return {"kept": kept}
 
 
 def _no_stage(plan: Plan, stage: str | None) -> str:
@@ -170,9 +148,8 @@ def cancel(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
     row = item.row
     if row.terminal:
         return f"it has ended already ({row.status})"
-    fields = end(now)
-    fields["unknown"] = row.unknown or row.status is Status.PROCESSING
-    return change(row, Reason.CANCELLED, now, Status.CANCELLED, fields, Teller(**teller))
+    cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Teller(**teller), row.error)
+    return also(cancelled, unknown=row.unknown or row.status is Status.PROCESSING)
 
 
 def resend(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
@@ -205,19 +182,16 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **teller: Any) -> Cha
     if to is None:
         if row.terminal:
             return "it has ended already"
-        return change(row, Reason.CANCELLED, now, Status.CANCELLED, end(now), Teller(**teller))
-    status, fields, offered = enter(item, plan.by_name[to], now)
+        return end(row, Reason.CANCELLED, now, Status.CANCELLED, Teller(**teller), row.error)
     if row.terminal:
         # A failed item keeps its end; only its place is renamed, so that it can be found and retried.
-        place: Fields = {"stage": to, "lane": fields["lane"]}
+        place: Fields = {"stage": to, "lane": plan.by_name[to].lane_of(item.input)}
         return change(row, Reason.NOTED, now, row.status, place, Teller(**teller), to=to, note={"moved": row.stage})
-    return change(row, Reason.MOVED, now, status, fields, Teller(**teller), to=to, offered=offered)
+    return arrive(item, plan.by_name[to], now, Reason.MOVED, Teller(**teller))
 
 
 def back_fill(item: Item, plan: Plan, to: str, now: int, **teller: Any) -> Change | str:
     """A finished item goes on to a stage that was added after it had finished."""
     if item.row.status is not Status.COMPLETED:
         return f"it is {item.row.status}; only finished items are back-filled"
-    status, fields, offered = enter(item, plan.by_name[to], now)
-    fields["again"] = True
-    return change(item.row, Reason.BACK_FILL, now, status, fields, Teller(**teller), to=to, offered=offered)
+    return also(arrive(item, plan.by_name[to], now, Reason.BACK_FILL, Teller(**teller)), again=True)
