@@ -2,7 +2,7 @@
 
 A tree is a folder with Milepost's code in `src`. What is compared is CPU per item, as ratios to the first tree: in each round the trees
 run one after the other, the next round the other way round; a ratio is the median of the rounds' ratios. That holds on a busy machine
-too, where the clock says little.
+too, where the clock says little. (The parts use Milepost's inner modules: a tree in which these have other names cannot be compared.)
 """
 
 from __future__ import annotations
@@ -52,21 +52,24 @@ def main() -> None:
     parser.add_argument("--queued", type=int, default=20_000, help="queued items while the resender runs (default 20000)")
     parser.add_argument("--cases", nargs="+", metavar="CASE", help=f"of {', '.join(cases(1, 1))} (default: all)")
     parser.add_argument("--there", type=int, default=0, metavar="N", help="also on a ledger with so many finished items, random keys")
+    parser.add_argument("--folder", type=Path, default=ROOT / "bench", help="where the ledgers are made; in memory, if only CPU counts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
     wanted = {name: run for name, run in cases(a.n, a.queued).items() if a.cases is None or name in a.cases}
     if a.cases and len(wanted) < len(a.cases):
         parser.error(f"the cases are {', '.join(cases(1, 1))}")
-    found = run(a.trees, wanted, a.rounds, a.there, a.n)
+    found = run(a.trees, wanted, a.rounds, a.there, a.n, a.folder)
     print(text(found))
     if a.json:
         a.json.write_text(json.dumps(as_json(found), indent=2) + "\n")
 
 
-def run(trees: list[Path], wanted: dict[str, Callable[[Section], None]], rounds: int, there: int, n: int) -> dict[str, Results]:
+def run(
+    trees: list[Path], wanted: dict[str, Callable[[Section], None]], rounds: int, there: int, n: int, within: Path
+) -> dict[str, Results]:
     """Every case on every tree, in interleaved rounds."""
     bench = Bench()
-    folder = Path(tempfile.mkdtemp(prefix=".run-", dir=ROOT / "bench"))
+    folder = Path(tempfile.mkdtemp(prefix=".run-", dir=within))
     try:
         sections = {}
         for number, tree in enumerate(trees):

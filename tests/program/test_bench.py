@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from bench import compare, report
 from bench.bars import BARS
+from bench.page import PARTS, Run, written
 from bench.report import Case, Results
 from bench.route import KINDS
 from bench.sqlite import PREFILL, Section, Sizes
@@ -45,6 +46,8 @@ def test_every_case_is_measured_and_held_to_its_bar(tmp_path: Path) -> None:
     assert len(told["medians"]) == len(results.facts)
     text = report.text(results)
     assert all(name in text for name in BARS)
+    page = "".join(f"<!-- measured: {name} -->\nold\n<!-- end -->\n" for name in PARTS)
+    assert "old" not in written(page, Run(told))
 
 
 def test_ours_and_raw_leave_the_same_rows_lines_and_content_behind(tmp_path: Path) -> None:
