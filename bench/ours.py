@@ -27,6 +27,7 @@ logging.getLogger("milepost").setLevel(logging.ERROR)
 
 def intake(ledger: str, path: str, n: int, handlers: str, expect: str) -> dict[str, float]:
     """Submit the list. `expect` is the category in which every line must come out: new, in_progress or finished."""
+    settle_in()  # as `milepost submit` does
     ctx = open_context(f"sqlite:///{ledger}", [make_route(handlers)])
     with Span() as span:
         report = submit_list(ctx, NAME, path)

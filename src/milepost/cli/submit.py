@@ -85,8 +85,10 @@ def submit(
 
     from milepost.core.durations import iso
     from milepost.engine.lists import submit_list
+    from milepost.runners.process import settle_in
 
     assert file is not None
+    settle_in()
     more: dict[str, Any] = {"no_header": no_header, "replace_changed": replace_changed, "rerun": rerun, "failed_again": failed_again}
     more["reason"] = reason or ""
     more["not_before"] = None if at is None else at_option(at)

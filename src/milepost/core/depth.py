@@ -7,6 +7,8 @@ import re
 from itertools import accumulate
 
 DEEPEST = 200
+SHALLOW = 2 * DEEPEST
+"""JSON of up to so many bytes cannot be deeper: a level takes two of them."""
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """A level more, and one less, as signed bytes."""
@@ -15,7 +17,7 @@ _OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 def check_depth(text: bytes) -> None:
     """Raise a ValueError if this JSON is nested too deeply to be kept."""
-    if len(text) <= 2 * DEEPEST or text.count(b"[") + text.count(b"{") <= DEEPEST:  # a level takes two bytes at least
+    if len(text) <= SHALLOW or text.count(b"[") + text.count(b"{") <= DEEPEST:
         return
     steps = _TEXTS.sub(b"", text).translate(_STEPS, _OTHERS)
     if max(accumulate(memoryview(steps).cast("b")), default=0) > DEEPEST:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -212,9 +213,8 @@ def work_id_of(row: Row) -> str:
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
-def canonical_json(value: Any) -> bytes:
-    """JSON with sorted names and no spaces: the same content always gives the same bytes."""
-    return _canonical.encode(value)
+canonical_json: Callable[[Any], bytes] = _canonical.encode
+"""JSON with sorted names and no spaces: the same content always gives the same bytes."""
 
 
 def digest_of(value: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from milepost.core.decide import Acceptance
-from milepost.core.depth import check_depth
+from milepost.core.depth import SHALLOW, check_depth
 from milepost.core.durations import Moment, iso, moment_ms
 from milepost.core.errors import LedgerError, MalformedInput, UsageError
 from milepost.core.item import canonical_json
@@ -109,7 +109,7 @@ def take_in(
     read = plan.route.read
     try:
         handed = [read(content) for content in inputs]
-        digests = [content_digest(one.content) for one in handed]
+        digests = content_digests([one.content for one in handed])
     except MalformedInput:
         return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before, failed_again)
 
@@ -117,29 +117,28 @@ def take_in(
     known: dict[str, Known | Refused | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
     misfits = ctx.ledger.misfits(plan, distinct)
     now = ctx.clock.now()
-    prefix, carries = ctx.chance.token(), plan.route.carries is not None
+    seals = {} if failed_again is None else {key: there for key, there in known.items() if isinstance(there, Known) and _undone(there)}
+    open_to = {key for key, there in known.items() if there is None or key in seals} - misfits.keys()
     arrivals: dict[str, Newcomer] = {}
-    alike: dict[int | None, Acceptance] = {}
-    ids = repeat(correlation_id, len(handed)) if correlation_id is None or isinstance(correlation_id, str) else correlation_id
-    for one, digest, given_id in zip(handed, digests, ids, strict=True):
-        key = one.key
-        there, seal = known[key], None
-        if there is not None:
-            if failed_again is None or not (isinstance(there, Known) and there.sealed and there.status in UNDONE):
+    if open_to:
+        prefix, carries = ctx.chance.token(), plan.route.carries is not None
+        alike: dict[int | None, Acceptance] = {}
+        ids = repeat(correlation_id, len(handed)) if correlation_id is None or isinstance(correlation_id, str) else correlation_id
+        for one, digest, given_id in zip(handed, digests, ids, strict=True):
+            key = one.key
+            if key not in open_to or key in arrivals:
                 continue
-            seal = there
-        if key in arrivals or key in misfits:
-            continue
-        own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
-        at = plan.route.start_of(one.content, now) if not_before is None else not_before
-        if seal is not None:
-            accept = Acceptance(plan, now, list_id=list_id, by=by, not_before=at, why=failed_again, note=_after(seal), anew=True)
-        elif at in alike:
-            accept = alike[at]
-        else:
-            accept = alike[at] = Acceptance(plan, now, list_id=list_id, by=by, not_before=at)
-        change = accept(key, one.content, correlation_id=own_id, digest=digest)
-        arrivals[key] = Newcomer(change, one.content, None if seal is None else seal.head)
+            at = plan.route.start_of(one.content, now) if not_before is None else not_before
+            seal = seals.get(key)
+            if seal is not None:
+                accept = Acceptance(plan, now, list_id=list_id, by=by, not_before=at, why=failed_again, note=_after(seal), anew=True)
+            elif at in alike:
+                accept = alike[at]
+            else:
+                accept = alike[at] = Acceptance(plan, now, list_id=list_id, by=by, not_before=at)
+            own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
+            change = accept(key, one.content, correlation_id=own_id, digest=digest)
+            arrivals[key] = Newcomer(change, one.content, None if seal is None else seal.head)
     if dry_run:
         known |= dict.fromkeys(arrivals)
     elif arrivals:
@@ -165,6 +164,11 @@ def take_in(
     if not dry_run:
         ctx.observer.submitted(plan.name, (receipt.answer for receipt in receipts))
     return receipts
+
+
+def _undone(there: Known) -> bool:
+    """Has an item ended in a way, and left, so that an operator may hand over its key again?"""
+    return there.sealed and there.status in UNDONE
 
 
 def _after(seal: Known) -> dict[str, Any]:
@@ -211,9 +215,16 @@ def _without_the_malformed(
 
 def content_digest(content: Any) -> bytes:
     """The digest by which content is recognised; raises MalformedInput if it cannot be kept as JSON."""
+    return content_digests([content])[0]
+
+
+def content_digests(contents: Iterable[Any]) -> list[bytes]:
+    """The digest of each; raises MalformedInput if one of them cannot be kept as JSON."""
     try:
-        text = canonical_json(content)
-        check_depth(text)
-        return sha256(text).digest()
+        texts = list(map(canonical_json, contents))
+        for text in texts:
+            if len(text) > SHALLOW:
+                check_depth(text)
+        return [sha256(text).digest() for text in texts]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise MalformedInput(f"the input cannot be kept as JSON: {error}") from None

@@ -187,13 +187,17 @@ def take_in_list(
                     if fresh:
                         error.after(f"{fresh:,} new items of this list had been recorded before; submit it again: what is there is known")
                     raise
-                fresh += sum(receipt.answer == "new" for receipt in receipts)
+                answers = [receipt.answer for receipt in receipts]
+                fresh += answers.count("new")
                 told: list[ChangedLine] = []
                 if replacing is not None:
                     receipts, told = replacing.batch(batch, receipts)
+                    answers = [receipt.answer for receipt in receipts]
                 bad = _sorted_out(batch, receipts, keys)
-                lines = zip(batch.numbers, receipts, strict=True)
-                others = [ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed"]
+                others: list[ChangedLine] = []
+                if "changed" in answers:
+                    lines = zip(batch.numbers, receipts, strict=True)
+                    others = [ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed"]
                 conflicts += len(others)
                 changed += (others if replacing is None else told)[: SHOWN - len(changed)]
                 if dry_run:

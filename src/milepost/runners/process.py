@@ -1,4 +1,4 @@
-"""Settings for a process that does nothing but Milepost's work (`milepost up` and `work`); never made in somebody else's."""
+"""Settings for a process that does nothing but Milepost's work (`milepost up`, `work`, and `submit` of a list); never made in a program that imports it."""
 
 from __future__ import annotations
 
