@@ -183,9 +183,11 @@ def test_two_at_once_send_each_item_once(faulty: World) -> None:
 def test_bounded_and_goes_on_past_what_it_cannot_move(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resend_module, "PAGE", 2)
     world.add(*(f"k{n}" for n in range(6)))
-    world.work("weigh", NotYet(after="1m"))  # due checks, which only a worker can make
-    world.add("quiet")
     world.work("weigh", HandedOver(within="1m"))
+    world.add("quiet")
+    world.work("weigh")
+    world.work("stamp", HandedOver(within="1m"))
+    pause(world.ctx, ROUTE, "weigh", by="ops", reason="the scale is broken")  # while it holds, no silence is counted there
     world.clock.advance("2m")
     resender = Resender(world.ctx)
     first = resender.run_once(pages=2)

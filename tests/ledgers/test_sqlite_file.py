@@ -19,10 +19,10 @@ from milepost.core.item import digest_of
 from milepost.core.outcome import Done
 from milepost.core.plan import Plan
 from milepost.core.route import Route
-from milepost.core.status import TERMINAL
+from milepost.core.status import LIVE, TERMINAL, Status
 from milepost.ledgers.sqlite import SqliteLedger, schema
 from milepost.ledgers.sqlite.store import LONGEST_PAUSE_S
-from milepost.ports.ledger import Newcomer, Told
+from milepost.ports.ledger import Newcomer, Query, Told
 from milepost.testing.audit import audit
 from milepost.testing.contract.world import World
 
@@ -198,6 +198,34 @@ def test_a_migrated_file_is_like_one_made_new(tmp_path: Path) -> None:
         connection.close()
         SqliteLedger.open(str(path)).close()
         assert shape(path) == shape(tmp_path / "new.db")
+
+
+def test_rows_of_before_the_migration_are_found_by_its_indexes(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    ledger = SqliteLedger.open(str(path))
+    world = World(ledger)
+    world.add("p1")
+    held = world.take("p1")
+    world.add("p2")
+    ledger.close()
+    new = shape(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    for name in ("item_due", "item_held", "item_overdue", "item_handed_over"):
+        connection.execute(f"DROP INDEX {name}")
+    connection.execute("CREATE INDEX item_due ON item (place, due_at, status) WHERE due_at IS NOT NULL")
+    connection.execute("PRAGMA user_version = 8")
+    connection.close()
+    ledger = SqliteLedger.open(str(path))
+    assert shape(path) == new
+    found = {status: ledger.find(Query(route="parcels", statuses=frozenset({status}))).items for status in LIVE}
+    assert {status: [item.key for item in items] for status, items in found.items() if items} == {
+        Status.PROCESSING: [held.key],
+        Status.QUEUED: ["p2"],
+    }
+    assert len(ledger.find(Query(route="parcels", statuses=LIVE, limit=1)).items) == 1
+    world = World(ledger)
+    assert world.take("p2").key == "p2"
+    ledger.close()
 
 
 def test_what_was_offered_before_the_migration_is_kept_with_its_line(tmp_path: Path) -> None:

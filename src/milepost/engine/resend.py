@@ -161,8 +161,8 @@ class Resender:
 
 
 def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
-    """Where what is due and quiet can be. Rows that merely wait for a worker (QUEUED, at handler stages) are in none; `called`: workers
-    are called by messages."""
+    """Where what is due and quiet can be. Rows that merely wait for a worker (at handler stages: queued ones, and checks that are due)
+    are in none; `called`: workers are called by messages."""
     due = Query(route=plan.name, due_before=now)
     if called:
         return [replace(due, statuses=LIVE, in_queue=False)]
@@ -175,8 +175,7 @@ def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
     if external:
         searches.append(replace(due, statuses=LIVE - {Status.PROCESSING}, stages=external))
     if ours:
-        # Handed over and not answered in time; beside them, checks that a worker will make.
-        searches.append(replace(due, statuses=frozenset({Status.WAITING}), stages=ours))
+        searches.append(replace(due, statuses=frozenset({Status.WAITING}), stages=ours, handed_over=True))
     return searches
 
 

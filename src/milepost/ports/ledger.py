@@ -140,6 +140,8 @@ class Query(Struct, frozen=True, kw_only=True):
     changed_before: int | None = None
     due_before: int | None = None
     overdue_before: int | None = None
+    handed_over: bool = False
+    """Only items whose work was handed over to a partner that has not answered."""
     in_queue: bool = True
     """With items whose call waits in a queue for a worker; False leaves them out where the ledger can tell (see `lost_calls`)."""
     with_content: bool = False

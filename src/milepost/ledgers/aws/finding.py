@@ -195,6 +195,7 @@ def matches(row: Row, query: Query) -> bool:
         and (query.statuses is None or row.status in query.statuses)
         and (query.stages is None or row.stage in query.stages)
         and (query.lane is None or row.lane == query.lane)
+        and (not query.handed_over or row.handed_over)
         and (query.group is None or (row.error is not None and row.error.group == query.group))
         and (query.lists is None or row.list_id in query.lists)
         and (query.entered_before is None or row.entered_at < query.entered_before)

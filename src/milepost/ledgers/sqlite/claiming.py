@@ -16,6 +16,7 @@ from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, UNREADABLE, clock_of, decode, items_of, row_of, rows_of
+from milepost.ledgers.sqlite.due_rows import live_rows
 from milepost.ledgers.sqlite.like_rows import CLAIM_LIKE, numbers_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.quarantine import put_aside
@@ -26,10 +27,13 @@ from milepost.ports.ledger import Ask, Claimed, Refused
 BURST_SECONDS = 0.1
 MANY_LANES = 32
 PROCESSING = CODES[Status.PROCESSING]
-DUE = f"SELECT {COLUMNS} FROM item WHERE place = ? AND due_at <= ? ORDER BY due_at LIMIT ?"
-SOUND = DUE.replace("ORDER", f"AND losses + (status = {PROCESSING}) < {FRAGILE} ORDER")
-ONE_FRAGILE = DUE.replace("ORDER", f"AND losses + (status = {PROCESSING}) >= {FRAGILE} ORDER").replace("LIMIT ?", "LIMIT min(1, ?)")
-ANY_DUE = "SELECT 1 FROM item WHERE place = ? AND due_at <= ? LIMIT 1"
+LOSSES = f"losses + (status = {PROCESSING})"
+DUE = live_rows(COLUMNS, "due_at <= ?2") + " ORDER BY due_at LIMIT ?3"
+SOUND = live_rows(COLUMNS, f"due_at <= ?2 AND {LOSSES} < {FRAGILE}") + " ORDER BY due_at LIMIT ?3"
+ONE_FRAGILE = live_rows(COLUMNS, f"due_at <= ?2 AND {LOSSES} >= {FRAGILE}") + " ORDER BY due_at LIMIT min(1, ?3)"
+ANY_DUE = live_rows("1", "due_at <= ?2") + " LIMIT 1"
+DUE_NEXT = live_rows("due_at", "due_at > ?2") + " ORDER BY due_at LIMIT 1"
+DUE_FIRST = live_rows("due_at", "due_at IS NOT NULL") + " ORDER BY due_at LIMIT 1"
 # From each place with live items straight to the next: lanes that have none any more cost nothing.
 LIVE_PLACES = (
     "WITH RECURSIVE live (place) AS (SELECT min(place) FROM item WHERE due_at IS NOT NULL UNION ALL"
@@ -254,11 +258,7 @@ def _open(names: Names, rules: Rules, route: str, stage: str) -> list[int]:
 
 def _next_due(connection: sqlite3.Connection, places: list[int], now: int) -> list[int]:
     """When each of these lanes has something due next, if ever."""
-    return [
-        row[0]
-        for place in places
-        for row in connection.execute("SELECT due_at FROM item WHERE place = ? AND due_at > ? ORDER BY due_at LIMIT 1", (place, now))
-    ]
+    return [row[0] for place in places for row in connection.execute(DUE_NEXT, (place, now))]
 
 
 def _due_rows(
@@ -285,15 +285,15 @@ def _readable(found: list[tuple[Any, ...]], names: Names) -> tuple[list[Row], li
 def next_due(connection: sqlite3.Connection, names: Names, plans: Iterable[Plan]) -> int | None:
     """The earliest due time in the open lanes of handler stages."""
     rules = Rules(connection)
-    found = [
+    found: list[int] = [
         row[0]
         for plan in plans
         for stage in plan.stages
         if stage.ours
         for place in _open(names, rules, plan.name, stage.name)
-        for row in connection.execute("SELECT min(due_at) FROM item WHERE place = ? AND due_at IS NOT NULL", (place,))
+        for row in connection.execute(DUE_FIRST, (place,))
     ]
-    return min((due for due in found if due is not None), default=None)
+    return min(found, default=None)
 
 
 def _used_until(connection: sqlite3.Connection, name: str, latest: float) -> float:

@@ -1,15 +1,16 @@
-"""Finding rows by what people ask for: by key, by kind of error, by failure, by age, by due time, by list, or else along the table.
-None reads for long, however many rows there are."""
+"""Finding rows by what people ask for: by key, by kind of error, by failure, by age, by due time, by overdue mark, by list, or else along
+the table. None reads for long, however many rows there are."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from milepost.core.item import Content, Item, Row
 from milepost.core.key_parts import SEPARATOR, KeyPart
 from milepost.core.status import LIVE, Status
-from milepost.ledgers.sqlite.codec import CODES, COLUMNS, items_of, rows_of
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, HANDED_OVER, items_of, rows_of
+from milepost.ledgers.sqlite.due_rows import FREE, HELD
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Page, Query, Refused
 
@@ -18,8 +19,22 @@ WINDOW = 200_000
 LAST = "\U0010ffff"
 """No key goes on with a later character."""
 _PLACE_OF = {name.strip(): place for place, name in enumerate(COLUMNS.split(","))}
-BY_TIME = {"due_at": ("item_due", _PLACE_OF["due_at"]), "entered_at": ("item_age", _PLACE_OF["entered_at"])}
-"""The index of each, and where it is among the columns."""
+PROCESSING = frozenset({Status.PROCESSING})
+
+
+class Times(NamedTuple):
+    """An index of rows by place and a time, over the rows that meet a condition."""
+
+    name: str
+    column: str
+    condition: str
+
+
+DUE = Times("item_due", "due_at", f"due_at IS NOT NULL AND {FREE}")
+IN_HAND = Times("item_held", "due_at", HELD)
+HANDED = Times("item_handed_over", "due_at", f"flags & {HANDED_OVER}")
+OVERDUE = Times("item_overdue", "overdue_at", "overdue_at IS NOT NULL")
+AGE = Times("item_age", "entered_at", "due_at IS NOT NULL")
 BY_VALUE = {"error_group": "item_error", "list_id": "item_list"}
 SECOND = "substr(key, instr(key, '#') + 1)"
 """What follows a key's first part, in SQL, as the index has it."""
@@ -40,12 +55,16 @@ def find(connection: sqlite3.Connection, names: Names, query: Query) -> Page:
         rows, after = _by_value(connection, names, query, "error_group", [query.group], route, where, values)
     elif query.statuses is not None and query.statuses <= FAILED:
         rows, after = _by_failure(connection, names, query, where, values)
-    elif live and query.entered_before is not None and query.due_before is None and query.overdue_before is None:
-        rows, after = _by_time(connection, names, query, "entered_at", where, values)
+    elif query.handed_over:
+        rows, after = _by_time(connection, names, query, [HANDED], where, values)
+    elif query.overdue_before is not None:
+        rows, after = _by_time(connection, names, query, [OVERDUE], where, values)
+    elif live and query.entered_before is not None and query.due_before is None:
+        rows, after = _by_time(connection, names, query, [AGE], where, values)
     elif query.lists is not None:
         rows, after = _by_value(connection, names, query, "list_id", sorted(query.lists), route, where, values)
-    elif live or query.due_before is not None or query.overdue_before is not None:
-        rows, after = _by_time(connection, names, query, "due_at", where, values)
+    elif live or query.due_before is not None:
+        rows, after = _by_time(connection, names, query, _clocks(query), where, values)
     else:
         rows, after = _along(connection, names, query, route, where, values)
     found = rows_of(rows, names)
@@ -73,6 +92,8 @@ def _conditions(query: Query) -> tuple[str, list[Any]]:
     if query.lists is not None:
         where += f" AND list_id IN ({','.join('?' * len(query.lists))})"
         values += sorted(query.lists)
+    if query.handed_over:
+        where += f" AND flags & {HANDED_OVER}"
     for part in query.parts:
         where += " AND key_part(key, ?) = ?"
         values += [part.position, part.text]
@@ -120,26 +141,33 @@ def _by_value(
     return rows, None
 
 
+def _clocks(query: Query) -> list[Times]:
+    """Where live rows of these statuses are, by due time."""
+    if query.statuses is None:
+        return [DUE, IN_HAND]
+    return [*([DUE] if query.statuses - PROCESSING else []), *([IN_HAND] if query.statuses & PROCESSING else [])]
+
+
 def _by_time(
-    connection: sqlite3.Connection, names: Names, query: Query, column: str, where: str, values: list[Any]
+    connection: sqlite3.Connection, names: Names, query: Query, clocks: list[Times], where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
-    """Live ones, place by place, each in order of when they are due, or of when they came there."""
-    index, at = BY_TIME[column]
-    start_place, start_time, start_id = query.after or (0, -1, 0)
+    """Live ones, place by place and index by index, each in the order of its time."""
+    start_place, start_clock, start_time, start_id = query.after or (0, 0, -1, 0)
     rows: list[Any] = []
     for place in _places(names, query):
-        if place < start_place:
-            continue
-        time, number = (start_time, start_id) if place == start_place else (-1, 0)
-        room = query.limit - len(rows)
-        found = connection.execute(
-            f"SELECT {COLUMNS} FROM item INDEXED BY {index} WHERE place = ? AND due_at IS NOT NULL AND ({column}, id) > (?, ?)"
-            f" AND {column} >= ?{where} ORDER BY {column}, id LIMIT ?",
-            (place, time, number, time, *values, room),
-        ).fetchall()
-        rows += found
-        if len(found) == room:
-            return rows, (place, found[-1][at], found[-1][0])
+        for clock, (name, column, condition) in enumerate(clocks):
+            if (place, clock) < (start_place, start_clock):
+                continue
+            time, number = (start_time, start_id) if (place, clock) == (start_place, start_clock) else (-1, 0)
+            room = query.limit - len(rows)
+            found = connection.execute(
+                f"SELECT {COLUMNS} FROM item INDEXED BY {name} WHERE place = ? AND {condition} AND ({column}, id) > (?, ?)"
+                f" AND {column} >= ?{where} ORDER BY {column}, id LIMIT ?",
+                (place, time, number, time, *values, room),
+            ).fetchall()
+            rows += found
+            if len(found) == room:
+                return rows, (place, clock, found[-1][_PLACE_OF[column]], found[-1][0])
     return rows, None
 
 

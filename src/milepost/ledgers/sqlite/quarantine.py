@@ -29,7 +29,7 @@ def put_aside(connection: sqlite3.Connection, rows: Sequence[tuple[int, str]], n
 def count_aside(connection: sqlite3.Connection) -> int:
     """How many rows are set aside."""
     found: int = connection.execute(
-        "SELECT count(*) FROM set_aside a JOIN item i ON i.id = a.item WHERE i.due_at = ?", (NEVER,)
+        "SELECT count(*) FROM set_aside a CROSS JOIN item i ON i.id = a.item WHERE i.due_at = ?", (NEVER,)
     ).fetchone()[0]
     return found
 
@@ -53,7 +53,8 @@ class SqliteQuarantine:
     def set_aside(self, most: int) -> tuple[list[Aside], bool]:
         def run(connection: sqlite3.Connection, names: Names) -> tuple[list[Aside], bool]:
             found = connection.execute(
-                "SELECT a.item, a.at, a.reason FROM set_aside a JOIN item i ON i.id = a.item WHERE i.due_at = ? ORDER BY a.at, a.item LIMIT ?",
+                "SELECT a.item, a.at, a.reason FROM set_aside a CROSS JOIN item i ON i.id = a.item WHERE i.due_at = ?"
+                " ORDER BY a.at, a.item LIMIT ?",
                 (NEVER, most + 1),
             ).fetchall()
             return [Aside(str(n), "row", why, _content(connection, names, n), at) for n, at, why in found[:most]], len(found) > most

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from milepost.core.key_parts import KeyPart
-from milepost.core.outcome import Done, NotYet, Reject, Retry
+from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import FAILED, Status
 from milepost.ports.ledger import Query
 from milepost.testing.contract.base import Promises
@@ -58,6 +58,14 @@ class Finding(Promises):
         assert self.find(full, lane="north") == {"new"}
         assert self.find(full, lane="") == {"old", "failed", "retried", "waits"}
         assert self.find(full, lane="south") == set()
+
+    def test_by_what_was_handed_over(self, full: World) -> None:
+        [new] = [item for item in full.claim("weigh").items if item.key == "new"]
+        full.settle(new, HandedOver(within="2h"))
+        assert self.find(full, handed_over=True) == {"new"}
+        assert self.find(full, handed_over=True, statuses=frozenset({Status.WAITING}), due_before=full.now + 2 * 3_600_000) == {"new"}
+        assert self.find(full, handed_over=True, due_before=full.now) == set()
+        assert self.find(full, handed_over=True, lane="") == set()
 
     def test_by_error_group(self, full: World) -> None:
         error = full.row("failed").error

@@ -1,0 +1,185 @@
+"""The questions that a running process asks again and again use an index: their cost does not grow with the rows of the ledger."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import milepost as mp
+from milepost.core.due import Grip
+from milepost.core.status import LIVE, Status
+from milepost.engine import doctor, idle, metrics, readiness
+from milepost.engine.context import Context
+from milepost.engine.heartbeat import Heartbeat
+from milepost.engine.intake import submit
+from milepost.engine.late import late_at
+from milepost.engine.operate import confirm_outside
+from milepost.engine.resend import Resender
+from milepost.ledgers.sqlite.ledger import SqliteLedger
+from milepost.ledgers.sqlite.store import Store
+from milepost.ports.ledger import Ask, Query
+from milepost.station import Station
+from milepost.testing import SimRunner, VirtualClock
+from milepost.wiring import open_context
+
+LARGE = ("item", "history", "content", "seal", "departed", "offer")
+"""Tables that grow with the items."""
+ALIASES = {"i": "item", "h": "history", "c": "content", "s": "seal", "d": "departed", "o": "offer"}
+
+
+class Watch:
+    """All connections to ledgers: what they run, and how many steps SQLite takes for it."""
+
+    def __init__(self) -> None:
+        self.connections: list[sqlite3.Connection] = []
+        self.statements: dict[str, sqlite3.Connection] = {}
+        self.steps = 0
+
+    def add(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        self.connections.append(connection)
+        connection.set_progress_handler(self._step, 1)
+        connection.set_trace_callback(lambda statement: self.statements.setdefault(statement, connection))
+        return connection
+
+    def _step(self) -> int:
+        self.steps += 1
+        return 0
+
+    def counted(self, run: Callable[[], object]) -> int:
+        run()  # what is read once, such as names, is read now
+        self.steps = 0
+        run()
+        return self.steps
+
+    def scans(self) -> list[str]:
+        """The statements that pass all rows of a large table."""
+        for connection in self.connections:
+            connection.set_trace_callback(None)
+        return [found for statement, connection in self.statements.items() for found in _scans(connection, statement)]
+
+
+def _scans(connection: sqlite3.Connection, statement: str) -> Iterator[str]:
+    if statement.split(None, 1)[0] not in ("SELECT", "UPDATE", "DELETE", "INSERT", "WITH"):
+        return
+    for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {statement}"):
+        found = re.match(r"SCAN (\w+)", step)
+        if found is not None and ALIASES.get(found[1], found[1]) in LARGE and not re.search(r"\(\w+[=<>]", step):
+            yield f"{step}: {statement}"
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    watch, connect = Watch(), Store._connect
+    monkeypatch.setattr(Store, "_connect", lambda store: watch.add(connect(store)))
+    return watch
+
+
+def parcels() -> mp.Route:
+    route = mp.Route("parcels", key="id")
+
+    def weigh(item: mp.Item) -> mp.Outcome:
+        number = item.input["n"] % 8
+        if number == 0:
+            return mp.HandedOver(within="1h")
+        if number == 1:
+            return mp.NotYet(after="1h")
+        return mp.Reject("broken") if number == 2 else mp.Done({"grams": 1})
+
+    route.stage("weigh", checks=mp.Checks(every="1h", overdue="2h"))(weigh)
+    route.stage("stamp")(lambda item: mp.Done())
+    route.external("deliver", resend_after="14d", overdue="30d")
+    return route
+
+
+def filled(path: Path, clock: VirtualClock, n: int) -> Context:
+    """A ledger with items everywhere on the route, some of them through it, and `n` that wait for a worker."""
+    ctx = open_context(f"sqlite:///{path}", [parcels()], clock=clock)
+    submit(ctx, "parcels", ({"id": f"p{number}", "n": number} for number in range(24)))
+    Station(ctx, runner=SimRunner(clock), holder="first").run(until_idle_s=1)
+    for number in (3, 4):
+        confirm_outside(ctx, "parcels", f"p{number}", "deliver", mp.Done(True), "van")
+    submit(ctx, "parcels", ({"id": f"new-{number}", "n": number} for number in range(n)))
+    return ctx
+
+
+def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
+    """What a process asks at its own pace, or for a page that refreshes itself, by name."""
+    ledger, resender, plan = ctx.ledger, Resender(ctx), ctx.plan("parcels")
+    heartbeat = Heartbeat(ctx, "me", dict)
+
+    def page(query: Query) -> Callable[[], object]:
+        return lambda: ledger.find(replace(query, limit=20))
+
+    return {
+        "resender": resender.run_once,
+        "heartbeat": heartbeat.turn,
+        "leases of the dead": lambda: ledger.reclaim(["gone"], ctx.clock.now()),
+        "next due": lambda: ledger.next_due(ctx.plans.values()),
+        "idle": lambda: (idle.nothing_due(ctx, ctx.clock.now()), idle.all_told(ctx, [], ctx.clock.now())),
+        "feed": lambda: ledger.feed(ledger.last_seq() - 10, 10),
+        "feed at its end": lambda: ledger.feed(ledger.last_seq(), 500),
+        "metrics": lambda: metrics.ledger_families(ctx),
+        "ready": lambda: readiness.unready(ctx),
+        "set aside": lambda: ledger.quarantine.set_aside(1),
+        "claim": lambda: ledger.claim([Ask(plan, "weigh", 1, Grip("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0),
+        "claim of nothing": lambda: ledger.claim(
+            [Ask(plan, "stamp", 9, Grip("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
+        ),
+        "late": lambda: late_at(ctx, "parcels", "weigh", set(), ctx.clock.now()),
+        "items in work": page(Query(route="parcels", statuses=frozenset({Status.PROCESSING}))),
+        "items overdue": page(Query(route="parcels", statuses=LIVE, overdue_before=ctx.clock.now())),
+        "items handed over": page(Query(route="parcels", statuses=frozenset({Status.WAITING}), handed_over=True)),
+        "items failed": page(Query(route="parcels", statuses=frozenset({Status.REJECTED}))),
+        "items by age": page(Query(route="parcels", statuses=LIVE, entered_before=0)),
+        "items": page(Query(route="parcels")),
+    }
+
+
+def test_no_repeated_question_passes_all_rows(tmp_path: Path, watch: Watch) -> None:
+    clock = VirtualClock()
+    ctx = filled(tmp_path / "m.db", clock, 50)
+    watch.statements.clear()
+    for _ in range(2):
+        for ask in repeated(ctx).values():
+            ask()
+        clock.advance("3h")
+    Station(ctx, runner=SimRunner(clock), holder="second").run(until_idle_s=1)
+    doctor.doctor(ctx)
+    scans = watch.scans()
+    assert len(watch.statements) > 50
+    assert not scans, "\n".join(scans)
+    ctx.ledger.close()
+
+
+def test_a_backlog_makes_no_repeated_question_dearer(tmp_path: Path, watch: Watch) -> None:
+    """SQLite counts its own steps. A page of rows that share one due time is sorted by number, so that the page may take more."""
+    steps: dict[int, dict[str, int]] = {}
+    for n in (100, 3_000):
+        ctx = filled(tmp_path / f"{n}.db", VirtualClock(), n)
+        steps[n] = {name: watch.counted(ask) for name, ask in repeated(ctx).items() if name not in ("metrics", "late")}
+        ctx.ledger.close()
+    grown = {name: (few, steps[3_000][name]) for name, few in steps[100].items() if steps[3_000][name] > few + 50}
+    assert not grown
+
+
+def test_each_live_row_is_in_one_of_the_two_indexes_of_its_time(tmp_path: Path) -> None:
+    ctx = filled(tmp_path / "m.db", VirtualClock(), 10)
+    assert isinstance(ctx.ledger, SqliteLedger)
+
+    def count(connection: sqlite3.Connection, condition: str) -> int:
+        return int(connection.execute(f"SELECT count(*) FROM item {condition}").fetchone()[0])
+
+    whole, due, held = ctx.ledger._store.read(
+        lambda connection: (
+            count(connection, "WHERE due_at IS NOT NULL"),
+            count(connection, "INDEXED BY item_due WHERE due_at IS NOT NULL AND status <> 2"),
+            count(connection, "INDEXED BY item_held WHERE status = 2"),
+        )
+    )
+    assert whole == due + held > 20
+    ctx.ledger.close()
