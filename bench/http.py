@@ -30,7 +30,7 @@ from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
 from milepost.http.desk import Desk
 from milepost.http.door import Door
-from milepost.runners.process import settle_in
+from milepost.runners.process import hand_over_soon, settle_in
 from milepost.station import Station
 from milepost.wiring import open_context
 
@@ -141,6 +141,7 @@ def ended(ctx: Context) -> int:
 
 def part(folder: Path, mode: str, seconds: float, waiting: int) -> dict[str, float]:
     settle_in()
+    hand_over_soon()
     ctx = opened(folder)
     door = Door(ctx, "127.0.0.1", 0, FromMemory if mode == "memory" else Desk)
     door.open()

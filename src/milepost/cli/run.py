@@ -65,10 +65,13 @@ def up(
     run 'milepost up --no-work' and, beside it, 'milepost work'.
     """
     from milepost.runners.logs import logs
+    from milepost.runners.process import hand_over_soon
 
     where = wanted(listen, given.file.get("listen"), no_listen=no_listen or (until_idle is not None and listen is None))
     base = given.file.get("base_path", "") if base_path is None else base_path
     with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where, base):
+        if where is not None:
+            hand_over_soon()
         roles = {"resender", "relay"} if no_work else {"worker", "resender", "relay"}
         run(ctx, roles, given.subscribers(), until_idle, "up", given.signer(), given.grace_ms(grace))
 
