@@ -82,6 +82,18 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
     return Change(row, after)
 
 
+def claimed_on_arrival(change: Change, now: int, grip: Grip) -> Change | None:
+    """The change with its item claimed at the stage that it brings it to, in the same write; None where the item is not simply ready
+    there, and `look` has to say what happens. A claim makes no line, so the history is that of the change alone."""
+    row = change.after
+    if row.status is not Status.QUEUED or row.look_at is None or row.look_at > now:
+        return None
+    if row.kept or row.undecided is not None or row.handed_over or (row.overdue_at is not None and row.overdue_at <= now):
+        return None
+    claimed = replace(row, status=Status.PROCESSING, lease=grip.token, holder=grip.holder, claimed_at=now, look_at=grip.until)
+    return Change(change.before, claimed, change.line, change.body, change.puts, change.expired_at)
+
+
 def _claim_fields(grip: Grip, now: int) -> Fields:
     return {"lease": grip.token, "holder": grip.holder, "claimed_at": now, "look_at": grip.until}
 

@@ -148,7 +148,7 @@ EDGES: tuple[Edge, ...] = (
 )
 
 # Where the second half of a double edge begins: two edges in one write make one line, with the first edge's reason.
-_SECOND = {(S.PENDING, S.QUEUED), (S.QUEUED, S.PROCESSING)}
+_SECOND = {(S.PENDING, S.QUEUED), (S.QUEUED, S.PROCESSING), (S.PENDING, S.PROCESSING)}
 
 
 def allowed(before: Status | None, after: Status, reason: Reason) -> bool:

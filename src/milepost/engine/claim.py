@@ -29,20 +29,22 @@ class Desk:
         self.next_at: int | None = 0
         self.mean_ms: float | None = None
 
-    def room(self) -> int:
-        """How many more items to claim: no more in hand than can be started within a second, and never a trickle."""
+    def room(self, arriving: int = 0) -> int:
+        """How many more items to claim: no more in hand than can be started within a second, and never a trickle, unless some arrive
+        in the same write. What has finished is as good as gone: it is settled before the next claim, or with it."""
         # With lanes there is room for more than can run, so that a slow lane does not fill it.
         least = self.width * self.stage.batch * (1 if self.stage.lane is None else 2)
         most = least
         if self.mean_ms is not None:
             most = max(least, min(MOST_IN_HAND, int(least * 1000 / max(self.mean_ms, 1))))
-        free = most - len(self.in_hand)
-        return free if free * 2 >= most or len(self.in_hand) < least else 0
+        staying = len(self.in_hand) - len(self.finished)
+        free = max(0, most - staying)
+        return free if free * 2 >= most or staying < least or arriving else 0
 
-    def ask(self, grip: Grip, *, fragile: bool = False) -> Ask:
+    def ask(self, grip: Grip, want: int, *, fragile: bool = False) -> Ask:
         spent, self.spent = self.spent, {}
         held = dict(self.lanes) if self.stage.lane else {}
-        return Ask(self.plan, self.stage.name, self.room(), grip, self.stage.batch, held, spent, fragile)
+        return Ask(self.plan, self.stage.name, want, grip, self.stage.batch, held, spent, fragile)
 
     def take_in_hand(self, items: list[Item]) -> None:
         self.in_hand.update(((item.row.key, item.row.lease), item) for item in items)

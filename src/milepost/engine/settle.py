@@ -19,7 +19,7 @@ from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, bounded_
 from milepost.core.status import Status
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
-from milepost.ports.ledger import Conflict, Refused
+from milepost.ports.ledger import Ask, Claimed, Conflict, Refused
 from milepost.ports.runner import Ran
 
 TRIES = 5
@@ -34,15 +34,19 @@ class Settled(Struct):
     """Outcomes that came after their lease was gone."""
     undecided: int = 0
     """Outcomes kept for a newer process to decide, since this one's route is out of date."""
+    claims: list[Claimed] = []
+    """The answers to the asks that went with the outcomes; none: nothing was asked, or the outcomes had to be written one by one."""
 
 
-def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
-    """Write what the handlers said. A kept outside confirmation beats it; a lost lease refuses it, and that is noted.
+def settle(ctx: Context, rans: Sequence[Ran], asks: Sequence[Ask] = ()) -> Settled:
+    """Write what the handlers said, and claim what is asked for in the same step. A kept outside confirmation beats the handler's
+    outcome; a lost lease refuses it, and that is noted.
 
     An outcome that cannot be written, or that the storage cannot take, hits its own item alone: it becomes a counted try.
     """
-    summary, follow, ended = Settled(), list[Row](), list[Any]()
-    for ran, (after, conflict) in zip(rans, _write(ctx, rans), strict=True):
+    answers, claims = _write(ctx, rans, asks)
+    summary, follow, ended = Settled(claims=claims), list[Row](), list[Any]()
+    for ran, (after, conflict) in zip(rans, answers, strict=True):
         if isinstance(conflict, Refused):
             conflict = _count_refused(ctx, ran, ran.item.row, conflict, summary)
         elif conflict is None:
@@ -66,23 +70,26 @@ def settle(ctx: Context, rans: Sequence[Ran]) -> Settled:
     return summary
 
 
-def _write(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | Refused | None]]:
-    """Decide and write all at once, or, where one of them cannot be, each by itself."""
+Answers = list[tuple[Row, Conflict | Refused | None]]
+
+
+def _write(ctx: Context, rans: Sequence[Ran], asks: Sequence[Ask] = ()) -> tuple[Answers, list[Claimed]]:
+    """Decide and write all at once, or, where one of them cannot be, each by itself, and claim nothing."""
     if not rans:
-        return []
+        return [], []
     try:
-        return _decide_and_apply(ctx, rans)
+        return _decide_and_apply(ctx, rans, asks)
     except LedgerError:
         raise
     except Exception as error:
         if len(rans) > 1:
-            return [_write(ctx, [ran])[0] for ran in rans]
+            return [answer for ran in rans for answer in _write(ctx, [ran])[0]], []
         ran = rans[0]
         wrong = Retry(f"what the handler left behind cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
         return _decide_and_apply(ctx, [Ran(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
 
 
-def _decide_and_apply(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conflict | Refused | None]]:
+def _decide_and_apply(ctx: Context, rans: Sequence[Ran], asks: Sequence[Ask] = ()) -> tuple[Answers, list[Claimed]]:
     now, jitter, plans = ctx.clock.now(), ctx.chance.jitter, ctx.plans
     changes = [
         decide(
@@ -95,7 +102,11 @@ def _decide_and_apply(ctx: Context, rans: Sequence[Ran]) -> list[tuple[Row, Conf
         )
         for ran in rans
     ]
-    return list(zip((change.after for change in changes), ctx.ledger.apply(changes, now, _versions(ctx)), strict=True))
+    if asks:
+        answers, claims = ctx.ledger.apply_and_claim(changes, now, _versions(ctx), asks, jitter())
+    else:
+        answers, claims = ctx.ledger.apply(changes, now, _versions(ctx)), []
+    return list(zip((change.after for change in changes), answers, strict=True)), claims
 
 
 def _versions(ctx: Context) -> dict[str, int]:

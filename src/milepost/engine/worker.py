@@ -12,9 +12,8 @@ from milepost.engine.context import Context
 from milepost.engine.execute import ready, run_async, run_plain
 from milepost.engine.settle import give_back, settle
 from milepost.ports.documents import HOLD, LIMIT, Limit, is_held, read_as, scope
+from milepost.ports.ledger import Ask, Claimed
 from milepost.ports.runner import Ran, Runner
-
-log = logging.getLogger(__name__)
 
 log = logging.getLogger(__name__)
 
@@ -100,33 +99,58 @@ class Worker:
             self.turns += 1
 
     def _turn(self) -> float:
-        self._settle()
+        claimed = self._settle()
         now = self.ctx.clock.now()
         self._keep_leases(now)
         if self._draining_until is not None:
             self._give_up(now)
             return 0.02
         self._read_controls(now)
-        self._claim(now)
+        if not claimed:
+            self._claim(now)
         return self._rest(now)
 
-    def _settle(self) -> None:
+    def _settle(self) -> bool:
+        """Settle what has finished, and claim in the same write where the ledger can. Has it claimed?"""
         for desk in self.desks:
             desk.finished += desk.crew.take()
         rans = [ran for desk in self.desks for ran in desk.finished]
         if not rans:
-            return
+            return False
         if self._draining_until is not None:
             rans = self._give_back_cancelled(rans)
+        now = self.ctx.clock.now()
+        asking = self._asking_with_a_settle()
+        asks = self._asks(asking, now)
         # If the ledger cannot be reached, they are here for the next turn.
-        if rans:
-            settle(self.ctx, rans)
+        claims = settle(self.ctx, rans, asks).claims if rans else []
         self.finished += len(rans)
         for desk in self.desks:
             finished, desk.finished = desk.finished, []
             if finished:
                 desk.learn(finished)
                 desk.let_go([ran.item for ran in finished])
+        if claims:
+            self._take([desk for desk, _ in asking], claims, now)
+        return bool(claims)
+
+    def _asking_with_a_settle(self) -> list[tuple[Desk, int]]:
+        """The stages that claim in the write that settles, and how much each may. While fragile items are about, or the worker is
+        draining, nothing is claimed in passing."""
+        if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.lacks:
+            return []
+        arriving = {
+            (desk.plan.name, following.name)
+            for desk in self.desks
+            if desk.finished and (following := desk.plan.following[desk.stage.name]) is not None
+        }
+        asking = [(desk, desk.room((desk.plan.name, desk.stage.name) in arriving)) for desk in self.desks]
+        return [(desk, room) for desk, room in asking if room > 0]
+
+    def _asks(self, asking: list[tuple[Desk, int]], now: int, *, fragile: bool = False) -> list[Ask]:
+        """Each time under a fresh token: were an old one used again, a settle that is repeated could end the work of the next stage."""
+        grip = Grip(self.ctx.chance.token(), self.holder, now + self.lease_ms)
+        return [desk.ask(grip, room, fragile=fragile) for desk, room in asking]
 
     def _give_back_cancelled(self, rans: list[Ran]) -> list[Ran]:
         """Give back the items whose calls the program cancelled while it was stopping; the other results."""
@@ -191,9 +215,10 @@ class Worker:
         pulse = self.ctx.ledger.pulse()
         changed = pulse != self._pulse
         self._pulse = pulse
-        asking = [desk for desk in self.desks if (changed or (desk.next_at is not None and desk.next_at <= now)) and desk.room() > 0]
+        ready = [desk for desk in self.desks if changed or (desk.next_at is not None and desk.next_at <= now)]
+        asking = [(desk, room) for desk in ready if (room := desk.room()) > 0]
         if asking:
-            self._take(asking, now, fragile=False)
+            self._claim_for(asking, now, fragile=False)
         if self._fragile and self.in_hand == 0:
             self._fragile_at = now
 
@@ -214,15 +239,18 @@ class Worker:
 
     def _claim_fragile(self, now: int) -> None:
         desk = self._fragile.pop(0)
-        self._take([desk], now, fragile=True)
+        self._claim_for([(desk, desk.room())], now, fragile=True)
         self._alone = True
         self._hunting_since = None
         self._fragile_pause = FRAGILE_PAUSE_MS
 
-    def _take(self, asking: list[Desk], now: int, *, fragile: bool) -> None:
-        grip = Grip(self.ctx.chance.token(), self.holder, now + self.lease_ms)
-        answers = self.ctx.ledger.claim([desk.ask(grip, fragile=fragile) for desk in asking], now, self.ctx.chance.jitter())
-        for desk, answer in zip(asking, answers, strict=True):
+    def _claim_for(self, asking: list[tuple[Desk, int]], now: int, *, fragile: bool) -> None:
+        answers = self.ctx.ledger.claim(self._asks(asking, now, fragile=fragile), now, self.ctx.chance.jitter())
+        self._take([desk for desk, _ in asking], answers, now)
+
+    def _take(self, asked: list[Desk], answers: list[Claimed], now: int) -> None:
+        """Take in hand what was claimed, and give it to the crews."""
+        for desk, answer in zip(asked, answers, strict=True):
             if answer.outdated:
                 self._stand_by(desk.plan.name)
                 desk.next_at = None

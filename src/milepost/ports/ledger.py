@@ -204,6 +204,7 @@ LACKS = {
     "pulse": "It does not say that somebody has written: it is asked every few seconds, so pages and events come a little later.",
     "proof of death": "It cannot know a process dead: what that process had in hand comes back when its leases have run out.",
     "fair lanes": "It cannot look past one lane's backlog for another's work: lanes of a stage share a queue.",
+    "one step": "It cannot settle and claim in one write: the claim at each stage is a write of its own.",
     "take over": "It cannot take over another ledger's record.",
     "backup": "It cannot be backed up into a file. On AWS, point-in-time recovery of its tables and versioning of its bucket do that.",
     "exact counts": "Its counters follow the changes a moment late: they are shown to people, and nothing is decided by them.",
@@ -248,6 +249,12 @@ class Ledger(Protocol):
         """Write each change if the ledger still holds its `before` (see `core.change.holds`). None: written; Conflict: the row has
         changed since; Refused: the storage cannot take this row, so that the same change will never be written.
         Each is whole or not at all, and none hinders another. `versions` are the route versions that were decided by."""
+
+    def apply_and_claim(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[Ask], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
+        """`apply`, and right after it `claim`, with no other write between: an item that a change brings to a stage can be claimed
+        there at once, after the items that were due there before. A ledger that lacks "one step" makes two writes of it."""
 
     def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
         """Move the leases on; False: that lease is gone. `tickets` are the claims' own (`Item.ticket`), in the order of `rows`."""

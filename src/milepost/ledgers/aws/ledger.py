@@ -75,7 +75,7 @@ PITR = (
 class AwsLedger:
     """One deployment (a region and a prefix), as one process sees it."""
 
-    lacks = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts"})
+    lacks = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts", "one step"})
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: Settings | None = None, make: bool = False) -> None:
         settings = settings or Settings()
@@ -133,6 +133,11 @@ class AwsLedger:
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
         return applying.apply(self.store, changes, now, versions)
+
+    def apply_and_claim(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[Ask], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
+        return self.apply(changes, now, versions), self.claim(asks, now, jitter)
 
     def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
         return applying.extend(self.store, rows, until, now, tickets)

@@ -99,6 +99,12 @@ class MemoryLedger:
         with self._lock:
             return [self._apply(change, versions or {}) for change in changes]
 
+    def apply_and_claim(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[Ask], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
+        with self._lock:
+            return self.apply(changes, now, versions), self.claim(asks, now, jitter)
+
     def _apply(self, change: Change, versions: dict[str, int]) -> Conflict | Refused | None:
         before = change.before
         record = self._state.records.get((before.route, before.key))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import claiming, documents, finding, pruning, reading, upkeep
+from milepost.ledgers.sqlite.arrivals import Arrivals
 from milepost.ledgers.sqlite.backup import back_up
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
 from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, rows_of
@@ -137,19 +138,41 @@ class SqliteLedger:
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
         def run(connection: sqlite3.Connection, names: Names, alone: bool) -> list[Conflict | Refused | None]:
             tally = Tally()
-            answers = self._apply(connection, names, changes, Rules(connection).outdated_of(versions) if versions else set(), tally, alone)
+            outdated = Rules(connection).outdated_of(versions) if versions else set()
+            answers = self._apply(connection, names, changes, outdated, tally, {}, alone)
             tally.write(connection, names)
             return answers
 
         return self._write_rows(run)
 
+    def apply_and_claim(
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[Ask], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
+        def run(connection: sqlite3.Connection, names: Names, alone: bool) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
+            rules, tally = Rules(connection), Tally()
+            arrivals = [Arrivals(connection, names, rules, ask, now) for ask in asks]
+            at_stage = {} if alone else {(each.route, each.stage): each for each in arrivals}
+            answers = self._apply(connection, names, changes, rules.outdated_of(versions), tally, at_stage, alone)
+            claims = [each.claim(tally, self._served, jitter) for each in arrivals]
+            tally.write(connection, names)
+            return answers, claims
+
+        return self._write_rows(run)
+
     def _apply(
-        self, connection: sqlite3.Connection, names: Names, changes: Sequence[Change], outdated: set[str], tally: Tally, alone: bool
+        self,
+        connection: sqlite3.Connection,
+        names: Names,
+        changes: Sequence[Change],
+        outdated: set[str],
+        tally: Tally,
+        arrivals: Mapping[tuple[str, str], Arrivals],
+        alone: bool,
     ) -> list[Conflict | Refused | None]:
         """Write the changes in this transaction; `alone`: each by itself, since one of them cannot be written."""
         if len({change.before.handle for change in changes}) < len(changes):
             # One may build on another: each meets the row as those before it have left it.
-            return [answer for change in changes for answer in self._apply(connection, names, [change], outdated, tally, alone)]
+            return [answer for change in changes for answer in self._apply(connection, names, [change], outdated, tally, {}, alone)]
         may_be_written = fenced(connection, names, changes)
         good: list[Change] = []
         places: list[int] = []
@@ -160,7 +183,8 @@ class SqliteLedger:
                 current = self._row(connection, names, before)
                 answers[index] = current if isinstance(current, Refused) else Conflict(current, before.route in outdated)
             else:
-                good.append(change)
+                stage = arrivals.get((change.after.route, change.after.stage))
+                good.append(change if stage is None else stage.take(change))
                 places.append(index)
         if alone:
             for place, answer in one_by_one(connection, names, good, lambda one: write_changes(connection, names, one, tally)).items():

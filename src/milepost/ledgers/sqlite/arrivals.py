@@ -1,0 +1,73 @@
+"""Arrivals: items that are claimed at a stage in the write that brings them there."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from msgspec.structs import replace
+
+from milepost.core.change import Change
+from milepost.core.due import claimed_on_arrival
+from milepost.core.failing import unreadable
+from milepost.core.item import Item, Row
+from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
+from milepost.ledgers.sqlite.codec import items_of
+from milepost.ledgers.sqlite.names import Names
+from milepost.ledgers.sqlite.writing import Tally, write_changes
+from milepost.ports.ledger import Ask, Claimed, Refused
+
+DUE_BEFORE = "SELECT count(*) FROM (SELECT 1 FROM item WHERE place = ? AND due_at <= ? LIMIT ?)"
+
+
+class Arrivals:
+    """One stage's ask, answered in the transaction that brings items to the stage. Items that are due there already come first; the
+    room that they leave is for those that arrive, each of which is then written once."""
+
+    def __init__(self, connection: sqlite3.Connection, names: Names, rules: Rules, ask: Ask, now: int) -> None:
+        self._connection, self._names, self._rules, self._ask, self._now = connection, names, rules, ask, now
+        self._stage = ask.plan.by_name[ask.stage]
+        self.route, self.stage = ask.plan.name, ask.stage
+        self._taken: list[Row] = []
+        self.room = self._room()
+        """How many more of those that arrive can be claimed."""
+
+    def _room(self) -> int:
+        """None where anything is to be asked that the ordinary claim asks: then that claim runs alone."""
+        ask, rules, route, stage = self._ask, self._rules, self._ask.plan.name, self._stage
+        lanes = self._names.lanes.get((route, stage.name), [])
+        if ask.fragile or stage.lane is not None or len(lanes) > 1 or rules.outdated(route, ask.plan.version):
+            return 0
+        if rules.held(route, stage.name, "") or any(rules.rates(stage, route, "")) or rules.cap(stage, route, "") is not None:
+            return 0
+        due_before = 0
+        for place, _ in lanes:
+            due_before = self._connection.execute(DUE_BEFORE, (place, self._now, ask.want)).fetchone()[0]
+        return max(0, ask.want - due_before)
+
+    def take(self, change: Change) -> Change:
+        """The change, with its item claimed at the stage if there is room and the item is ready."""
+        claimed = claimed_on_arrival(change, self._now, self._ask.grip) if self.room else None
+        if claimed is None:
+            return change
+        self.room -= 1
+        self._taken.append(claimed.after)
+        return claimed
+
+    def claim(self, tally: Tally, served: Served, jitter: float) -> Claimed:
+        """Answer the ask: what was taken on arrival, and what else is due."""
+        left = self._ask.want - len(self._taken)
+        rest = Claimed([])
+        if left:
+            ask = replace(self._ask, want=left)
+            rest = claim_one(self._connection, self._names, self._rules, tally, served, ask, self._now, jitter)
+        if not self._taken:
+            return rest
+        items: list[Item] = []
+        refused: list[Refused] = []
+        for row, item in zip(self._taken, items_of(self._connection, self._taken, self._names), strict=True):
+            if isinstance(item, Refused):
+                refused.append(item)
+                write_changes(self._connection, self._names, [unreadable(row, self._stage, item.reason, self._now)], tally)
+            else:
+                items.append(item)
+        return replace(rest, items=rest.items + items, moved=rest.moved + len(refused), refused=rest.refused + refused)
