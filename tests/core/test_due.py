@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.decide import MAX_LOSSES, accept, undecided
-from milepost.core.due import FRAGILE, Grip, fragile, look
+from milepost.core.due import FRAGILE, Grip, claimed_on_arrival, fragile, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.outside import confirm
@@ -218,3 +218,21 @@ def test_an_offer_just_as_old_as_its_life_is_sent_again_by_the_seed_and_not_yet_
     assert look(item, plan, born + life - 1, 0.0, None) is None
     assert (look(item, plan, born + life, 0.0, None) is not None) is at_once
     assert look(item, plan, born + life + 1, 0.0, None) is not None
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_claim_on_arrival_is_the_claim_that_a_look_would_make(data: st.DataObject) -> None:
+    for _, change, _ in walk(data, PLAN, 20):
+        stage = PLAN.by_name[change.after.stage]
+        moment = change.after.updated_at
+        by = grip(moment)
+        arrived = claimed_on_arrival(change, moment, by)
+        looked = look(Item(change.after, new_item(PLAN).content), PLAN, moment, 0.0, by) if stage.ours else None
+        plain = looked is not None and not looked.body and looked.after.lease == by.token
+        if arrived is not None and stage.ours:
+            assert looked is not None
+            assert (arrived.before, arrived.after, arrived.body, arrived.puts) == (change.before, looked.after, change.body, change.puts)
+        # What came to a stage of ours and is ready there is claimed at once: nothing else of a plain look is left out.
+        if plain and change.after.status is Status.QUEUED and not change.after.kept:
+            assert arrived is not None

@@ -25,6 +25,7 @@ ITEMS = 600
 KILLS = 55
 LAST = 4
 PHASES = ("claimed", "running", "settling", "commit", "committed")
+STEPS = ("step-commit", "step-committed", "stepped")
 ROOT = Path(__file__).parents[2]
 
 
@@ -103,6 +104,31 @@ def test_fifty_and_more_kills_lose_nothing_and_break_no_promise(tmp_path: Path) 
             elif line.since is not None:
                 assert (line.by, line.since) not in lost, (item.key, line)
     assert losses >= FRAGILE
+    ctx.ledger.close()
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5])
+@pytest.mark.parametrize("phase", STEPS)
+def test_a_kill_in_the_write_that_settles_and_claims_loses_nothing(phase: str, passes: int, tmp_path: Path) -> None:
+    path = tmp_path / "step.db"
+    ctx = open_context(f"sqlite:///{path}", [route])
+    submit(ctx, "crash", [{"id": f"item-{number}"} for number in range(200)])
+    with Workers(path) as workers:
+        assert workers.live((phase, passes)) == [-signal.SIGKILL]
+        lost = {item.key: item for item in ctx.ledger.find(Query(route="crash", statuses=frozenset({Status.PROCESSING}), limit=201)).items}
+        assert lost
+        assert workers.live(("none", 0)) == [0]
+    assert audit(ctx.ledger, "crash", Plan(route)) == 200
+    calls = Counter(tuple(line.split("\t")[1:3]) for line in path.with_suffix(".calls").read_text().splitlines())
+    for item in ctx.ledger.find(Query(route="crash", limit=201)).items:
+        assert item.row.status is Status.COMPLETED
+        lines = [written.line for written in ctx.ledger.history("crash", item.key)]
+        assert [line.stage for line in lines if line.reason in (Reason.ADVANCED, Reason.COMPLETED)] == ["one", "two", "three"]
+        # An item that the dead worker held lost exactly that claim; no other stage was called twice for want of a record.
+        assert [line.stage for line in lines if line.reason is Reason.LOST] == ([lost[item.key].stage] if item.key in lost else [])
+        for stage in ("one", "three"):
+            most = 2 if item.key in lost and lost[item.key].stage == stage else 1
+            assert 1 <= calls[stage, item.key] <= most
     ctx.ledger.close()
 
 

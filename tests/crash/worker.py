@@ -3,7 +3,8 @@ others: for each line of its input, a list of [PHASE, N], it begins these side b
 phase is none runs until idle.
 
 Phases: claimed (leases are written, nothing runs yet), running (inside a handler), settling (outcomes are known, nothing
-written), commit (inside the transaction, before COMMIT), committed (on disk, before anybody has been told).
+written), commit (inside the transaction, before COMMIT), committed (on disk, before the engine knows), step-commit and step-committed
+(the same in the one write that settles and claims), stepped (the engine knows of both, and no handler has been started).
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Fault:
 
 
 def arm(fault: Fault) -> None:
-    claim, apply = SqliteLedger.claim, SqliteLedger.apply
+    claim, apply, apply_and_claim = SqliteLedger.claim, SqliteLedger.apply, SqliteLedger.apply_and_claim
     holding = [0]
+    in_a_step = [False]
 
     def claim_and_die(self: SqliteLedger, asks: Any, now: int, jitter: float) -> Any:
         answers = claim(self, asks, now, jitter)
@@ -55,17 +57,33 @@ def arm(fault: Fault) -> None:
             fault.reach("settling")
         return apply(self, changes, now, versions)
 
+    def step_and_die(self: SqliteLedger, changes: Any, now: int, versions: Any, asks: Any, jitter: float) -> Any:
+        fault.reach("settling")
+        in_a_step[0] = True
+        answers, claims = apply_and_claim(self, changes, now, versions, asks, jitter)
+        in_a_step[0] = False
+        holding[0] += sum(len(claimed.items) for claimed in claims)
+        if any(claimed.items for claimed in claims):
+            fault.reach("claimed")
+            fault.reach("stepped")
+        return answers, claims
+
     class DyingConnection(sqlite3.Connection):
         def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
             if sql == "COMMIT" and holding[0]:
                 fault.reach("commit")
+                if in_a_step[0]:
+                    fault.reach("step-commit")
                 cursor = super().execute(sql, *values)
                 fault.reach("committed")
+                if in_a_step[0]:
+                    fault.reach("step-committed")
                 return cursor
             return super().execute(sql, *values)
 
     SqliteLedger.claim = claim_and_die  # type: ignore[method-assign]
     SqliteLedger.apply = apply_and_die  # type: ignore[method-assign]
+    SqliteLedger.apply_and_claim = step_and_die  # type: ignore[method-assign]
     connect = sqlite3.connect
 
     def dying_connect(*values: Any, **options: Any) -> sqlite3.Connection:

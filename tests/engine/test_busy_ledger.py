@@ -74,7 +74,7 @@ def reasons(ctx: Context, key: str) -> list[str]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("verb", ["apply", "find", "next_due"])
+@pytest.mark.parametrize("verb", ["apply_and_claim", "find", "next_due"])
 def test_whoever_cannot_reach_the_ledger_tries_again(verb: str, when: str, caplog: pytest.LogCaptureFixture) -> None:
     ctx, moody = place(**{when: {verb: 3}})
     Station(ctx).run(until_idle_s=0.0)
@@ -98,7 +98,7 @@ def test_a_claim_whose_answer_was_lost_is_a_loss() -> None:
 
 
 def test_who_is_told_to_stop_does_not_wait_for_the_ledger() -> None:
-    ctx, moody = place(before={"apply": 1_000_000})
+    ctx, moody = place(before={"apply": 1_000_000, "apply_and_claim": 1_000_000})
     station = Station(ctx, roles={"worker"})
 
     def stop_once_it_has_failed() -> None:
@@ -107,6 +107,6 @@ def test_who_is_told_to_stop_does_not_wait_for_the_ledger() -> None:
         station.stop()
 
     threading.Thread(target=stop_once_it_has_failed, daemon=True).start()
-    with pytest.raises(LedgerBusy, match="apply could not be carried out in time"):
+    with pytest.raises(LedgerBusy, match="could not be carried out in time"):
         station.run()
     assert moody.failed

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from milepost.core.due import Grip
 from milepost.core.item import Item
+from milepost.core.outcome import Done
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.ports.ledger import Ask
 from milepost.ports.runner import Crew, Job, Ran
 
 MOST_IN_HAND = 1000
+QUICK_IN_HAND = 2 * MOST_IN_HAND
+"""How many items all quick stages of a process may have in hand together."""
 
 
 class Desk:
@@ -29,17 +34,30 @@ class Desk:
         self.next_at: int | None = 0
         self.mean_ms: float | None = None
 
+    @property
+    def staying(self) -> int:
+        """How many items are in hand but for those that have finished: they are settled before the next claim, or with it."""
+        return len(self.in_hand) - len(self.finished)
+
+    @property
+    def quick(self) -> bool:
+        """Are calls so short that as many items as may ever be in hand are started within a second?"""
+        return self.stage.lane is None and self._started_in_a_second() >= MOST_IN_HAND
+
     def room(self, arriving: int = 0) -> int:
         """How many more items to claim: no more in hand than can be started within a second, and never a trickle, unless some arrive
-        in the same write. What has finished is as good as gone: it is settled before the next claim, or with it."""
+        in the same write."""
+        least = self._least()
+        most = max(least, min(MOST_IN_HAND, self._started_in_a_second()))
+        free = max(0, most - self.staying)
+        return free if free * 2 >= most or self.staying < least or arriving else 0
+
+    def _least(self) -> int:
         # With lanes there is room for more than can run, so that a slow lane does not fill it.
-        least = self.width * self.stage.batch * (1 if self.stage.lane is None else 2)
-        most = least
-        if self.mean_ms is not None:
-            most = max(least, min(MOST_IN_HAND, int(least * 1000 / max(self.mean_ms, 1))))
-        staying = len(self.in_hand) - len(self.finished)
-        free = max(0, most - staying)
-        return free if free * 2 >= most or staying < least or arriving else 0
+        return self.width * self.stage.batch * (1 if self.stage.lane is None else 2)
+
+    def _started_in_a_second(self) -> int:
+        return 0 if self.mean_ms is None else int(self._least() * 1000 / max(self.mean_ms, 1))
 
     def ask(self, grip: Grip, want: int, *, fragile: bool = False) -> Ask:
         spent, self.spent = self.spent, {}
@@ -81,3 +99,23 @@ class Desk:
             self.spent[lane] = self.spent.get(lane, 0) + len(portions) - -(-len(here) // size)
             jobs += portions
         return jobs
+
+
+def rooms_after_a_settle(desks: Sequence[Desk]) -> list[tuple[Desk, int]]:
+    """How many items each stage may claim in the write that settles what its crew, and the others, have finished.
+
+    Items that go on to a quick stage are claimed there in any case: they take up no more room than they did at the stage before.
+    Quick stages share one measure of what may be in hand, so that new items are claimed as others leave.
+    """
+    arriving: dict[tuple[str, str], int] = {}
+    for desk in desks:
+        following = desk.plan.following[desk.stage.name] if desk.finished else None
+        if following is not None:
+            arriving[desk.plan.name, following.name] = sum(type(ran.outcome) is Done for ran in desk.finished)
+    coming = [arriving.get((desk.plan.name, desk.stage.name), 0) for desk in desks]
+    quick_in_hand = sum(desk.staying + n for desk, n in zip(desks, coming, strict=True) if desk.quick)
+    spare = QUICK_IN_HAND - quick_in_hand
+    if spare * 2 < MOST_IN_HAND:
+        spare = 0
+    rooms = [n + spare if desk.quick else desk.room(n) for desk, n in zip(desks, coming, strict=True)]
+    return [(desk, min(room, QUICK_IN_HAND)) for desk, room in zip(desks, rooms, strict=True) if room > 0]

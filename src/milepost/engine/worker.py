@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from milepost.core.due import Grip
 from milepost.core.item import Item
-from milepost.engine.claim import Desk
+from milepost.engine.claim import Desk, rooms_after_a_settle
 from milepost.engine.context import Context
 from milepost.engine.execute import ready, run_async, run_plain
 from milepost.engine.settle import give_back, settle
@@ -139,13 +139,7 @@ class Worker:
         draining, nothing is claimed in passing."""
         if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.lacks:
             return []
-        arriving = {
-            (desk.plan.name, following.name)
-            for desk in self.desks
-            if desk.finished and (following := desk.plan.following[desk.stage.name]) is not None
-        }
-        asking = [(desk, desk.room((desk.plan.name, desk.stage.name) in arriving)) for desk in self.desks]
-        return [(desk, room) for desk, room in asking if room > 0]
+        return rooms_after_a_settle(self.desks)
 
     def _asks(self, asking: list[tuple[Desk, int]], now: int, *, fragile: bool = False) -> list[Ask]:
         """Each time under a fresh token: were an old one used again, a settle that is repeated could end the work of the next stage."""
