@@ -29,10 +29,12 @@ from milepost.wiring import open_context
 VALIDATOR = Path(__file__).resolve().parent.parent / ".standins/ocfl/bin/ocfl-validate.py"
 ROUNDS = 5
 SAMPLE = 20
-PARTS = ("bare", "check", "fixity", "ledger")
+VERSIONS = 3
+PARTS = ("bare", "check", "versions", "fixity", "ledger")
 TITLES = {
     "bare": "a bare loop: read and json.loads each inventory",
     "check": "check: inventory, sidecar, versions, every file seen",
+    "versions": f"the same of objects with {VERSIONS} versions",
     "fixity": "check with fixity: every file read",
     "ledger": "submitted, checked and completed in a SQLite ledger",
 }
@@ -42,15 +44,17 @@ Part = Callable[..., dict[str, float]]
 def run(folder: Path, part: Part, *, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """`part(WHAT, FOLDER, N, module=…)` runs one part. Rounds are interleaved, and ratios are taken within each."""
     n, rounds = (1_000, 1) if quick else (10_000, ROUNDS)
-    say(f"ocfl: writing {n:,} objects of three files")
-    repository = folder / "repository"
-    write(repository, n)
-    say(f"ocfl: {validated(repository, n)}")
-    part("bare", repository, n, module="bench.ocfl")  # so that all of them find the files in memory
+    say(f"ocfl: writing {n:,} objects of three files, and as many with {VERSIONS} versions")
+    repository, longer = folder / "repository", folder / "longer"
+    for root, versions in ((repository, 1), (longer, VERSIONS)):
+        write(root, n, versions)
+        say(f"ocfl: {validated(root, n)}")
+        part("check", root, n, module="bench.ocfl")  # so that all of them find the files in memory
     facts: dict[str, list[dict[str, float]]] = {what: [] for what in PARTS}
     for number in range(rounds):
         for what in PARTS if number % 2 == 0 else reversed(PARTS):
-            facts[what].append(part(what, repository, n, module="bench.ocfl"))
+            asked, root = ("check", longer) if what == "versions" else (what, repository)
+            facts[what].append(part(asked, root, n, module="bench.ocfl"))
         say("  " + ", ".join(f"{what} {facts[what][-1]['rate']:,.0f}/s" for what in PARTS))
     figures = {
         what: {
@@ -83,16 +87,17 @@ def place(root: Path, number: int) -> Path:
     return root / digest[:3] / digest[3:6] / digest[6:9] / digest
 
 
-def write(root: Path, n: int) -> None:
+def write(root: Path, n: int, versions: int = 1) -> None:
     """Straight to disk, as the library would take too long; `validated` has it look at some."""
     root.mkdir()
     (root / "0=ocfl_1.1").write_text("ocfl_1.1\n")
     (root / "ocfl_layout.json").write_text(json.dumps({"extension": "0004-hashed-n-tuple-storage-layout", "description": "hashed"}))
     for number in range(n):
-        add(root, number)
+        add(root, number, versions)
 
 
-def add(root: Path, number: int) -> None:
+def add(root: Path, number: int, versions: int) -> None:
+    """One object. Each version after the first has other metadata, and keeps the rest."""
     folder = place(root, number)
     inner = f"Preservation_1/{uuid.UUID(int=(0xC << 124) + number)}"
     files = {
@@ -100,32 +105,38 @@ def add(root: Path, number: int) -> None:
         f"{inner}/CO_Metadata.xml": f"<co>{number}</co>\n" * 40,
         f"{inner}/original/g1/{number}.txt": f"line {number}\n" * 100,
     }
-    digests = {hashlib.sha512(content.encode()).hexdigest(): name for name, content in files.items()}
-    for name, content in files.items():
-        path = folder / "v1/content" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    version = {
-        "created": "2026-01-01T00:00:00Z",
-        "message": "ingest",
-        "user": {"name": "ingest", "address": "mailto:ops@example.org"},
-        "state": {digest: [name] for digest, name in digests.items()},
-    }
-    inventory = json.dumps(
-        {
-            "id": object_id(number),
-            "type": "https://ocfl.io/1.1/spec/#inventory",
-            "digestAlgorithm": "sha512",
-            "head": "v1",
-            "manifest": {digest: [f"v1/content/{name}"] for digest, name in digests.items()},
-            "versions": {"v1": version},
-        },
-        indent=2,
-    )
+    manifest: dict[str, list[str]] = {}
+    states: dict[str, dict[str, object]] = {}
+    for head in (f"v{version}" for version in range(1, versions + 1)):
+        for name, content in files.items():
+            digest = hashlib.sha512(content.encode()).hexdigest()
+            if digest not in manifest:
+                manifest[digest] = [f"{head}/content/{name}"]
+                path = folder / head / "content" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+        states[head] = {
+            "created": "2026-01-01T00:00:00Z",
+            "message": "ingest",
+            "user": {"name": "ingest", "address": "mailto:ops@example.org"},
+            "state": {hashlib.sha512(content.encode()).hexdigest(): [name] for name, content in files.items()},
+        }
+        inventory = json.dumps(
+            {
+                "id": object_id(number),
+                "type": "https://ocfl.io/1.1/spec/#inventory",
+                "digestAlgorithm": "sha512",
+                "head": head,
+                "manifest": manifest,
+                "versions": states,
+            },
+            indent=2,
+        )
+        for where in (folder, folder / head):
+            (where / "inventory.json").write_text(inventory)
+            (where / "inventory.json.sha512").write_text(f"{hashlib.sha512(inventory.encode()).hexdigest()} inventory.json\n")
+        files["IO_Metadata.xml"] = f"<io>{number}, after {head}</io>\n" * 40
     (folder / "0=ocfl_object_1.1").write_text("ocfl_object_1.1\n")
-    for where in (folder, folder / "v1"):
-        (where / "inventory.json").write_text(inventory)
-        (where / "inventory.json.sha512").write_text(f"{hashlib.sha512(inventory.encode()).hexdigest()} inventory.json\n")
 
 
 def validated(root: Path, n: int) -> str:
@@ -190,7 +201,7 @@ def _payloads(n: int) -> Iterator[dict[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=PARTS)
+    parser.add_argument("what", choices=[what for what in PARTS if what != "versions"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("n", type=int)
     a = parser.parse_args()

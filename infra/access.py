@@ -72,6 +72,7 @@ def relay(parts: Parts) -> list[iam.PolicyStatement]:
         *_streams(parts),
         _rows(parts, "Rows", (*LOOK_UP, "UpdateItem", "DeleteItem")),
         *_telling(parts),
+        *_follow_ups(parts),
         *_control(parts, _relay_reads(parts), _relay_writes(parts)),
     ]
 
@@ -84,6 +85,7 @@ def resender(parts: Parts) -> list[iam.PolicyStatement]:
         *_heads(parts),
         *_bringing_back(parts),
         *_telling(parts),
+        *_follow_ups(parts),
         *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", "DeleteObject", under=[REPAIR], sid="RepairRuns"),
         *_control(parts, (*_relay_reads(parts), *REPAIRS), (*_relay_writes(parts), *REPAIRS)),
     ]
@@ -223,6 +225,12 @@ def _bringing_back(parts: Parts) -> list[iam.PolicyStatement]:
     if not kept:
         return []
     return [_rows(parts, "Back", ("PutItem",), kept), _statement("Seals", "dynamodb", ("Scan",), [parts.shared["seen"].table_arn])]
+
+
+def _follow_ups(parts: Parts) -> list[iam.PolicyStatement]:
+    """Relay and resender add the items that follow from completed ones (`route.then`), to no other tables."""
+    routes = sorted({route.follow_up.target.name for route in parts.settings.routes if route.follow_up is not None})
+    return [_rows(parts, "FollowUps", ("PutItem",), routes)] if routes else []
 
 
 def _telling(parts: Parts) -> list[iam.PolicyStatement]:

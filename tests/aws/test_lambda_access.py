@@ -32,6 +32,9 @@ def weigh(item: mp.Item) -> mp.Outcome:
 
 
 parcels.external("tape")
+audits = mp.Route("audits", key="id", not_before="at")
+audits.external("look")
+parcels.then(audits, lambda item, at: {"id": item.key, "at": at.isoformat(), "report": "x" * 9000})
 """
 )
 
@@ -101,6 +104,7 @@ def test_functions_do_only_what_their_roles_allow(endpoint: str, tmp_path: Path,
     assert set(watch.uses) == {"test-relay", "test-parcels-weigh", "test-resender", "test-lists"}
     used = {function: {(use.action, use.place) for use in uses} for function, uses in watch.uses.items()}
     assert ("sns:Publish", "topic test-events") in used["test-relay"]
+    assert ("dynamodb:PutItem", "table test-audits") in used["test-relay"]
     assert ("dynamodb:Scan", "table test-parcels") in used["test-resender"]
     assert ("dynamodb:PutItem", "table test-heads") in used["test-resender"]
     puts = {function: [place for action, place in uses if action == "s3:PutObject"] for function, uses in used.items()}

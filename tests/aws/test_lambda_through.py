@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faults import Faults
 from lambda_scene import HEAD, Deploy, deployments
 from pump import Context, StreamPump, sqs_event
 
+from milepost.core.status import Status
 from milepost.lambdas import relay, start, worker
 
 FLAKY = (
@@ -38,6 +40,30 @@ parcels = mp.Route("parcels", key="id")
 def weigh(items: list[mp.Item]) -> list[mp.Outcome]:
     seen.append(" ".join(sorted(item.key for item in items)))
     return [mp.Done() for _ in items]
+"""
+)
+
+ORDERS = (
+    HEAD
+    + """
+orders = mp.Route("orders", key="id")
+
+
+@orders.stage("ship")
+def ship(item: mp.Item) -> mp.Outcome:
+    return mp.Done({"parcel": f"P-{item.key}"})
+
+
+def later(item: mp.Item, completed_at: object) -> object:
+    seen.append(item.key)
+    if item.key == "b" and seen.count("b") == 1:
+        raise ConnectionError("not now")
+    return None if item.key == "c" else {"order": item.key, "at": "2099-01-01", "parcel": item.results["ship"]["parcel"]}
+
+
+reviews = mp.Route("reviews", key="order", not_before="at")
+reviews.external("ask")
+orders.then(reviews, later)
 """
 )
 
@@ -93,6 +119,38 @@ def test_a_row_that_a_step_function_put_goes_through(deploy: Deploy) -> None:
     one.run()
     assert one.row("p1").status == "COMPLETED"
     assert one.module.seen == ["weigh p1", "send p1"]
+
+
+def test_follow_up_items_are_made_by_functions(deploy: Deploy) -> None:
+    one = deploy(ORDERS)
+    one.submit(*"abc")
+    one.run()
+    assert one.all_at("COMPLETED")
+    made = one.opened.ledger.get([("reviews", key) for key in "abc"])
+    assert [item and item.input["parcel"] for item in made] == ["P-a", None, None]
+    # The one that could not be made is parked by itself, and the resender function makes it; no event makes a second item.
+    one.clock.advance("1h")
+    one.resend()
+    one.run()
+    made = one.opened.ledger.get([("reviews", key) for key in "abc"])
+    assert [item and (item.input["parcel"], item.status, item.row.version) for item in made] == [
+        ("P-a", Status.PENDING, 1),
+        ("P-b", Status.PENDING, 1),
+        None,
+    ]
+    assert Counter(one.module.seen) == {"a": 1, "b": 2, "c": 1}
+    assert {event["type"].rpartition(".")[2] for event in one.events()} >= {"accepted", "completed"}
+
+
+def test_a_topic_that_takes_nothing_hinders_no_follow_up_item(deploy: Deploy) -> None:
+    one = deploy(ORDERS)
+    one.submit("a")
+    faults = Faults()
+    faults.attach(one.opened.tellers()[0]._subscriber._client)
+    faults.plan("PublishBatch", "500", times=50)
+    one.run()
+    assert one.opened.ledger.get([("reviews", "a")])[0] is not None
+    assert one.events() == []
 
 
 def test_what_fails_comes_again_by_a_delayed_call(deploy: Deploy) -> None:

@@ -67,7 +67,7 @@ def _carry_out(event: Mapping[str, Any], call: Call, trace: Trace) -> tuple[list
     finish(ready.store, ended, ready.ctx.clock.now())
     tell(ready, call, reserve)
     with suppress(LedgerError):
-        ready.beat(call, "stream", ready.teller().name)
+        ready.beat(call, "stream", *(teller.name for teller in ready.tellers()))
     return records, ended
 
 

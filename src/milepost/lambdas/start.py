@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.engine.context import Context
+from milepost.engine.follow_ups import follow_ups
 from milepost.engine.relay import Relay as Teller
 from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.deadline import CALL
@@ -53,17 +54,18 @@ class Opened:
         self.holder = who()
         self._started_at = ctx.clock.now()
         self._beaten_at: dict[str, int] = {}
-        self._teller: Teller | None = None
+        self._tellers: list[Teller] = []
 
     @property
     def store(self) -> Store:
         return self.ledger.store
 
-    def teller(self) -> Teller:
-        """Who tells the deployment's topic."""
-        if self._teller is None:
-            self._teller = Teller(self.ctx, self._topic(), self.holder)
-        return self._teller
+    def tellers(self) -> list[Teller]:
+        """One relay for the deployment's topic, and one for each route whose completed items have follow-up items."""
+        if not self._tellers:
+            subscribers: list[Subscriber] = [self._topic(), *follow_ups(self.ctx, self.ctx.plans)]
+            self._tellers = [Teller(self.ctx, subscriber, self.holder) for subscriber in subscribers]
+        return self._tellers
 
     def _topic(self) -> Subscriber:
         from milepost.subscribers.topic import Topic

@@ -187,7 +187,7 @@ def _check_version(
         _check_own_inventory(folder, version, names, inventory, newest, wanted)
     if inventory.content_directory not in names:
         return []
-    return _measure(where, f"{version}/{inventory.content_directory}", sizes)
+    return _measure(folder, where, f"{version}/{inventory.content_directory}", sizes)
 
 
 def _check_own_inventory(
@@ -229,7 +229,7 @@ def _want(wanted: dict[str, dict[str, str]], more: Mapping[str, Mapping[str, str
                 raise Unsound("E093", f"the object's inventories have two {algorithm} digests for one file", path)
 
 
-def _measure(folder: str, top: str, sizes: dict[str, int]) -> list[str]:
+def _measure(folder: int, where: str, top: str, sizes: dict[str, int]) -> list[str]:
     """Adds the size of every file below this folder, and gives the folders below it that are empty. Unsound if there is a link, or
     something else."""
     hollow: list[str] = []
@@ -238,12 +238,14 @@ def _measure(folder: str, top: str, sizes: dict[str, int]) -> list[str]:
         path = todo.pop()
         empty = True
         try:
-            # By its path: to open a folder first, and list what was opened, takes twice as many calls.
-            with os.scandir(f"{folder}/{path}") as entries:
+            # By its path: to open a folder first, and list what was opened, takes twice as many calls. Files go by the open object
+            # root: the system then need not look up each folder above it.
+            with os.scandir(f"{where}/{path}") as entries:
                 for entry in entries:
                     empty = False
                     if entry.is_file(follow_symlinks=False):
-                        sizes[f"{path}/{entry.name}"] = entry.stat(follow_symlinks=False).st_size
+                        name = f"{path}/{entry.name}"
+                        sizes[name] = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
                     elif entry.is_dir(follow_symlinks=False):
                         todo.append(f"{path}/{entry.name}")
                     else:
