@@ -9,7 +9,7 @@ from pathlib import Path
 
 from milepost.core.errors import ConfigMistake
 from milepost.core.route import Route, Stage
-from milepost.engine.heads import heads_for
+from milepost.engine.head_route import heads_for
 from milepost.ledgers.aws.names import Names
 
 PYTHON = "3.13"

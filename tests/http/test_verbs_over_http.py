@@ -77,3 +77,40 @@ def test_a_list_that_replaces_takes_an_operator_and_a_reason(door: Visitor) -> N
     assert row(door, "a")["input"]["n"] == 1
     report = door.call("POST", f"{ITEMS}?replace_changed=true&reason=fixed", body, headers=NDJSON).body
     assert (report["counts"]["replaced"], row(door, "a")["input"]["n"]) == (1, 2)
+
+
+def test_prune_shows_first_and_takes_named_statuses_alone(door: Visitor) -> None:
+    def prune(**asked: Any) -> Answered:
+        return door.call("POST", "/api/v1/routes/parcels/prune", {"older_than": "0s", **asked})
+
+    door.milepost.submit("parcels", {"id": "a"}, {"id": "b", "weigh": "reject"})
+    door.work()
+    door.milepost.confirm("parcels", "a", "deliver", by="p")
+    preview = prune(dry_run=True).body
+    assert (preview["dry_run"], preview["statuses"], preview["others"]) == (True, {"COMPLETED": 1}, {"REJECTED": 1})
+    assert door.milepost.show("parcels", "a")["sealed"] is False
+    assert prune().status == 400
+    assert prune(reason="room", older_than="soon").status == 400
+    assert prune(reason="room", statuses=["QUEUED"]).status == 400
+    assert door.call("POST", "/api/v1/routes/nowhere/prune", {"dry_run": True}).status == 404
+    assert prune(reason="room", older_than="1d").body["items"] == 0
+    assert prune(reason="room").body["statuses"] == {"COMPLETED": 1}
+    assert (row(door, "a")["sealed"], row(door, "b")["status"]) == (True, "REJECTED")
+    done = door.call("GET", "/api/v1/acts?verb=prune").body["acts"][0]
+    assert (done["route"], done["reason"], done["done"]) == ("parcels", "room", 1)
+
+
+def test_a_failed_key_is_submitted_again_after_its_row_was_pruned(door: Visitor) -> None:
+    bad = {"id": "b", "weigh": "reject"}
+    door.milepost.submit("parcels", bad)
+    door.work()
+    assert door.call("POST", f"{ITEMS}?failed_again=true&reason=mended", bad).body["answer"] == "known"
+    door.call("POST", "/api/v1/routes/parcels/prune", {"older_than": "0s", "statuses": ["failed"], "reason": "room"})
+    assert door.call("POST", ITEMS, bad).body["answer"] == "known"
+    assert door.call("POST", f"{ITEMS}?failed_again=true", bad).status == 400
+    assert door.call("POST", f"{ITEMS}?reason=mended", bad).status == 400
+    taken = door.call("POST", f"{ITEMS}?failed_again=true&reason=mended", {"id": "b"})
+    assert (taken.status, taken.body["answer"]) == (201, "new")
+    assert "mended" in str(row(door, "b")["history"])
+    again = door.call("POST", f"{ITEMS}?failed_again=true&reason=mended", [{"id": "b"}, {"id": "c"}])
+    assert [one["answer"] for one in again.body["receipts"]] == ["known", "new"]

@@ -82,6 +82,12 @@ class Desk:
         self.pool.shutdown(wait=True, cancel_futures=True)
 
     def _take(
-        self, route: str, contents: Sequence[Any], by: str, correlation_id: Sequence[str] | str | None, not_before: str | None
+        self,
+        route: str,
+        contents: Sequence[Any],
+        by: str,
+        correlation_id: Sequence[str] | str | None,
+        not_before: str | None,
+        failed_again: str | None,
     ) -> list[Receipt]:
-        return submit(self.ctx, route, contents, by=by, correlation_id=correlation_id, not_before=not_before)
+        return submit(self.ctx, route, contents, by=by, correlation_id=correlation_id, not_before=not_before, failed_again=failed_again)

@@ -15,6 +15,7 @@ from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.lists import FORMS, Report, take_in_stream
 from milepost.http.problems import Trouble, trouble
+from milepost.http.signing import check_may_operate, check_reason
 
 ENDPOINTS = Endpoints()
 MANY = 10_000
@@ -40,9 +41,9 @@ class TakenMany(Struct, frozen=True):
 
 
 class Handing(Struct, frozen=True, kw_only=True):
-    """`not_before`: what is new does not start earlier. The others are for a list: its name, whether it is the whole master list,
-    whether a CSV has no header, whether to look only; whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`);
-    whether to take in failed keys again whose rows were pruned."""
+    """`not_before`: what is new does not start earlier. `failed_again`: take in failed keys again whose rows were pruned, for this
+    `reason`. The others are for a list: its name, whether it is the whole master list, whether a CSV has no header, whether to look only;
+    whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`)."""
 
     name: str = ""
     full: bool = False
@@ -82,20 +83,29 @@ async def submit(desk: Desk, call: Call) -> Answer:
     kind = call.headers["content-type"].partition(";")[0].strip().lower()
     if kind in FORMS:
         return await take_in_stream(desk, call, kind)
-    start = call.query.not_before
-    if call.query != Handing(not_before=start):
-        raise trouble("wrong-value", "of these only not_before is for items", field="Content-Type", expected=" or ".join(FORMS))
+    asked = call.query
+    start = asked.not_before
+    if asked != Handing(not_before=start, failed_again=asked.failed_again, reason=asked.reason) or (
+        asked.reason and not asked.failed_again
+    ):
+        raise trouble(
+            "wrong-value", "of these only not_before and failed_again are for items", field="Content-Type", expected=" or ".join(FORMS)
+        )
+    again = asked.reason if asked.failed_again else None
+    if again is not None:
+        check_may_operate(call, "take in failed keys again")
+        check_reason(again, False)
     if isinstance(call.body, list):
         if len(call.body) > MANY:
             raise trouble(
                 "wrong-value", f"{len(call.body):,} items are too many for one call", expected=f"at most {MANY:,}, or a list as NDJSON"
             )
-        receipts = await desk.submitting.submit_many(plan.name, call.body, call.caller.name, start)
+        receipts = await desk.submitting.submit_many(plan.name, call.body, call.caller.name, start, again)
         return Answer(TakenMany([_taken(receipt) for receipt in receipts]))
-    if start is None:
+    if start is None and again is None:
         receipt = await desk.submitting.submit(plan.name, call.body, call.caller.name)
     else:
-        [receipt] = await desk.submitting.submit_many(plan.name, [call.body], call.caller.name, start)
+        [receipt] = await desk.submitting.submit_many(plan.name, [call.body], call.caller.name, start, again)
     if receipt.answer == "malformed":
         raise trouble("malformed-item", receipt.error, field=receipt.field or None, expected=receipt.expected or None)
     if receipt.answer == "changed":

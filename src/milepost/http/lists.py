@@ -18,7 +18,7 @@ from milepost.engine.observe import list_view, lists
 from milepost.http.calls import Answer, Call, Endpoints
 from milepost.http.desk import Desk
 from milepost.http.problems import Trouble, trouble
-from milepost.http.signing import check_reason
+from milepost.http.signing import check_may_operate, check_reason
 from milepost.ports.documents import ListRecord
 
 ENDPOINTS = Endpoints()
@@ -102,9 +102,7 @@ async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
     """A list from a request's body, line by line, as the lists engine takes in a file."""
     plan, wanted = desk.plan(call), call.query
     if wanted.replace_changed or wanted.failed_again:
-        if not call.caller.may("operate"):
-            what = "replace what is known" if wanted.replace_changed else "take in failed keys again"
-            raise trouble("not-allowed", f"{call.caller.name!r} may not {what}", expected="a key with the scope 'operate'")
+        check_may_operate(call, "replace what is known" if wanted.replace_changed else "take in failed keys again")
         check_reason(wanted.reason, wanted.dry_run)
     if not desk.list_places.acquire(blocking=False):
         raise trouble("busy", "as many lists as possible are being taken in already", expected="try again when one of them is through")

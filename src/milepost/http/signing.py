@@ -20,6 +20,12 @@ def named(call: Call, person: str | None) -> str:
     return f"{call.caller.name} for {person.strip()}"
 
 
+def check_may_operate(call: Call, what: str) -> None:
+    """Raise a problem if the caller's key is for handing over items only, and this is for operators."""
+    if not call.caller.may("operate"):
+        raise trouble("not-allowed", f"{call.caller.name!r} may not {what}", expected="a key with the scope 'operate'")
+
+
 def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
     """Raise a problem if what was said of an item is nested too deeply to be kept with it."""
     try:

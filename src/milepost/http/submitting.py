@@ -13,8 +13,9 @@ from milepost.ports.observe import ABOUT
 
 MOST = 1_000
 
-Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None, str | None], list[Receipt]]
-"""Takes in items of a route, for somebody, under one correlation id or one for each, not to start before a time; one receipt each."""
+Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None, str | None, str | None], list[Receipt]]
+"""Takes in items of a route, for a caller, under one correlation id or one for each, not to start before a time; with a reason, also failed
+keys again whose rows were pruned. One receipt each."""
 
 
 class Submitting:
@@ -35,11 +36,13 @@ class Submitting:
         with self._accepts:
             return await future
 
-    async def submit_many(self, route: str, contents: Sequence[Any], by: str, not_before: str | None = None) -> list[Receipt]:
+    async def submit_many(
+        self, route: str, contents: Sequence[Any], by: str, not_before: str | None = None, failed_again: str | None = None
+    ) -> list[Receipt]:
         """A batch of its own; durable when this returns."""
         loop = asyncio.get_running_loop()
         with self._accepts:
-            return await loop.run_in_executor(self._pool, self._take, route, contents, by, _correlation(), not_before)
+            return await loop.run_in_executor(self._pool, self._take, route, contents, by, _correlation(), not_before, failed_again)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -52,7 +55,7 @@ class Submitting:
                 del self._waiting[route, by]
             try:
                 contents, ids, _ = zip(*batch, strict=True)
-                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids, None)
+                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids, None, None)
             except BaseException as error:
                 for _, _, future in batch:
                     if not future.done():
