@@ -19,7 +19,7 @@ from milepost.core.route import Route
 from milepost.core.status import TERMINAL
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger, new_items
-from milepost.ports.ledger import Known, Ledger, Newcomer, Refused, Told
+from milepost.ports.ledger import Known, Ledger, Newcomer, Refused, Same, Told
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 from milepost.testing.contract.world import World, sample_route
@@ -80,7 +80,9 @@ def held(ledger: Ledger) -> Any:
     found = ledger.get([("parcels", key) for key in KEYS])
     items = [item and (replace(item.row, handle=None), item.input) for item in found]  # type: ignore[union-attr]
     lines = [[(line.previous, line.body, line.payload) for line in ledger.history("parcels", key, payloads=True)] for key in KEYS]
-    return items, lines, [told(known) for known in ledger.peek("parcels", KEYS)]
+    plain = [digest_of({"id": key, "lane": "", "filled": ""}) for key in KEYS]
+    recognised = [one if isinstance(one, Same) else told(one) for one in ledger.recognise("parcels", KEYS, plain)]
+    return items, lines, [told(known) for known in ledger.peek("parcels", KEYS)], recognised
 
 
 @pytest.mark.parametrize("make_route", [sample_route, external_route])

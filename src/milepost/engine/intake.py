@@ -17,7 +17,7 @@ from milepost.core.item import canonical_json
 from milepost.core.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.engine.context import Context
-from milepost.ports.ledger import Known, Newcomer, Refused
+from milepost.ports.ledger import Known, Newcomer, Refused, Same
 
 BATCH = 1_000
 
@@ -113,12 +113,16 @@ def take_in(
     except MalformedInput:
         return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before, failed_again)
 
-    distinct = list(dict.fromkeys([one.key for one in handed]))
-    known: dict[str, Known | Refused | None] = dict(zip(distinct, ctx.ledger.peek(plan.name, distinct), strict=True))
+    keys = [one.key for one in handed]
+    asked = dict(zip(keys, digests, strict=True))
+    distinct = list(asked)
+    known: dict[str, Known | Same | Refused | None] = dict(
+        zip(distinct, ctx.ledger.recognise(plan.name, distinct, list(asked.values())), strict=True)
+    )
     misfits = ctx.ledger.misfits(plan, distinct)
     now = ctx.clock.now()
     seals = {} if failed_again is None else {key: there for key, there in known.items() if isinstance(there, Known) and _undone(there)}
-    open_to = {key for key, there in known.items() if there is None or key in seals} - misfits.keys()
+    open_to = {*[key for key, there in known.items() if there is None], *seals} - misfits.keys()
     arrivals: dict[str, Newcomer] = {}
     if open_to:
         prefix, carries = ctx.chance.token(), plan.route.carries is not None
@@ -146,18 +150,20 @@ def take_in(
         known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
 
     receipts: list[Receipt] = []
-    for one, digest in zip(handed, digests, strict=True):
-        key = one.key
+    for key, digest in zip(keys, digests, strict=True):
         there = known[key]
         if misfits and key in misfits:
             receipts.append(Receipt("", "malformed", error=misfits[key]))
         elif there is None:
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage))
-            known[key] = Known(key, row.status, row.input_digest, row.stage)
+            if len(keys) > len(distinct):  # it may come again in this batch
+                known[key] = Known(key, row.status, row.input_digest, row.stage)
+        elif isinstance(there, Same) and digest == asked[key]:
+            receipts.append(Receipt(key, "known", there.status, there.stage))
         elif isinstance(there, Refused):
             receipts.append(Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {there.reason}"))
-        elif there.current_digest == digest:
+        elif isinstance(there, Known) and there.current_digest == digest:
             receipts.append(Receipt(key, "known", there.status, there.stage))
         else:
             receipts.append(Receipt(key, "changed", there.status, there.stage, OTHER_CONTENT))

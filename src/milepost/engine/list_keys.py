@@ -55,17 +55,17 @@ class SortedKeys:
 
     def distinct(self) -> Iterator[tuple[str, str]]:
         """Each key once, in order, with the least of its marks. Can be asked again, but not twice at once."""
-        last = ""
-        for key, mark in self.all():
+        last, end = None, -self._width - 1
+        for entry in self._merged():
+            key = entry[: end - 1]
             if key != last:
-                yield key, mark
+                yield key, entry[end:-1]
                 last = key
 
     def all(self) -> Iterator[tuple[str, str]]:
         """Each key as often as it was added, with its marks in order."""
         end = -self._width - 1
-        for entry in self._merged():
-            yield entry[: end - 1], entry[end:-1]
+        return ((entry[: end - 1], entry[end:-1]) for entry in self._merged())
 
     def _write_run(self, entries: Iterable[str]) -> None:
         # The file has no name, so nothing is left behind, however we end.

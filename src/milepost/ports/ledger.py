@@ -58,6 +58,21 @@ class Known(Struct, frozen=True, gc=False):
         return self.content_digest or self.input_digest
 
 
+class Same(Struct, frozen=True, gc=False):
+    """A key has a row, and its content is just the one that was asked about: how the item stands, and where."""
+
+    status: Status
+    stage: str
+
+
+def compare(known: Sequence[Known | None], digests: Sequence[bytes]) -> list[Known | Same | None]:
+    """The answer of `Ledger.recognise`, from that of `Ledger.peek`."""
+    return [
+        one if one is None or one.sealed or one.current_digest != digest else Same(one.status, one.stage)
+        for one, digest in zip(known, digests, strict=True)
+    ]
+
+
 class Newcomer(Struct, frozen=True, gc=False):
     """An item to be added: its first change (see `core.decide.accept`) and its input."""
 
@@ -235,6 +250,10 @@ class Ledger(Protocol):
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         """What is known of each key, rows and seals alike, in the order asked."""
 
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
+        """What `peek` says of each key, but Same where its item has a row and content with this digest, one for each key: of a list
+        that is delivered again that holds for almost all, and a ledger may answer it more cheaply."""
+
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         """Keys that an item cannot have on this ledger, such as ones that are too long for it, each with the reason."""
 
@@ -371,5 +390,5 @@ class Ledger(Protocol):
 
 __all__ = [
     "Ask", "Claimed", "Conflict", "Content", "Count", "Document", "Group", "Keep", "Known", "Leaving", "Ledger",
-    "Newcomer", "Page", "Pruned", "Query", "Refused", "ScanCost", "Taken", "Timing", "Told", "Written",
+    "Newcomer", "Page", "Pruned", "Query", "Refused", "Same", "ScanCost", "Taken", "Timing", "Told", "Written",
 ]  # fmt: skip

@@ -46,11 +46,13 @@ from milepost.ports.ledger import (
     Pruned,
     Query,
     Refused,
+    Same,
     ScanCost,
     Taken,
     Timing,
     Told,
     Written,
+    compare,
 )
 from milepost.ports.runner import Chance, Clock, Service
 
@@ -115,6 +117,9 @@ class AwsLedger:
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         return adding.peek(self.store, route, keys)
+
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
+        return compare(self.peek(route, keys), digests)
 
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         layout = Layout.of(plan, self.store.names.rows(plan.name))

@@ -40,10 +40,12 @@ from milepost.ports.ledger import (
     Pruned,
     Query,
     Refused,
+    Same,
     Taken,
     Timing,
     Told,
     Written,
+    compare,
 )
 from milepost.ports.runner import Service
 
@@ -68,6 +70,9 @@ class MemoryLedger:
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         with self._lock:
             return [self._state.known((route, key)) for key in keys]
+
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
+        return compare(self.peek(route, keys), digests)
 
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}

@@ -41,6 +41,7 @@ from milepost.ports.ledger import (
     Pruned,
     Query,
     Refused,
+    Same,
     Taken,
     Timing,
     Told,
@@ -80,6 +81,9 @@ class SqliteLedger:
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
         return self._read(lambda connection, names: reading.known(connection, names, route, keys))
+
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
+        return self._read(lambda connection, names: reading.recognised(connection, names, route, keys, digests))
 
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}

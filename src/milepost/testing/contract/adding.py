@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from milepost.core.change import change
 from milepost.core.errors import RouteChanged
-from milepost.core.item import digest_of
+from milepost.core.item import Put, digest_of
 from milepost.core.outcome import Done
-from milepost.core.status import Status
-from milepost.ports.ledger import Known, Ledger
+from milepost.core.status import Reason, Status
+from milepost.ports.ledger import Known, Ledger, Same
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
@@ -68,6 +69,30 @@ class Adding(Promises):
         assert known[0] is not None
         assert known[0].list_id == "list-1"
         assert world.ledger.peek("no-such-route", ["a"]) == [None]
+
+    def test_recognise_tells_the_same_content_from_other_content(self, world: World) -> None:
+        world.bring("done", to="COMPLETED")
+        world.add("a", "b", colour="red")
+        red = {key: digest_of({"id": key, "colour": "red"}) for key in ("a", "b", "nobody")}
+        keys, digests = ["b", "nobody", "a", "done"], [digest_of({"id": "b"}), red["nobody"], red["a"], digest_of({"id": "done"})]
+        other, absent, same, done = world.ledger.recognise("parcels", keys, digests)
+        assert other == world.ledger.peek("parcels", ["b"])[0]
+        assert (absent, same) == (None, Same(Status.QUEUED, "weigh"))
+        assert done == Same(Status.COMPLETED, "delivered")
+        assert world.ledger.recognise("no-such-route", ["a"], [red["a"]]) == [None]
+        assert world.ledger.recognise("parcels", [], []) == []
+
+    def test_recognise_compares_with_the_content_that_the_item_has_now(self, world: World) -> None:
+        world.add("a", colour="red")
+        first, second = digest_of({"id": "a", "colour": "red"}), digest_of({"id": "a", "colour": "blue"})
+        item = world.item("a")
+        put = Put("input", "", {"id": "a", "colour": "blue"})
+        made = change(item.row, Reason.NOTED, world.now, item.row.status, {"content_digest": second}, note="blue", puts=(put,))
+        assert world.apply(made) is None
+        (was,), (now,) = (world.ledger.recognise("parcels", ["a"], [digest]) for digest in (first, second))
+        assert isinstance(was, Known)
+        assert was.current_digest == second
+        assert now == Same(Status.QUEUED, "weigh")
 
     def test_add_is_refused_while_the_ledger_holds_another_version_of_the_route(self, world: World) -> None:
         world.set_version(2)

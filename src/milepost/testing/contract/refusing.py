@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from milepost.core.change import Change, change
 from milepost.core.decide import decide
 from milepost.core.failing import CANNOT_BE_READ
-from milepost.core.item import Content, Item, Row
+from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, NotYet
 from milepost.core.status import Reason, Status
@@ -97,6 +97,7 @@ class Refusing(Promises):
         assert ledger.history("parcels", "bad")[0].line.reason is Reason.ACCEPTED
         (known,) = ledger.peek("parcels", ["bad"])
         assert known is not None, "it is known, so that it is not taken in a second time"
+        assert ledger.recognise("parcels", ["bad"], [digest_of({"id": "bad"})]) != [None]
 
     def test_an_item_whose_content_is_damaged_can_be_cancelled(self, ledger: Ledger) -> None:
         world = World(ledger)
