@@ -38,14 +38,15 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
     todo = job
     if stage.verify is not None:
         rans, todo = _verified(job, [_probe_plain(stage, item) if item.row.unknown else None for item in job], began, ticks)
-    if not todo:
-        return rans
+        if not todo:
+            return rans
     if stage.batch == 1:
+        item = todo[0]
         try:
-            outcome = as_outcome(stage.handler(todo[0]))
+            outcome = as_outcome(stage.handler(item))
         except BaseException as error:
             outcome = _raised(error)
-        rans.append(Ran(todo[0], _sound(outcome), ticks() - began))
+        rans.append(Ran(item, _sound(outcome), ticks() - began))
         return rans
     search = halving(todo)
     calls = 0
@@ -71,8 +72,8 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
     todo = job
     if stage.verify is not None:
         rans, todo = _verified(job, [await _probe_async(stage, item) if item.row.unknown else None for item in job], began, ticks)
-    if not todo:
-        return rans
+        if not todo:
+            return rans
     if stage.batch == 1:
         answer = await _call_async(stage, todo[0])
         rans.append(Ran(todo[0], _sound(as_outcome(answer)), ticks() - began))
@@ -103,14 +104,16 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
 
 async def _call_async(stage: Stage, argument: Any) -> object:
     assert stage.handler is not None
-    limit = asyncio.timeout(None if stage.timeout_ms is None else stage.timeout_ms / 1000)
+    limit: asyncio.Timeout | None = None
     try:
-        async with limit:
+        if stage.timeout_ms is None:
+            return await stage.handler(argument)
+        async with asyncio.timeout(stage.timeout_ms / 1000) as limit:
             return await stage.handler(argument)
     except BaseException as error:
         if _called_off(error):
             raise
-        if isinstance(error, TimeoutError) and limit.expired():
+        if limit is not None and limit.expired() and isinstance(error, TimeoutError):
             return Retry(f"no answer within {(stage.timeout_ms or 0) / 1000:g} s", category="TIMEOUT", unknown=True)
         outcome = _raised(error)
         return _as_retry(outcome) if stage.batch > 1 else outcome

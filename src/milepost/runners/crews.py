@@ -14,11 +14,16 @@ from milepost.core.item import Item
 from milepost.core.outcome import Retry
 from milepost.core.route import Stage
 from milepost.ports.runner import Execute, ExecuteAsync, Job, Ran
-from milepost.runners.jobs import Jobs
+from milepost.runners.jobs import Jobs, Portion
 
 SIGNAL_AFTER = 256
 SIGNAL_MS = 4
 STUCK_MS = 20
+QUICK_MS = 0.05
+"""Calls that take less than this on average are handed to a thread in portions: the hand-over would cost more than the call."""
+PORTION = 32
+PORTION_MS = 5
+"""A portion that takes longer is put down: its calls are not quick any more."""
 
 
 def ticks() -> int:
@@ -34,11 +39,14 @@ class Outbox:
         self._since = 0
         self._woken = False
 
-    def add(self, rans: list[Ran], *, last: bool) -> None:
+    def put(self, rans: list[Ran]) -> None:
         self._done.extend(rans)
+
+    def tell(self, now: int, *, last: bool) -> None:
+        """Wake the engine if it is time. Whether this was the `last` job is asked after its results were put: else a thread that is
+        held up in between would leave its results lying, since those that came after it have told the engine already."""
         if self._woken:
             return
-        now = ticks()
         if not self._since:
             self._since = now
         if last or len(self._done) >= SIGNAL_AFTER or now - self._since >= SIGNAL_MS:
@@ -65,6 +73,7 @@ class Hands:
         self._jobs = Jobs()
         self._out = Outbox(wake)
         self._running: dict[int, tuple[Item, int]] = {}
+        self._mean_ms = 1.0
 
     def take(self) -> list[Ran]:
         return self._out.take()
@@ -78,6 +87,13 @@ class Hands:
     def running(self) -> list[tuple[Item, int]]:
         now = ticks()
         return [(item, now - began) for item, began in list(self._running.values())]
+
+    def _most(self) -> int:
+        """How many jobs one hand takes at a time. While it runs one of them, the others can still be recalled, or run by another hand."""
+        return PORTION if self._mean_ms < QUICK_MS else 1
+
+    def _learn(self, took: int, calls: int) -> None:
+        self._mean_ms += (took / calls - self._mean_ms) * 0.2
 
     def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[Ran]:
         """Whatever else goes wrong around a call is a counted try too: no item may stay in hand unreported."""
@@ -95,7 +111,6 @@ class ThreadCrew(Hands):
         self._threads = 0
         self._idle = 0
         self._closed = False
-        self._mean_ms = 1.0
 
     def put(self, jobs: Sequence[Job]) -> None:
         self._jobs.put(jobs)
@@ -119,28 +134,45 @@ class ThreadCrew(Hands):
         while True:
             if self._threads > self._width and self._left():
                 return
-            job = jobs.take(self._width)
-            if job is None:
+            taken = jobs.take(self._width, self._most())
+            if taken is None:
                 with self._more:
                     # Looked at once more under the lock: whoever brings a job from now on sees this thread wait.
-                    job = jobs.take(self._width)
-                    if job is None:
-                        if not self._wait_for_more() and not jobs:
+                    taken = jobs.take(self._width, self._most())
+                    if taken is None:
+                        # A crew that is closed leaves what this thread may not take to the threads that run that lane.
+                        if not self._wait_for_more() and (self._closed or not jobs):
                             self._threads -= 1
                             return
                         continue
-            began = ticks()
-            self._running[me] = (job[0], began)
-            if jobs and len(self._running) < self._width and self._stage_is_slow():
-                self._rouse()
+            self._run(*taken, me)
+
+    def _run(self, job: Job, portion: Portion, me: int) -> None:
+        """Run a job, and what else is left of its portion."""
+        jobs, out, running, stage, execute = self._jobs, self._out, self._running, self._stage, self._execute
+        first = began = ticks()
+        if self._stage_is_slow() and len(running) + 1 < self._width and jobs:
+            self._rouse()
+        calls = 0
+        while True:
+            running[me] = (job[0], began)
             try:
-                rans = self._execute(self._stage, job, ticks)
+                rans = execute(stage, job, ticks)
             except BaseException as error:
                 rans = self._failed(job, error, began)
-            self._mean_ms += (ticks() - began - self._mean_ms) * 0.2
-            del self._running[me]
-            jobs.done(job)
-            self._out.add(rans, last=not jobs)
+            calls += 1
+            now = ticks()
+            following = None if now - first >= PORTION_MS or self._threads > self._width else portion.next()
+            if following is None:
+                break
+            out.put(rans)
+            out.tell(now, last=False)
+            job, began = following, now
+        self._learn(now - first, calls)
+        del running[me]
+        jobs.done(portion)
+        out.put(rans)
+        out.tell(now, last=not jobs)
 
     def _left(self) -> bool:
         """Since a resize there are too many hands: one goes, and if it was called for a job another is."""
@@ -211,9 +243,9 @@ class AsyncCrew(Hands):
         assert task is not None
         paused = ticks()
         try:
-            while len(self._tasks) <= self._width and (job := self._jobs.take(self._width)) is not None:
-                self._out.add(await self._run(job, task), last=not self._jobs)
-                if ticks() - paused > 5:
+            while len(self._tasks) <= self._width and (taken := self._jobs.take(self._width, self._most())) is not None:
+                await self._run(*taken, task)
+                if ticks() - paused > PORTION_MS:
                     # Handlers that never wait must not keep the others from the loop.
                     await asyncio.sleep(0)
                     paused = ticks()
@@ -221,25 +253,43 @@ class AsyncCrew(Hands):
             # Gone in the same step in which it saw no more jobs: whoever brings the next one must not count on this task.
             self._tasks.discard(task)
 
-    async def _run(self, job: Job, task: asyncio.Task[None]) -> list[Ran]:
-        began = ticks()
-        self._running[id(task)] = (job[0], began)
+    async def _run(self, job: Job, portion: Portion, task: asyncio.Task[None]) -> None:
+        """Run a job, and what else is left of its portion."""
+        first = began = ticks()
+        calls = 0
         try:
-            return await self._execute(self._stage, job, ticks)
-        except BaseException as error:
-            if self._called_off:
-                raise
-            # A handler that cancelled its own task, or a program that cancels every task on its loop: this task goes on.
-            while task.cancelling():
-                task.uncancel()
-            # A program that ends cancels the tasks of its loop in one step: wait a step, so that it has told the station to stop
-            # before the worker reads this.
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)
-            return self._failed(job, error, began, cancelled=isinstance(error, asyncio.CancelledError))
+            while True:
+                self._running[id(task)] = (job[0], began)
+                try:
+                    rans = await self._execute(self._stage, job, ticks)
+                except BaseException as error:
+                    if self._called_off:
+                        raise
+                    rans = await self._broken_off(job, error, began, task)
+                calls += 1
+                now = ticks()
+                following = None if now - first >= PORTION_MS or len(self._tasks) > self._width else portion.next()
+                if following is None:
+                    break
+                self._out.put(rans)
+                self._out.tell(now, last=False)
+                job, began = following, now
         finally:
             self._running.pop(id(task), None)
-            self._jobs.done(job)
+            self._jobs.done(portion)
+        self._learn(now - first, calls)
+        self._out.put(rans)
+        self._out.tell(now, last=not self._jobs)
+
+    async def _broken_off(self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]) -> list[Ran]:
+        """A handler cancelled its own task, or a program cancels every task on its loop: this task goes on."""
+        while task.cancelling():
+            task.uncancel()
+        # A program that ends cancels the tasks of its loop in one step: wait a step, so that it has told the station to stop
+        # before the worker reads this.
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return self._failed(job, error, began, cancelled=isinstance(error, asyncio.CancelledError))
 
     def cancel(self) -> None:
         def stop() -> None:

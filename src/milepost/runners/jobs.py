@@ -10,22 +10,65 @@ from milepost.core.item import Item
 from milepost.ports.runner import Job
 
 
+class Portion:
+    """The jobs of one lane that a hand has taken to run one after the other. It never grows: until a job is begun it can still be
+    taken back, or taken by another hand."""
+
+    __slots__ = ("_left", "lane")
+
+    def __init__(self, lane: str, jobs: deque[Job]) -> None:
+        self.lane = lane
+        self._left = jobs
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def next(self) -> Job | None:
+        """The next job, for the hand that has the portion. Needs no lock: a job leaves a deque for exactly one taker."""
+        try:
+            return self._left.popleft()
+        except IndexError:
+            return None
+
+    def last(self, most: int) -> deque[Job]:
+        """Up to so many jobs from the end, in their order, for another taker."""
+        taken: deque[Job] = deque()
+        try:
+            while len(taken) < most:
+                taken.appendleft(self._left.pop())
+        except IndexError:
+            pass
+        return taken
+
+    def first(self) -> Job | None:
+        """The job that is next, left where it is."""
+        try:
+            return self._left[0]
+        except IndexError:
+            return None
+
+
 class Jobs:
-    """A queue for many takers. The next job comes from the lane with the fewest calls under way, and where there are several
-    lanes none is given the last hand: a slow lane has its share of them, and never all."""
+    """A queue for many takers. The next job comes from the lane with the fewest hands at work, of several such lanes from the one that
+    was asked longest ago. Where there are several lanes, none is given the last hand: a slow lane has its share of them, and never all.
+    """
 
     def __init__(self) -> None:
         self._lanes: dict[str, deque[Job]] = {}
+        self._portions: dict[int, Portion] = {}
+        """What is taken and not all begun, by the portion's identity."""
         self._under_way: dict[str, int] = {}
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        return bool(self._lanes)
+        """Is there any job that has not been begun?"""
+        with self._lock:
+            return bool(self._lanes) or any(self._portions.values())
 
     def __len__(self) -> int:
         with self._lock:
-            return sum(len(jobs) for jobs in self._lanes.values())
+            return sum(map(len, self._lanes.values())) + sum(map(len, self._portions.values()))
 
     def put(self, jobs: Sequence[Job]) -> None:
         with self._lock:
@@ -37,38 +80,76 @@ class Jobs:
                     self._known.add(lane)
                 waiting.append(job)
 
-    def take(self, width: int) -> Job | None:
-        """The next job for one of `width` hands, None if there is none for it; `done` must follow."""
+    def take(self, width: int, most: int = 1) -> tuple[Job, Portion] | None:
+        """The next job for one of `width` hands, with up to `most` in all of its lane; None if there is none for it. Where no job waits,
+        half of what another hand has not begun. `done` must follow."""
         with self._lock:
-            lanes = self._lanes
-            if not lanes:
-                return None
-            lane = next(iter(lanes)) if len(lanes) == 1 else min(lanes, key=lambda name: self._under_way.get(name, 0))
-            if len(self._known) > 1 and width > 1 and self._under_way.get(lane, 0) >= width - 1:
-                return None
-            waiting = lanes[lane]
-            job = waiting.popleft()
-            if not waiting:
-                del lanes[lane]
-            self._under_way[lane] = self._under_way.get(lane, 0) + 1
-            return job
+            found = self._waiting(width, most) or self._unbegun(width)
+            if found is not None:
+                portion = found[1]
+                self._under_way[portion.lane] = self._under_way.get(portion.lane, 0) + 1
+                if portion:
+                    self._portions[id(portion)] = portion
+            return found
 
-    def done(self, job: Job) -> None:
-        lane = job[0].row.lane
+    def _waiting(self, width: int, most: int) -> tuple[Job, Portion] | None:
+        lanes = self._lanes
+        if not lanes:
+            return None
+        lane = next(iter(lanes)) if len(lanes) == 1 else min(lanes, key=self._hands)
+        if not self._may_have_another(lane, width):
+            return None
+        waiting = lanes.pop(lane)
+        job = waiting.popleft()
+        if len(waiting) < most:
+            return job, Portion(lane, waiting)
+        rest = deque([waiting.popleft() for _ in range(most - 1)])
+        lanes[lane] = waiting
+        return job, Portion(lane, rest)
+
+    def _unbegun(self, width: int) -> tuple[Job, Portion] | None:
+        others = [portion for portion in self._portions.values() if portion and self._may_have_another(portion.lane, width)]
+        for portion in sorted(others, key=lambda portion: (self._hands(portion.lane), -len(portion))):
+            taken = portion.last((len(portion) + 1) // 2)
+            if taken:
+                return taken.popleft(), Portion(portion.lane, taken)
+        return None
+
+    def _hands(self, lane: str) -> int:
+        return self._under_way.get(lane, 0)
+
+    def _may_have_another(self, lane: str, width: int) -> bool:
+        return len(self._known) == 1 or width == 1 or self._hands(lane) < width - 1
+
+    def done(self, portion: Portion) -> None:
+        """The hand is free again. What is left of its portion is next in its lane."""
         with self._lock:
-            left = self._under_way[lane] - 1
-            if left:
-                self._under_way[lane] = left
+            self._portions.pop(id(portion), None)
+            if portion:
+                self._put_first(portion.lane, portion.last(len(portion)))
+            hands = self._under_way[portion.lane] - 1
+            if hands:
+                self._under_way[portion.lane] = hands
             else:
-                del self._under_way[lane]
+                del self._under_way[portion.lane]
+
+    def _put_first(self, lane: str, jobs: deque[Job]) -> None:
+        if jobs:
+            self._lanes[lane] = jobs + self._lanes.get(lane, deque())
 
     def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
-        """Take back what has not been started: everything, or the jobs with an unwanted item."""
+        """Take back what has not been begun: everything, or the jobs with an unwanted item."""
         taken: list[Item] = []
         with self._lock:
+            for portion in self._portions.values():
+                self._put_first(portion.lane, portion.last(len(portion)))
             for lane, waiting in list(self._lanes.items()):
-                kept = deque(job for job in waiting if unwanted is not None and not any(unwanted(item) for item in job))
-                taken += [item for job in waiting if unwanted is None or any(unwanted(item) for item in job) for item in job]
+                kept: deque[Job] = deque()
+                for job in waiting:
+                    if unwanted is None or any(unwanted(item) for item in job):
+                        taken += job
+                    else:
+                        kept.append(job)
                 if kept:
                     self._lanes[lane] = kept
                 else:
@@ -76,6 +157,7 @@ class Jobs:
         return taken
 
     def oldest(self) -> Item | None:
-        """The item that has waited longest to be started."""
+        """The item that has waited longest to be begun."""
         with self._lock:
-            return min((waiting[0][0] for waiting in self._lanes.values()), key=lambda item: item.row.claimed_at or 0, default=None)
+            next_ones = [waiting[0] for waiting in self._lanes.values()] + [portion.first() for portion in self._portions.values()]
+            return min((job[0] for job in next_ones if job is not None), key=lambda item: item.row.claimed_at or 0, default=None)

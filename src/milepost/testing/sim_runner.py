@@ -17,7 +17,7 @@ from typing import Any
 from milepost.core.item import Item
 from milepost.core.route import Stage
 from milepost.ports.runner import Crew, Execute, ExecuteAsync, Job, Ran, Service
-from milepost.runners.jobs import Jobs
+from milepost.runners.jobs import Jobs, Portion
 from milepost.testing.clock import VirtualClock
 
 Duration = Callable[[random.Random, Stage], int]
@@ -137,10 +137,10 @@ class SimRunner:
 class _Call:
     """A call under way: the handler is called at its beginning or at its end, so that a death in between finds both cases."""
 
-    __slots__ = ("began", "end", "job", "rans")
+    __slots__ = ("began", "end", "job", "portion", "rans")
 
-    def __init__(self, job: Job, began: int, end: int, rans: list[Ran] | None) -> None:
-        self.job, self.began, self.end, self.rans = job, began, end, rans
+    def __init__(self, job: Job, portion: Portion, began: int, end: int, rans: list[Ran] | None) -> None:
+        self.job, self.portion, self.began, self.end, self.rans = job, portion, began, end, rans
 
 
 class SimCrew:
@@ -175,7 +175,7 @@ class SimCrew:
 
     def cancel(self) -> None:
         for call in self._calls:
-            self._jobs.done(call.job)
+            self._jobs.done(call.portion)
         self._calls.clear()
 
     def running(self) -> list[tuple[Item, int]]:
@@ -193,19 +193,20 @@ class SimCrew:
         """The call that is due first ends; its outcomes can be taken."""
         call = min(self._calls, key=lambda one: one.end)
         self._calls.remove(call)
-        self._jobs.done(call.job)
+        self._jobs.done(call.portion)
         self._done += self._handle(call.job, call.end - call.began)[0] if call.rans is None else call.rans
         self._begin()
         self._wake()
 
     def _begin(self) -> None:
         runner = self._runner
-        while len(self._calls) < self._width and (job := self._jobs.take(self._width)) is not None:
+        while len(self._calls) < self._width and (taken := self._jobs.take(self._width)) is not None:
+            job, portion = taken
             began, took = runner.clock.now(), runner.duration(runner.dice, self._stage)
             rans = None
             if runner.dice.random() < 0.5 or self._stage.is_async:
                 rans, took = self._handle(job, took)
-            self._calls.append(_Call(job, began, began + took, rans))
+            self._calls.append(_Call(job, portion, began, began + took, rans))
 
     def _handle(self, job: Job, took: int) -> tuple[list[Ran], int]:
         """Call the handler now, as a call that takes so long; its outcomes, and how long it took with its own waits."""
