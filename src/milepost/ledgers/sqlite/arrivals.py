@@ -12,11 +12,12 @@ from milepost.core.failing import unreadable
 from milepost.core.item import Item, Row
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
 from milepost.ledgers.sqlite.codec import items_of
+from milepost.ledgers.sqlite.due_rows import live_rows
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.writing import Tally, write_changes
 from milepost.ports.ledger import Ask, Claimed, Refused
 
-DUE_BEFORE = "SELECT count(*) FROM (SELECT 1 FROM item WHERE place = ? AND due_at <= ? LIMIT ?)"
+DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= ?2')} LIMIT ?3)"
 
 
 class Arrivals:
