@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from infra import access
 from infra.parts import Parts, fitted
 from milepost.core.route import Route, Stage
-from milepost.ledgers.aws.keys import PREFIXES, key_attributes
+from milepost.ledgers.aws.keys import PREFIXES, WAITING, key_attributes
 
 LONGEST_NAME = 128
 
@@ -19,8 +19,8 @@ def add_confirmers(parts: Parts) -> None:
 
 
 def confirmable(route: Route, stage: Stage) -> list[str]:
-    """The attributes that a confirmer may name: the row's key, its own confirmation, and the input of the next stage."""
-    return [*key_attributes(route), f"{PREFIXES[route.dialect]}{stage.name}", "input"]
+    """The attributes that a confirmer may name: the row's key, its own confirmation, what it waits for, and the input of the next stage."""
+    return [*key_attributes(route), f"{PREFIXES[route.dialect]}{stage.name}", f"{WAITING}{stage.name}", "input"]
 
 
 def _policy(parts: Parts, route: Route, stage: Stage) -> None:
@@ -47,7 +47,7 @@ def _policy(parts: Parts, route: Route, stage: Stage) -> None:
     )
     # Messages and rows are encrypted with the customer-managed key, where there is one.
     key = access.use_key(parts, "Decrypt", "DescribeKey", "GenerateDataKey")
-    attribute = confirmable(route, stage)[-2]
+    attribute = f"{PREFIXES[route.dialect]}{stage.name}"
     iam.ManagedPolicy(
         parts.scope("confirmers"),
         f"{route.name}.{stage.name}",

@@ -12,9 +12,12 @@ from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, Whole, long_names, wh
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence import evidence_of
+from milepost.engine.moments import instant
+from milepost.engine.story import story
 from milepost.evidence.reported_files import reported_files
 from milepost.ledgers.aws.offering import LARGEST_PAYLOAD
 from milepost.routes.postingest.confirmer import Confirmer, Tally
+from milepost.routes.postingest.confirmer_rows import Gone
 
 LAST = {"seed": "Scout", "today": "TC"}
 STATUSES = ["Asset has been ingested to the Preservation System.", "Asset has been written to custodial copy disk."]
@@ -36,6 +39,7 @@ class Journey:
                 dynamodb=post.dynamodb,
                 blobs=str(blobs),
                 width=1,
+                notes=stage != "CC",
             )
             for stage, check in (("CC", asset.on_disk.check), (self.last, asset.on_tape.check))
         }
@@ -88,3 +92,62 @@ def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
         for path, file in reported_files(found.record["stages"]).items()
     } == volumes
     assert (post.received("CC"), post.received(journey.last), post.aside()) == ([], [], [])
+
+
+@pytest.mark.parametrize("dialect", ["seed", "today"])
+def test_the_files_that_are_missing_on_tape_are_named_in_the_ledger(
+    open_at: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str
+) -> None:
+    monkeypatch.setattr("milepost.routes.postingest.confirmer.wait_s", lambda *_: 0)
+    blobs = tmp_path / "blobs"
+    post = open_at(route=assets(dialect=dialect), blobs=FolderBlobs(str(blobs)))
+    with whole(tmp_path, ["a.txt", "b.txt", "c.txt"]) as asset:
+        journey = Journey(post, asset, dialect, blobs)
+        post.put(content=json.dumps(PAYLOAD))
+        post.follow()
+        journey.turn("CC")
+
+        def look() -> str:
+            """One turn at the last stage; what `show` then says of why the asset waits."""
+            assert journey.turn(journey.last).not_yet >= 1
+            post.follow()
+            assert f"waiting_{journey.last}" not in (post.row() or {})
+            found = story(post.ctx, post.route, f"{ASSET}#{BATCH}", instant)
+            assert found is not None
+            return " ".join(found.why)
+
+        asset.library.standin.put(asset.paths[0], "L1")
+        first = look()
+        assert "1 of 3 files on tape" in first
+        assert "missing: b.txt, c.txt" in first
+        noted = len(post.lines())
+        assert look() == first
+        assert len(post.lines()) == noted
+        asset.library.standin.put(asset.paths[1], "L1")
+        assert "missing: c.txt" in look()
+        assert [post.lines()[-1], post.notes()[-1]] == ["noted", post.item().row.note]
+        asset.archive()
+        assert journey.turn(journey.last).confirmed >= 1
+    assert post.at() == (journey.last, "COMPLETED")
+
+
+@pytest.mark.parametrize("trouble", ["gone", "denied"])
+def test_a_row_that_takes_no_note_waits_all_the_same(
+    open_at: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    post = open_at(route=assets(dialect="seed"))
+    with whole(tmp_path, ["a.txt"]) as asset:
+        journey = Journey(post, asset, "seed", tmp_path / "blobs")
+        post.put(content=json.dumps(PAYLOAD))
+        post.follow()
+        journey.turn("CC")
+
+        def fails(*_: object) -> None:
+            raise Gone("there is no such row") if trouble == "gone" else PermissionError("AccessDeniedException")
+
+        monkeypatch.setattr(journey.confirmers["Scout"]._rows, "note", fails)
+        assert journey.turn("Scout") == Tally(
+            received=1,
+            not_yet=1,
+            notes={"0 of 1 files on tape, 1 not known to ScoutAM; missing: a.txt (in " + asset.paths[0].rpartition("/")[0] + ")": 1},
+        )

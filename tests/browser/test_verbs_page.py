@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
-from tests.http.visitor import Visitor
+from tests.http.visitor import Visitor, visiting
+
+import milepost as mp
 
 Open = Callable[..., Page]
 LARGE = "12345678901234567890123"
@@ -82,3 +86,60 @@ def test_a_list_replaces_what_has_changed_after_a_look(door: Visitor, window: Op
     expect(report).to_contain_text("It is taken in.")
     assert item(door, "P-1")["input"]["n"] == 2
     assert item(door, "P-1")["history"][-1]["why"] == "it was corrected"
+
+
+def covers(value: Any, payload: Any) -> bool:
+    if not isinstance(value, dict) or "b.txt" not in value:
+        raise ValueError("it covers 1 of 2 files; missing: b.txt")
+    return True
+
+
+def open_file(name: str) -> None:
+    raise OSError(5, "Input/output error", name)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Visitor]:
+    """One asset that waits for tape, and one whose handler raises."""
+    assets = mp.Route("assets", key="id")
+
+    @assets.stage("disk", retry=mp.Backoff(attempts=2, base="1h"))
+    def disk(item: mp.Item) -> mp.Outcome:
+        if item.key == "F-1":
+            open_file("/archive/of/a/long/name/" + "deep/" * 30 + "asset.xml")
+        return mp.Done()
+
+    assets.external("tape", accepts=covers)
+    with visiting(tmp_path, assets) as visitor:
+        visitor.milepost.submit("assets", {"id": "A-1"}, {"id": "F-1"})
+        visitor.work()
+        yield visitor
+
+
+def test_an_answer_that_does_not_cover_the_stage_is_confirmed_by_force_alone(archive: Visitor, window: Open) -> None:
+    page = window(trouble=True)
+    page.goto(f"{archive.url}/items/assets/A-1")
+    page.get_by_role("button", name="Confirm…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("What it gave").fill('{"a.txt": ["L1"]}')
+    dialog.get_by_label("What it gave").blur()
+    expect(dialog).to_contain_text("missing: b.txt")
+    expect(dialog.get_by_role("button", name="Do it")).to_be_disabled()
+    dialog.get_by_label("Confirm with force").check()
+    expect(dialog).to_contain_text("1 of 1 would be done.")
+    dialog.get_by_label("Why?").fill("seen on the shelf")
+    dialog.get_by_role("button", name="Do it").click()
+    expect(dialog).to_be_hidden()
+    expect(page.locator(".timeline")).to_contain_text("missing: b.txt")
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_traceback_is_folded_and_stays_within_the_page(archive: Visitor, window: Open, width: int) -> None:
+    page = window(viewport={"width": width, "height": 800})
+    page.goto(f"{archive.url}/items/assets/F-1")
+    fold = page.locator(".timeline details", has_text="traceback")
+    expect(fold.locator("pre")).to_be_hidden()
+    fold.locator("summary").click()
+    expect(fold.locator("pre")).to_contain_text("in open_file")
+    expect(fold.locator("pre")).to_contain_text("Input/output error")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -116,7 +116,8 @@ class Content(Struct, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """One piece of content that a change writes. `kind` is "payload" or "result", or "input" (then `stage` is empty)."""
+    """One piece of content that a change writes. `kind` is "payload" or "result"; "input" (then `stage` is empty); or
+    "waiting", what a confirmer has said that it waits for: None takes that off."""
 
     kind: str
     stage: str

@@ -78,7 +78,7 @@ def confirm(
         return f"route {plan.name!r} has no stage {stage_name!r}; its stages are {', '.join(plan.by_name)}"
     forced = refusal(outcome.output, stage, item.payload_of(stage_name)) if isinstance(outcome, Done) else None
     if forced is not None and not (force and operator):
-        return ConfirmsNothing(f"{forced}; whoever answers for it can confirm it with force" if operator else forced)
+        return ConfirmsNothing(f"{forced}; an operator can confirm it with force" if operator else forced)
     if forced is not None and (stage_name != row.stage or row.status is Status.PROCESSING):
         where = "a worker holds it now" if stage_name == row.stage else f"the item is at {row.stage!r}"
         return f"{where}: force confirms only the stage that an item is at, while no worker holds it ({forced})"

@@ -182,7 +182,7 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
     if row.later_than(now):
         return ["It was set for a later time."], [f"It starts {watch.when(look)}, not before."]
     if stage is not None and stage.external:
-        return ["It was offered to whoever does this stage; their confirmation is awaited."], [
+        return [f"It was offered to whoever does this stage; their confirmation is awaited{_note(row)}."], [
             f"If nobody confirms it, it is offered again {watch.when(look)}."
         ]
     waits = "It waits for a worker (remote)." if stage is not None and stage.remote else "It waits for a worker."

@@ -187,7 +187,7 @@ def _content(store: Store, change: Change, given: Content | None, image: Image |
     for put in change.puts:
         if put.kind == "input":
             content.input = put.value
-        else:
+        elif put.kind != "waiting":
             (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
     return content
 

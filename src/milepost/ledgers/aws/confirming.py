@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change, change
 from milepost.core.item import Item, Put, Row, canonical_json
+from milepost.core.limits import NOTE_LIMIT
 from milepost.core.outside import noted_once, refused
 from milepost.core.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.ledgers.aws.client import ConditionFailed
 from milepost.ledgers.aws.image import Handle, is_ours
-from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.keys import WAITING, Image, Layout
 from milepost.ledgers.aws.standing import OUTSIDE
 from milepost.ledgers.aws.store import Store
 from milepost.ledgers.aws.stream import Record
@@ -65,6 +66,20 @@ def take_off(store: Store, item: Item, plan: Plan, now: int, jitter: Callable[[]
         decided = None if noted is None else noted_once(noted, lambda: (written.line for written in lines(row.route, row.key)))
     off = (Put("result", row.stage, None),)
     return replace(decided, puts=off) if isinstance(decided, Change) else Change(row, row, puts=off)
+
+
+def still_waiting(row: Row, image: Image, plan: Plan, now: int) -> Change | None:
+    """The write for what a confirmer says that it still waits for, such as the files that are missing: it becomes the row's note, with a
+    line in the history when it says something new, and leaves its attribute. None: a confirmer has said nothing of the row's stage."""
+    stage = plan.by_name.get(row.stage)
+    said = image.get(WAITING + row.stage)
+    if stage is None or not stage.external or said is None:
+        return None
+    text = str(said.get("S", ""))[:NOTE_LIMIT]
+    off = (Put("waiting", row.stage, None),)
+    if row.terminal or not text or row.note == text:
+        return Change(row, row, puts=off)
+    return change(row, Reason.NOTED, now, row.status, {"note": text}, OUTSIDE, note=text, puts=off)
 
 
 def disputed(row: Row, image: Image, layout: Layout, records: Sequence[Record], values: Values, now: int) -> Change | None:

@@ -19,6 +19,9 @@ Image = dict[str, dict[str, Any]]
 PREFIXES = {"seed": "ingested_", "today": "result_"}
 """Under which names a stage's confirmation is put on the row, by dialect."""
 
+WAITING = "waiting_"
+"""Under which names a confirmer puts on the row what it still waits for, followed by the stage."""
+
 PAIRS = ("pk", "sk")
 """The key of a route of four fields: two and two, each pair joined by '#' as in the item's own key."""
 
@@ -52,7 +55,7 @@ def key_attributes(route: Route) -> tuple[str, ...]:
         names = ("key",)
     else:
         names = tuple(route.key)
-    taken = any(name in OWN or name.startswith((*PREFIXES.values(), "payload_")) for name in names)
+    taken = any(name in OWN or name.startswith((*PREFIXES.values(), WAITING, "payload_")) for name in names)
     return ("key",) if taken or len(set(names)) < len(names) else names
 
 

@@ -21,7 +21,7 @@ from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.adopting import Adoption, adopt, carry_out
 from milepost.ledgers.aws.applying import Ref, apply
 from milepost.ledgers.aws.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.confirming import disputed, has_refused, keep_input, take_off
+from milepost.ledgers.aws.confirming import disputed, has_refused, keep_input, still_waiting, take_off
 from milepost.ledgers.aws.finishing import Ended
 from milepost.ledgers.aws.image import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.journal import Entry
@@ -286,7 +286,7 @@ class Relay:
         if stage is None:
             return None  # `routes apply` moves it
         change = answered(item, plan, now, self._jitter) or disputed(row, image, one.layout, one.records, self._store.values, now)
-        change = change or take_off(self._store, item, plan, now, self._jitter)
+        change = change or take_off(self._store, item, plan, now, self._jitter) or still_waiting(row, image, plan, now)
         if change is None and row.status is Status.PENDING and not row.later_than(now):
             return offered(row, stage, now)
         return change

@@ -13,7 +13,7 @@ from milepost.core.history import attempt_to_public
 from milepost.core.item import Row
 from milepost.core.status import FAILED, NOTES, Status
 from milepost.ledgers.aws.image import Handle, attributes, copied_of, input_of, links_of, packed_trail
-from milepost.ledgers.aws.keys import Image, Layout
+from milepost.ledgers.aws.keys import WAITING, Image, Layout
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.values import Values
 
@@ -279,6 +279,8 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
             update.set(f"payload_{put.stage}", told)
         elif put.kind == "input":
             update.set("input", input_of(put.value, change.after.key, layout, values, place))
+        elif put.kind == "waiting":
+            update.remove(WAITING + put.stage)
 
 
 def _queued(update: Update, change: Change) -> None:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -37,10 +38,20 @@ EVERY_S = 60.0
 NOTES = 5
 """Of what stands in the way of those that wait, so much is told with each turn."""
 
-Check = Callable[[Any], mp.Outcome]
+WAITING = "waiting_"
+"""How the attribute begins that says on the row what a stage waits for."""
+MOST_NOTED = 10_000
+"""Rows of which it is remembered what was last written on them."""
+
+Check = Callable[..., mp.Outcome]
+"""Checks a payload. With `notes` it also takes `absent`, which makes the outcome for files that were looked for and are not there."""
 Became = Literal["confirmed", "gone", "not_yet", "refused", "failed", "unreadable"]
 
 log = logging.getLogger(__name__)
+
+
+class Missing(mp.NotYet, frozen=True):
+    """Files were looked for, and are not there yet; the note names them."""
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -85,7 +96,7 @@ class Confirmer:
 
     What `check` refuses, and what cannot be read, goes to `quarantine_url` with its content and the reason; without one it stays
     in the queue, hidden like what waits. `blobs` is as for `Rows`. `sqs` and `dynamodb` are boto3 clients; `width` messages are
-    seen to at once.
+    seen to at once. With `notes`, the files that are missing are named on the row, as `waiting_<stage>`, whenever that has changed.
     """
 
     def __init__(
@@ -102,6 +113,7 @@ class Confirmer:
         quarantine_url: str | None = None,
         blobs: str | None = None,
         width: int = WIDTH,
+        notes: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.check, self.queue_url, self.attribute, self.dialect = check, queue_url, attribute, dialect
@@ -109,6 +121,9 @@ class Confirmer:
         self._sqs = sqs
         self._rows = Rows(dynamodb, table, PREFIXES[dialect], blobs)
         self._clock = clock
+        self._check = partial(check, absent=lambda note: Missing(note=note)) if notes else check
+        self._waiting = WAITING + attribute.removeprefix(PREFIXES[dialect])
+        self._noted: dict[str, str | None] = {}
 
     def run(self, every: float = EVERY_S, until: threading.Event | None = None) -> None:
         """Turn after turn until `until` is set: `every` seconds apart, or at once while there is more to do."""
@@ -174,6 +189,8 @@ class Confirmer:
             case None:
                 became = "gone"
             case mp.NotYet():
+                if isinstance(outcome, Missing):
+                    self._note(asked, outcome.note, named)
                 return Seen("not_yet", outcome.note, self._hide(message, outcome.after))
             case mp.Reject():
                 return Seen("refused", unhidden=self._refuse(message, f"{outcome.category}: {outcome.error}", named))
@@ -194,7 +211,23 @@ class Confirmer:
             return None
         except NotWritten as error:
             return mp.NotYet(note=str(error))
-        return self.check(payload)
+        return self._check(payload)
+
+    def _note(self, asked: Asked, note: str | None, named: dict[str, Any]) -> None:
+        """Say on the row which files are missing, unless it was told so the last time. A row that does not take it waits all the same."""
+        place = "\0".join(asked.key.values())
+        if note is None or self._noted.get(place) == note:
+            return
+        try:
+            self._rows.note(asked, self._waiting, note)
+        except Gone:
+            return
+        except Exception as error:
+            log.warning("what is missing could not be written on the row (is %s allowed?): %s", self._waiting, error, extra=named)
+            return
+        if len(self._noted) >= MOST_NOTED:
+            self._noted.clear()
+        self._noted[place] = note
 
     def _confirm(self, asked: Asked, done: mp.Done, named: dict[str, Any]) -> Became:
         try:
@@ -289,6 +322,7 @@ def open_confirmer(env: Mapping[str, str], stack: ExitStack) -> Confirmer:
         max_messages=settings.max_messages,
         quarantine_url=settings.quarantine_url,
         blobs=settings.blobs,
+        notes=isinstance(worker, Tape),
     )
 
 

@@ -49,7 +49,13 @@ class Rows:
 
     def confirm(self, asked: Asked, texts: Mapping[str, str]) -> None:
         """Set these attributes, if the row is there. Raises Gone if it is not."""
-        values = {name: self._kept(asked, text) for name, text in texts.items()}
+        self._set(asked, {name: self._kept(asked, text) for name, text in texts.items()})
+
+    def note(self, asked: Asked, attribute: str, text: str) -> None:
+        """Say on the row what is waited for, if it is there. Raises Gone if it is not."""
+        self._set(asked, {attribute: {"S": text}})
+
+    def _set(self, asked: Asked, values: Mapping[str, dict[str, Any]]) -> None:
         names = {f"#{number}": name for number, name in enumerate(values)}
         try:
             answer = self._dynamodb.update_item(

@@ -53,7 +53,7 @@ const asked = {
       { name: "value", label: "What it gave (JSON; empty: yes)", type: "long", when: ({ outcome }) => outcome === "done" },
       {
         name: "force",
-        label: "although this does not cover what the stage was given; the history says so",
+        label: "Confirm with force, although the answer does not cover what the stage was given. The history says so.",
         type: "checkbox",
         when: ({ outcome }) => outcome === "done",
       },
