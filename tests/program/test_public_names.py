@@ -26,6 +26,13 @@ def test_every_public_name_is_the_one_that_type_checkers_see() -> None:
         assert getattr(milepost, name) is getattr(import_module(module), name)
 
 
+def test_type_checkers_do_not_see_the_hook_that_imports_names() -> None:
+    """They would take any name for a public one."""
+    tree = ast.parse(Path(milepost.__file__).read_text(encoding="utf-8"))
+    assert "__getattr__" not in [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert callable(vars(milepost)["__getattr__"])
+
+
 def test_all_ways_to_a_name_lead_to_it() -> None:
     from milepost import Route
 
