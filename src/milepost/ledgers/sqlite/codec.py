@@ -150,27 +150,28 @@ def shared(row: Row, place: int) -> tuple[Any, ...]:
 INPUT, PAYLOAD, RESULT = 0, 1, 2
 
 
+CONTENT_OF = "SELECT item, kind, stage, body FROM content WHERE item IN (SELECT value FROM json_each(?))"
+
+
 def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: Names) -> dict[int, Content | str]:
     """The content of each of these items; a sentence in the place of one that cannot be read."""
-    found: dict[int, Content] = {}
-    damaged: dict[int, str] = {}
-    for chunk in chunks(numbers, 500):
-        marks = ",".join("?" * len(chunk))
-        for number, kind, stage, body in connection.execute(f"SELECT item, kind, stage, body FROM content WHERE item IN ({marks})", chunk):
+    found: dict[int, Content | str] = {}
+    for number, kind, stage, body in connection.execute(CONTENT_OF, (encode(numbers).decode(),)):
+        try:
+            value = decode(body)
             content = found.get(number)
             if content is None:
                 content = found[number] = Content(None, {}, {})
-            try:
-                value = decode(body)
-                if kind == INPUT:
-                    content.input = value
-                else:
-                    name = names.stage_names[stage][1]
-                    (content.payloads if kind == PAYLOAD else content.results)[name] = value
-            except UNREADABLE as error:
-                what = ("input", "payload", "result")[kind] if kind in (INPUT, PAYLOAD, RESULT) else f"content of kind {kind!r}"
-                damaged[number] = f"its {what} is damaged: {type(error).__name__}: {error}"
-    return {**found, **damaged}
+            elif isinstance(content, str):
+                continue
+            if kind == INPUT:
+                content.input = value
+            else:
+                (content.payloads if kind == PAYLOAD else content.results)[names.stage_names[stage][1]] = value
+        except UNREADABLE as error:
+            what = ("input", "payload", "result")[kind] if kind in (INPUT, PAYLOAD, RESULT) else f"content of kind {kind!r}"
+            found[number] = f"its {what} is damaged: {type(error).__name__}: {error}"
+    return found
 
 
 def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: Names) -> list[Item | Refused]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
-    "acting", "adding", "applying", "chain", "claiming", "claims", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding", "lives",
+    "acting", "adding", "applying", "chain", "claiming", "claims", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding", "lives", "one_step",
     "partial_answers", "pruning", "refusing", "renaming", "world",
 )  # fmt: skip
 # Before the parts are imported, so that a failing promise shows its values.
@@ -36,6 +36,7 @@ from milepost.testing.contract.fencing import Fencing  # noqa: E402
 from milepost.testing.contract.finding import Finding  # noqa: E402
 from milepost.testing.contract.holding import Holding  # noqa: E402
 from milepost.testing.contract.lives import Lives  # noqa: E402
+from milepost.testing.contract.one_step import OneStep  # noqa: E402
 from milepost.testing.contract.partial_answers import PartialAnswers  # noqa: E402
 from milepost.testing.contract.pruning import Pruning  # noqa: E402
 from milepost.testing.contract.refusing import Refusing  # noqa: E402
@@ -48,6 +49,7 @@ class LedgerContract(
     Claiming,
     Claims,
     Fencing,
+    OneStep,
     Applying,
     Acting,
     Counting,

@@ -1,0 +1,84 @@
+"""How many items each stage claims in the write that settles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milepost.core.item import Item
+from milepost.core.outcome import Done, NotYet, Outcome
+from milepost.core.plan import Plan
+from milepost.core.route import Route
+from milepost.engine.claim import MOST_IN_HAND, QUICK_IN_HAND, Desk, rooms_after_a_settle
+from milepost.ports.runner import Ran
+
+
+def make_desks(*mean_ms: float | None, **options: Any) -> list[Desk]:
+    route = Route("r")
+    for number in range(len(mean_ms)):
+        route.stage(f"s{number}", **options)(lambda item: Done())
+    plan = Plan(route)
+    crew: Any = None
+    desks = [Desk(plan, stage, crew) for stage in plan.stages]
+    for desk, mean in zip(desks, mean_ms, strict=True):
+        desk.mean_ms = mean
+    return desks
+
+
+def fill(desk: Desk, in_hand: int, finished: int, outcome: Outcome | None = None) -> None:
+    item: Any = None
+    items: list[Item] = [item] * in_hand
+    desk.in_hand = {(str(number), "lease"): one for number, one in enumerate(items)}
+    desk.finished = [Ran(item, outcome or Done(), 0) for _ in range(finished)]
+
+
+def rooms(desks: list[Desk]) -> list[int]:
+    found = {desk.stage.name: room for desk, room in rooms_after_a_settle(desks)}
+    return [found.get(desk.stage.name, 0) for desk in desks]
+
+
+def test_what_goes_on_to_a_quick_stage_is_claimed_there_however_full_it_is() -> None:
+    desks = make_desks(0, 0)
+    fill(desks[0], 1_000, 600)
+    fill(desks[1], QUICK_IN_HAND, 0)
+    assert rooms(desks) == [0, 600]
+
+
+def test_quick_stages_share_one_measure_of_what_is_in_hand() -> None:
+    desks = make_desks(0, 0, 0)
+    fill(desks[0], 500, 0)
+    fill(desks[1], 300, 0)
+    fill(desks[2], 900, 900)
+    spare = QUICK_IN_HAND - 800
+    assert rooms(desks) == [spare, spare, spare]
+    fill(desks[2], 900, 0)
+    # 300 more would be a trickle.
+    assert rooms(desks) == [0, 0, 0]
+
+
+def test_only_items_that_are_done_count_as_arriving() -> None:
+    desks = make_desks(0, 0)
+    fill(desks[0], 2_000, 100, NotYet())
+    fill(desks[1], 0, 0)
+    assert rooms(desks) == [0, 0]
+
+
+def test_a_slow_stage_takes_no_more_than_it_can_start_within_a_second() -> None:
+    desks = make_desks(0, 1_000, concurrency=4)
+    fill(desks[0], 400, 400)
+    fill(desks[1], 3, 0)
+    # Four can be started there: one is free, and it is taken although it is a trickle, since items arrive.
+    assert rooms(desks)[1] == 1
+    fill(desks[1], 4, 0)
+    assert rooms(desks)[1] == 0
+
+
+def test_a_stage_that_has_not_shown_its_pace_gets_one_item_for_each_hand() -> None:
+    desks = make_desks(None, concurrency=4)
+    assert rooms(desks) == [4]
+
+
+def test_a_stage_never_asks_for_more_than_the_shared_measure() -> None:
+    desks = make_desks(0, 0)
+    fill(desks[0], 2 * QUICK_IN_HAND, 2 * QUICK_IN_HAND)
+    assert max(rooms(desks)) <= QUICK_IN_HAND
+    assert MOST_IN_HAND < QUICK_IN_HAND
