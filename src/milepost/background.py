@@ -31,8 +31,11 @@ class BackgroundRun:
         except BaseException as error:
             self.error = error
         finally:
-            self._ended.set()
-            self._on_end(self)
+            # In this order: a program that sees the end finds what `on_end` has said of it, too.
+            try:
+                self._on_end(self)
+            finally:
+                self._ended.set()
 
     @property
     def ended(self) -> bool:

@@ -153,7 +153,7 @@ def test_a_handler_that_overruns_is_let_go_of(deploy: Deploy) -> None:
     one = deploy(SLOW)
     one.submit("a", slow=True)
     one.stream.drain()
-    one.queue("weigh", lambda: Countdown(8000)).poll()
+    one.queue("weigh", lambda: Countdown(12000)).poll()
     assert one.row("a").status == "QUEUED"
     assert one.row("a").unknown
     assert "given-back" in one.lines("a")
@@ -171,7 +171,7 @@ def test_an_async_handler_that_overruns_is_cancelled_and_its_neighbours_are_sett
     one.submit("a", slow=True)
     one.submit("b", "c")
     one.stream.drain()
-    one.queue("weigh", lambda: Countdown(8000)).poll()
+    one.queue("weigh", lambda: Countdown(12000)).poll()
     assert {key: one.row(key).status.value for key in "abc"} == {"a": "QUEUED", "b": "COMPLETED", "c": "COMPLETED"}
     one.run(lambda: one.all_at("COMPLETED"))
     assert sorted(one.module.seen) == ["a", "a", "b", "c"]
