@@ -42,11 +42,12 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
 
         return MemoryLedger(), MemoryBlobs()
     if scheme == "dynamodb":
+        from milepost.ledgers.aws.deadline import CALL
         from milepost.ledgers.aws.ledger import AwsLedger, parse
 
         address = parse(url)
         place = address.blobs or os.environ.get("MILEPOST_BLOBS") or (f"{address.prefix}-blobs" if address.endpoint else None)
-        blobs = open_blobs(place, address.region, address.endpoint)
+        blobs = open_blobs(place, address.region, address.endpoint, CALL.left)
         return AwsLedger.open(address, blobs, make=make), blobs
     raise ConfigMistake(
         f"the ledger {url!r} is none that Milepost knows; write sqlite:///FILE (relative), sqlite:////FOLDER/FILE (absolute)"

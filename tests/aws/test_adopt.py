@@ -209,3 +209,16 @@ def test_on_an_embedded_ledger_nothing_is_left_to_be_taken_in(desk: Desk) -> Non
     answer = desk("adopt", "parcels", "--all", *SIGNED)
     assert answer.code == 2
     assert "nobody else can write to this ledger" in answer.flat
+
+
+def test_a_row_for_later_starts_then_unless_it_has_started(desk: Desk, put: Put, calls: Callable[[str], list[dict[str, Any]]]) -> None:
+    desk.write("parcels.py", TODAY.format(queue="").replace('dialect="today"', 'dialect="today", not_before="at"'))
+    put("later", content='{"id":"s1","at":"2099-01-01T00:00:00Z"}')
+    put("begun", "CC", content='{"id":"s1","at":"2099-01-01T00:00:00Z"}')
+    put("wrong", content='{"id":"s1","at":"some day"}')
+    answer = desk("adopt", "parcels", "--all", *SIGNED, "--json").json
+    assert (answer["adopted"], [key for key, _ in answer["refused"]]) == (2, ["wrong#b"])
+    later = desk.show("later#b")
+    assert (later["status"], later["not_before"], later["due_at"]) == ("PENDING", *["2099-01-01T00:00:00.000Z"] * 2)
+    assert desk.show("begun#b")["status"] == "QUEUED"
+    assert [call["key"] for call in calls("CC")] == ["begun#b"]

@@ -12,6 +12,7 @@ from milepost.core import operators
 from milepost.core.backoff import Checks
 from milepost.core.change import Change
 from milepost.core.due import look
+from milepost.core.errors import LedgerReadOnly
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome
 from milepost.core.route import Route
@@ -20,6 +21,7 @@ from milepost.engine.context import Context
 from milepost.engine.doctor import doctor
 from milepost.engine.resend import Resender, Summary
 from milepost.ledgers.aws import applying
+from milepost.ports.documents import BACK_FILL
 from milepost.testing.clock import SeededChance
 
 OFFER = 600
@@ -227,3 +229,29 @@ def test_the_resenders_look_says_nothing_of_what_waits_in_its_queue(scene: Scene
     change = look(scene.item("p0000"), scene.plan, scene.now, 0.0, None)
     assert change is not None
     assert change.after.status is Status.QUEUED
+
+
+def test_a_queue_that_cannot_be_asked_keeps_no_other_route_waiting(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    offer(scene, 1)
+    purge(scene)
+    scene.clock.advance(f"{OFFER + 1}s")
+    depth, asked = scene.store.queues.depth, list[str]()
+
+    def denied(url: str) -> tuple[int, int, int]:
+        asked.append(url)
+        raise LedgerReadOnly("not allowed")
+
+    monkeypatch.setattr(scene.store.queues, "depth", denied)
+    ctx = context(scene)
+    later = list[str]()
+    monkeypatch.setattr(type(scene.aws), "read", lambda self, kind, *more: later.append(kind) or {})
+    summary = Resender(ctx).run_once()
+    assert (summary.looked, len(asked)) == (0, 1)
+    assert later[-1] == BACK_FILL, "the turn goes on to its end"
+    assert "whether messages of parcels/weigh are lost is not known: not allowed" in caplog.text
+    monkeypatch.undo()
+    assert scene.store.queues.depth == depth
+    scene.clock.advance("61s")
+    assert resend(scene).looked == 1

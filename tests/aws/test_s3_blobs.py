@@ -176,3 +176,22 @@ def test_a_client_of_its_own(s3: Any, bucket: str, endpoint: str) -> None:
     own.write("x", [b"1"])
     assert s3.get_object(Bucket=bucket, Key="a/b/x")["Body"].read() == b"1"
     own._client.close()
+
+
+def test_no_request_lasts_longer_than_the_function_that_makes_it(endpoint: str, s3: Any, bucket: str) -> None:
+    left = [900.0]
+    blobs = S3Blobs(bucket, endpoint=endpoint, region=s3.meta.region_name, left=lambda: left[0])
+    for seconds in (900.0, 100.0, 30.0, 10.0, 3.0):
+        left[0] = seconds
+        config = blobs._client.meta.config
+        assert config.retries["total_max_attempts"] * (config.connect_timeout + config.read_timeout) <= seconds
+        blobs.write("a", [b"x" * 10])
+        assert whole(blobs, "a") == b"x" * 10
+    left[0] = 1.0
+    for act in (lambda: blobs.write("b", [b"y"]), lambda: blobs.read("a"), lambda: blobs.remove("a")):
+        with pytest.raises(OSError, match="the function's time is nearly over"):
+            act()
+    left[0] = 900.0
+    assert whole(blobs, "a") == b"x" * 10
+    with pytest.raises(FileNotFoundError):
+        blobs.read("b")

@@ -8,6 +8,7 @@ import pytest
 from engine_world import ROUTE, World
 
 from milepost.core.decide import undecided
+from milepost.core.item import Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Retry
 from milepost.core.route import Route
 from milepost.core.status import Reason, Status
@@ -88,7 +89,7 @@ def test_the_tenth_loss_is_the_end(world: World) -> None:
     assert world.row("a").error.category == "WORKER_LOST"  # type: ignore[union-attr]
 
 
-def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(world: World) -> None:
+def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.add("a")
     world.work("weigh", HandedOver(within="2h"))
     pause(world.ctx, ROUTE, by="ops", reason="repairs")
@@ -100,6 +101,17 @@ def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(
     assert counts(Resender(world.ctx).run_once()) == {"no_answer": 1}
     row = world.row("a")
     assert (row.status, row.attempts, row.error.category) == (Status.RETRY_SCHEDULED, 1, "NO_ANSWER")  # type: ignore[union-attr]
+    [told] = [record for record in caplog.records if record.levelname == "WARNING" and "failed:" in record.getMessage()]
+    assert f"{ROUTE}/a: try 1 at 'weigh' failed: NO_ANSWER" in told.getMessage()
+    assert (told.route, told.key, told.stage, told.attempt) == (ROUTE, "a", "weigh", 1)  # type: ignore[attr-defined]
+
+
+def test_a_try_that_a_partner_reports_as_failed_is_a_warning_too(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.add("a")
+    assert isinstance(confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("the scales are broken"), "partner"), Row)
+    [told] = [record.getMessage() for record in caplog.records if "failed:" in record.getMessage()]
+    assert f"{ROUTE}/a: try 1 at 'weigh' failed:" in told
+    assert "the scales are broken" in told
 
 
 def test_overdue_is_told_once_at_any_stage(world: World) -> None:

@@ -30,5 +30,9 @@ def test_a_damaged_item_is_shown_as_far_as_it_can_be_read(tmp_path: Path, what: 
         assert "damaged" in answered.body["damaged"]
         assert at.call("GET", "/api/v1/routes/parcels/items/good").body["damaged"] is None
         assert "cannot be read" in seen(shown(at, "/items/parcels/bad"))
+        listed = at.call("GET", "/api/v1/routes/parcels/items").body
+        by_row = what != "content"
+        assert [item["key"] for item in listed["items"]] == (["good"] if by_row else ["bad", "good"])
+        assert [one["key"] for one in listed["refused"]] == (["bad"] if by_row else [])
         for page in ("/", "/items/parcels", "/system", "/items/parcels/good"):
             shown(at, page)

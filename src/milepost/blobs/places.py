@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.nowhere import NoBlobs
 from milepost.ports.blobs import Blobs
 
 
-def open_blobs(place: str | None, region: str | None = None, endpoint: str | None = None) -> Blobs:
+def open_blobs(
+    place: str | None, region: str | None = None, endpoint: str | None = None, left: Callable[[], float] = lambda: math.inf
+) -> Blobs:
     """The place for the large values of a ledger on AWS: s3://BUCKET/PREFIX, or a folder that all its processes share. Without a
-    region or an endpoint boto3 looks for them where it always does."""
+    region or an endpoint boto3 looks for them where it always does. `left`: seconds until the end of the work at hand."""
     if place is None:
         return NoBlobs("set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach")
     if place.startswith("s3://"):
         from milepost.blobs.s3 import S3Blobs
 
         bucket, _, prefix = place.removeprefix("s3://").partition("/")
-        return S3Blobs(bucket, prefix, region=region, endpoint=endpoint)
+        return S3Blobs(bucket, prefix, region=region, endpoint=endpoint, left=left)
     return FolderBlobs(place)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
@@ -11,6 +13,13 @@ from milepost.core.errors import UsageError
 
 PART = 8 << 20
 """A blob up to this size is one request; a larger one goes in parts of it (S3 takes 10,000 of them: 78 GB)."""
+
+Limits = tuple[int, float, float]
+"""How often a request is tried, and the seconds after which it gives up connecting, and waiting for an answer."""
+LIMITS: tuple[Limits, ...] = ((5, 3, 20), (2, 3, 20), (1, 3, 20), (1, 1, 5), (1, 0.5, 1.5))
+"""The usual ones first; the others are for requests that are made shortly before the end of a function call."""
+PAUSES_S = 20.0
+"""As long as botocore waits between five tries, at most."""
 
 _GONE = frozenset({"NoSuchKey", "404"})
 
@@ -30,10 +39,33 @@ class S3Blobs:
         *,
         region: str | None = None,
         endpoint: str | None = None,
+        left: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """`left`: how many seconds there are until the end of the work at hand; no request lasts longer."""
         self.bucket = bucket
         self.prefix = prefix.strip("/")
-        self._client = client if client is not None else _client(region, endpoint)
+        self._given, self._region, self._endpoint, self._left = client, region, endpoint, left
+        self._clients: dict[Limits, Any] = {}
+        self._making = threading.Lock()
+        if client is None:
+            self._client_of(LIMITS[0])
+
+    @property
+    def _client(self) -> Any:
+        """A client whose requests end in time. Raises OSError where there is no time for one."""
+        if self._given is not None:
+            return self._given
+        left = self._left()
+        for limits in LIMITS:
+            if _longest_s(limits) <= left:
+                return self._client_of(limits)
+        raise OSError(f"the bucket {self.bucket} is not asked any more, since the function's time is nearly over")
+
+    def _client_of(self, limits: Limits) -> Any:
+        with self._making:
+            if limits not in self._clients:
+                self._clients[limits] = _client(self._region, self._endpoint, limits)
+            return self._clients[limits]
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Whole or not at all. S3 compares a SHA-256 of what it received with that of what was sent."""
@@ -117,12 +149,19 @@ def _all(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _client(region: str | None, endpoint: str | None) -> Any:
+def _longest_s(limits: Limits) -> float:
+    """How long one request may take with these limits, all tries and the pauses between them included."""
+    tries, connect_s, read_s = limits
+    return tries * (connect_s + read_s) + PAUSES_S * (tries - 1) / 4
+
+
+def _client(region: str | None, endpoint: str | None, limits: Limits) -> Any:
     try:
         import boto3
         from botocore.config import Config
     except ImportError:
         raise UsageError("blobs in S3 need boto3, which is not installed: pip install 'milepost[aws]'") from None
+    tries, connect_s, read_s = limits
     # Every request here may be repeated without harm, and nobody above tries again: botocore does.
-    config = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=3, read_timeout=20)
+    config = Config(retries={"mode": "standard", "total_max_attempts": tries}, connect_timeout=connect_s, read_timeout=read_s)
     return boto3.client("s3", region_name=region, endpoint_url=endpoint, config=config)

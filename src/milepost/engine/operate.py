@@ -23,6 +23,7 @@ from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.back_fill import begin_rerun
 from milepost.engine.bringing_back import bring_back, can_bring_back
 from milepost.engine.context import Context
+from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.replacing import NewContent, read_content, replaced
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
 from milepost.ports.ledger import Query, Refused
@@ -344,6 +345,8 @@ def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Out
         return outside.noted_once(word, lambda: (written.line for written in ctx.ledger.history(route, key)))
 
     [answer] = apply_all(ctx, [(item, decision)])
+    if isinstance(answer, Row) and answer.total_attempts > item.row.total_attempts:
+        warn_of_failed_try(answer, stage)
     return answer if refused is None or not isinstance(answer, Row | outside.NotedBefore) else refused
 
 

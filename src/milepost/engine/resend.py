@@ -18,6 +18,7 @@ from milepost.core.status import LIVE, Reason, Status
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.back_fill import step
 from milepost.engine.context import Context
+from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.ports.documents import BACK_FILL, HOLD, is_held
 from milepost.ports.ledger import Query, Refused
 
@@ -131,6 +132,9 @@ class Resender:
         seen_to = [(change.before.stage, _kind(change)) for change in written]
         for _, kind in seen_to:
             setattr(summary, kind, getattr(summary, kind) + 1)
+        for change in written:
+            if change.after.total_attempts > change.before.total_attempts:
+                warn_of_failed_try(change.after, change.before.stage)
         ctx.observer.seen_to(plan.name, seen_to)
         follow_up(ctx, [change.after for change in written])
 

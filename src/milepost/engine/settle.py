@@ -11,14 +11,13 @@ from msgspec.structs import replace
 
 from milepost.core.claims import is_outcome_of, says
 from milepost.core.decide import decide, given_back, late, undecided
-from milepost.core.durations import short_span
 from milepost.core.errors import LedgerError
 from milepost.core.history import claim_digest
 from milepost.core.item import Item, Row
-from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, bounded_traceback
-from milepost.core.status import Status
+from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
+from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.ports.ledger import Ask, Claimed, Conflict, Refused
 from milepost.ports.runner import Ran
 
@@ -165,24 +164,8 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
 
 
 def _log_failed_try(ran: Ran, after: Row) -> None:
-    """One warning for a counted try, with the item's name; a log in JSON has the traceback too."""
-    error, outcome = after.error, ran.outcome
-    if error is None or not log.isEnabledFor(logging.WARNING):
-        return
-    again = "" if after.look_at is None else f"; again in {short_span(after.look_at - after.updated_at)}"
-    next_step = "; no tries are left" if after.status is Status.MAX_RETRIES_EXCEEDED else "; for good" if after.terminal else again
-    extra = {
-        "route": after.route,
-        "key": after.key,
-        "stage": ran.item.stage,
-        "attempt": after.attempts,
-        "correlation_id": after.correlation_id,
-        "category": error.category,
-    }
-    if isinstance(outcome, (Retry, Reject)) and outcome.traceback is not None:
-        extra["traceback"] = bounded_traceback(outcome.traceback)
-    place = (after.route, after.key, after.attempts, ran.item.stage)
-    log.warning("%s/%s: try %d at '%s' failed: %s: %s%s", *place, error.category, error.message, next_step, extra=extra)
+    outcome = ran.outcome
+    warn_of_failed_try(after, ran.item.stage, outcome.traceback if isinstance(outcome, (Retry, Reject)) else None)
 
 
 def _count_refused(ctx: Context, ran: Ran, row: Row, refused: Refused, summary: Settled) -> Conflict | None:

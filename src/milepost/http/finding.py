@@ -99,13 +99,21 @@ def _expected(ctx: Context, route: str, field: str) -> str | None:
     return told.get(field, "a span, such as 2d")
 
 
+class DamagedItem(Struct, frozen=True):
+    """An item whose row cannot be read, and why: `GET …/items/{key}` shows what is left of it."""
+
+    key: str
+    reason: str
+
+
 class Found(Struct, frozen=True):
     """A page of items, each as `milepost list --json` shows it. `next` is given as `after` to go on; null: this was the last page.
-    A page may be short, or empty, though there are more."""
+    A page may be short, or empty, though there are more. `refused` are items of this page whose rows are damaged."""
 
     items: list[dict[str, Any]]
     next: str | None
     more: bool
+    refused: list[DamagedItem] = []
 
 
 class Cursor(Struct, frozen=True):
@@ -143,21 +151,23 @@ def find(desk: Desk, call: Call) -> Answer:
     begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
     if begun is not None:
         query = replace(query, after=begun.place, entered_before=begun.before)
-    items, place = _page(desk.ctx, query, wanted.limit)
+    items, damaged, place = _page(desk.ctx, query, wanted.limit)
     following = None if place is None else make_cursor(plan.name, wanted, place, query.entered_before)
-    return Answer(Found([row_view(item) for item in items], following, following is not None), headers=headers)
+    return Answer(Found([row_view(item) for item in items], following, following is not None, damaged), headers=headers)
 
 
-def _page(ctx: Context, query: Query, limit: int) -> tuple[list[Item], Any]:
-    """At most so many items, and where to go on."""
+def _page(ctx: Context, query: Query, limit: int) -> tuple[list[Item], list[DamagedItem], Any]:
+    """At most so many items, those among them that are damaged, and where to go on."""
     found: list[Item] = []
+    damaged: list[DamagedItem] = []
     for _ in range(READS):
         page = ctx.ledger.find(replace(query, limit=limit - len(found)))
         found += page.items
+        damaged += [DamagedItem(refused.key, refused.reason) for refused in page.refused]
         query = replace(query, after=page.next)
         if page.next is None or len(found) == limit:
             break
-    return found, query.after
+    return found, damaged, query.after
 
 
 def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") -> dict[str, str]:

@@ -127,12 +127,19 @@ def _sum_up(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
 
 
 def _measure(ready: Opened) -> None:
+    """The measures of all routes; the first error is raised after the last route."""
     now = ready.ctx.clock.now()
+    errors: list[LedgerError] = []
     for plan in ready.ctx.plans.values():
         if plan.name == HEADS:
             continue  # they come in at their end
-        missing = ready.ledger.missing_calls(plan, now)
-        tell_standing(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), missing, now)
+        try:
+            missing = ready.ledger.missing_calls(plan, now)
+            tell_standing(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), missing, now)
+        except LedgerError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool) -> Any:

@@ -6,6 +6,7 @@ are compared (`core.lost_calls`): the queue's messages with the stage's rows, by
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item
 from milepost.core.lost_calls import missing_calls
 from milepost.core.plan import Plan
@@ -27,6 +29,7 @@ from milepost.ports.documents import is_held
 CHECK_MS = 60_000
 """How often a queue is compared with its rows: SQS needs about as long to count."""
 FOREVER = iso(2**62)
+log = logging.getLogger(__name__)
 
 
 class _Comparison(Struct):
@@ -59,12 +62,20 @@ class LostCalls:
                 continue
             found = self._found.get((plan.name, stage.name))
             if found is None or not 0 <= now - found.at < CHECK_MS:
-                found = self._found[plan.name, stage.name] = _Comparison(now, self._compare(layout, stage.name, now))
+                found = self._found[plan.name, stage.name] = _Comparison(now, self._compare_if_possible(layout, stage.name, now))
             if found.missing:
                 here = list(islice(self._stale_rows(layout, stage.name, now), min(limit - len(items), found.missing)))
                 found.missing = found.missing - len(here) if here else 0
                 items += here
         return items
+
+    def _compare_if_possible(self, layout: Layout, stage: str, now: int) -> int:
+        """`_compare`; a queue that cannot be asked now, or that may not be, keeps neither other stages nor other routes waiting."""
+        try:
+            return self._compare(layout, stage, now)
+        except LedgerError as error:
+            log.error("whether messages of %s/%s are lost is not known: %s", layout.route, stage, error)
+            return 0
 
     def _compare(self, layout: Layout, stage: str, now: int) -> int:
         """How many rows that have waited for longer than an offer lives have no message. The queue is asked only if there are such."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.decide import accept
+from milepost.core.errors import MalformedInput
 from milepost.core.item import Item, digest_of
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
@@ -53,7 +54,10 @@ def adopt_at(store: Store, layout: Layout, plan: Plan, image: Image, now: int, *
         return Adopted(stray.key, False, stray.stage, wrong)
     stage = deciding(store, plan).by_name[stray.stage]
     content = store.values.decode(image["input"]) if "input" in image else None
-    first = _first(store, layout, plan, stage, stray, image, content, now, by, why)
+    try:
+        first = _first(store, layout, plan, stage, stray, image, content, now, by, why)
+    except MalformedInput as error:
+        return Adopted(stray.key, False, stray.stage, str(error))
     update = _update(store, layout, plan, stage, stray, first, image, content)
     if first.after.status is Status.QUEUED and _called_again(store, stage, stray, layout, image, now):
         update.set("lastQueued", {"S": iso(now)})
@@ -77,7 +81,13 @@ def _first(
     found = {"queue": stray.stage, "through": list(stray.through)} if "queue" in image or stray.through else None
     note = None if found is None else {"found": found}
     told = correlation_of(image, stray.key)
-    made = accept(plan, stray.key, content, now, correlation_id=told, digest=digest_of(content), by=by, why=why, note=note, stage=stage)
+    # One that was offered to its stage before has started.
+    begun = bool(stray.through) or stage.name != plan.first.name or "lastQueued" in image
+    start = None if begun else plan.route.start_of(content, now)
+    digest = digest_of(content)
+    made = accept(
+        plan, stray.key, content, now, correlation_id=told, digest=digest, by=by, why=why, note=note, stage=stage, not_before=start
+    )
     since = min(now, _moment(image, "firstQueued") or now)
     row = replace(made.after, created_at=since, entered_at=since)
     if stage.overdue_ms is not None:
