@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -314,6 +314,13 @@ class Route:
         if self.not_before is not None:
             self.start_of(handed.content, 0)  # what is no time is malformed
         return handed
+
+    def read_all(self, contents: Iterable[Any]) -> list[Handed]:
+        """What was handed over, each taken apart; raises MalformedInput if one of them cannot be."""
+        if self.carries is not None or self.not_before is not None:
+            return [self.read(content) for content in contents]
+        key = self.key
+        return [Handed(key_in(content, key), content) for content in contents]
 
     def start_of(self, content: Any, now: int) -> int | None:
         """The time before which an item with this input does not start, by the field that the route names for it; raises

@@ -106,9 +106,8 @@ def take_in(
         from milepost.engine.acts import signed  # which needs this module, by way of what it shows
 
         signed(by or "", failed_again)
-    read = plan.route.read
     try:
-        handed = [read(content) for content in inputs]
+        handed = plan.route.read_all(inputs)
         digests = content_digests([one.content for one in handed])
     except MalformedInput:
         return _without_the_malformed(ctx, plan, inputs, correlation_id, by, list_id, dry_run, not_before, failed_again)
