@@ -33,7 +33,7 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from milepost.ledgers.sqlite import SqliteLedger
-        from milepost.ledgers.sqlite.backup import blobs_folder
+        from milepost.ledgers.sqlite.store import blobs_folder
 
         path = rest[3:]
         return SqliteLedger.open(path), FolderBlobs(blobs_folder(path))

@@ -15,7 +15,7 @@ from milepost.core.history import Line, line_to_public, origin, verify_chain
 from milepost.core.item import Content, Failure, Item, work_id_of
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.replacing import earlier_contents
+from milepost.engine.earlier_content import earlier_contents
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
 from milepost.ports.ledger import Known, Query, Refused, Written
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from milepost.core.change import Change
-from milepost.core.durations import iso
 from milepost.core.errors import MalformedInput, UsageError
-from milepost.core.history import Line
 from milepost.core.item import Item, canonical_json
 from milepost.core.operators import replace
 from milepost.core.plan import Plan
-from milepost.core.status import Reason
 from milepost.engine.context import Context
 from milepost.engine.intake import content_digest
 
@@ -66,24 +61,3 @@ def _kept(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:
         except OSError as error:
             raise UsageError(f"the old content of {item.route}/{item.key} cannot be kept, so it is not replaced: {error}") from error
     return {"blob": name, "size": len(text)}
-
-
-def earlier_contents(ctx: Context, lines: Iterable[Line]) -> list[dict[str, Any]]:
-    """What an item's content was before each replacement, oldest first: by whom, why, and the content itself. `content` is absent
-    where its blob cannot be read any more."""
-    found = []
-    for line in lines:
-        if line.reason is not Reason.REPLACED or not isinstance(line.note, dict) or "replaced" not in line.note:
-            continue
-        told = line.note["replaced"]
-        entry: dict[str, Any] = {"line": line.version, "until": iso(line.at), "by": line.by, "why": line.why, "digest": told["digest"]}
-        if "content" in told:
-            entry["content"] = told["content"]
-        elif "blob" in told:
-            entry["blob"] = told["blob"]
-            try:
-                entry["content"] = msgspec.json.decode(b"".join(ctx.blobs.read(told["blob"])))
-            except (OSError, msgspec.DecodeError):
-                pass
-        found.append(entry)
-    return found

@@ -23,6 +23,7 @@ from milepost.core.history import link
 from milepost.ledgers.sqlite import schema
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours
 from milepost.ledgers.sqlite.liveness import Liveness
+from milepost.ledgers.sqlite.store import blobs_folder
 from milepost.ports.answers import BackupReport, Progress, RestoreReport
 
 PAGES = 512
@@ -30,11 +31,6 @@ PAGES = 512
 CHUNK = 1 << 20
 BESIDE = ("-wal", "-shm", "-journal")
 """Files of SQLite's that belong to the one ledger file beside which they lie."""
-
-
-def blobs_folder(path: str | Path) -> Path:
-    """Where the blobs of the ledger in this file are."""
-    return Path(f"{path}-blobs")
 
 
 class Contents(Struct, frozen=True):

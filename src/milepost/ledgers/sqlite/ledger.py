@@ -15,7 +15,6 @@ from milepost.core.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import claiming, documents, finding, pruning, reading, upkeep
 from milepost.ledgers.sqlite.arrivals import Arrivals
-from milepost.ledgers.sqlite.backup import back_up
 from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
 from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, rows_of
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
@@ -311,6 +310,8 @@ class SqliteLedger:
         return []
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
+        from milepost.ledgers.sqlite.backup import back_up
+
         return back_up(self.path, target, overwrite=overwrite, on_progress=on_progress)
 
     def describe(self) -> dict[str, Any]:

@@ -27,6 +27,11 @@ that looked more rarely would miss that for many of them."""
 GROUP = 64
 
 
+def blobs_folder(path: str | Path) -> Path:
+    """Where the blobs of the ledger in this file are."""
+    return Path(f"{path}-blobs")
+
+
 class Run(Protocol):
     """How the ledger reads, or writes: in a transaction of its own."""
 
