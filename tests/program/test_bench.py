@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,12 +22,13 @@ NOT_HERE = {"processing / DBOS tuned"}
 
 
 @pytest.fixture(autouse=True)
-def own_garbage() -> Iterator[None]:
-    """Parts that run in this process set its garbage collector up as `milepost work` does: undone afterwards."""
-    before = gc.get_threshold()
+def own_settings() -> Iterator[None]:
+    """Parts that run in this process set it up as `milepost work` does: undone afterwards."""
+    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
     yield
     gc.unfreeze()
-    gc.set_threshold(*before)
+    gc.set_threshold(*threshold)
+    sys.setswitchinterval(interval)
 
 
 def part(*words: object, module: str = "bench.part") -> dict[str, float]:
