@@ -115,6 +115,7 @@ def items(desk: Desk, call: Call) -> Answer:
             skips=plan.route.skips,
             query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
             items=[_shown(row, now) for row in found.items],
+            refused=found.refused,
             more=None if found.next is None else _address({**chosen, "after": found.next}),
             some=found.more and found.next is None,
             first=_address(chosen) or "?" if asked.after else None,
