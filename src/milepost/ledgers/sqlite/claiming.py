@@ -17,7 +17,7 @@ from milepost.core.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.codec import CODES, COLUMNS, UNREADABLE, clock_of, decode, items_of, row_of, rows_of
 from milepost.ledgers.sqlite.due_rows import live_rows
-from milepost.ledgers.sqlite.like_rows import CLAIM_LIKE, numbers_of
+from milepost.ledgers.sqlite.like_rows import CLAIM, CLAIM_LIKE, FEW, numbers_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.quarantine import put_aside
 from milepost.ledgers.sqlite.writing import Tally, write_changes
@@ -244,7 +244,11 @@ class Hunt:
         for row in rows:
             clocks.setdefault(clock_of(row), []).append(row.handle)
         for clock, numbers in clocks.items():
-            self.connection.execute(CLAIM_LIKE, (PROCESSING, *clock, grip.token, grip.holder, self.now, numbers_of(numbers)))
+            values = (PROCESSING, *clock, grip.token, grip.holder, self.now)
+            if len(numbers) > FEW:
+                self.connection.execute(CLAIM_LIKE, (*values, numbers_of(numbers)))
+            else:
+                self.connection.executemany(CLAIM, [(*values, number) for number in numbers])
 
     def _set_aside(self, damaged: list[tuple[int, Refused]]) -> None:
         put_aside(self.connection, [(number, refused.reason) for number, refused in damaged], self.now)

@@ -22,10 +22,8 @@ UPDATE_LIKE = (
     " attempts = ?, total_attempts = ?, looks = ?, losses = ?, round = ?, pass_no = ?, flags = ?, lease = ?, holder = ?,"
     f" claimed_at = ?, error_group = ?, rest = ?, head = {OWN_DIGEST} FROM json_each(?) WHERE item.id = json_each.value"
 )
-CLAIM_LIKE = (
-    "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ?"
-    " WHERE id IN (SELECT value FROM json_each(?))"
-)
+CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
+CLAIM_LIKE = CLAIM.replace("id = ?", "id IN (SELECT value FROM json_each(?))")
 HISTORY_LIKE = f"INSERT INTO history (item, previous, body) SELECT value, {OWN_DIGEST}, ? FROM json_each(?)"
 
 _encode = msgspec.json.Encoder().encode

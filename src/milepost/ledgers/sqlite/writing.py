@@ -54,16 +54,17 @@ class Tally:
                 )
 
     def write(self, connection: sqlite3.Connection, names: Names) -> None:
+        counters = [
+            (names.stage(connection, route, stage), CODES[status], hour, n)
+            for (route, stage, status, hour), n in self.counters.items()
+            if n
+        ]
         connection.executemany(
-            "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
-            [
-                (names.stage(connection, route, stage), CODES[status], hour, n)
-                for (route, stage, status, hour), n in self.counters.items()
-                if n
-            ],
+            "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", counters
         )
-        if any(n < 0 for n in self.counters.values()):
-            connection.execute("DELETE FROM counter WHERE n = 0")
+        fallen = [(stage, status, hour) for stage, status, hour, n in counters if n < 0]
+        if fallen:
+            connection.executemany("DELETE FROM counter WHERE stage = ? AND status = ? AND hour = ? AND n = 0", fallen)
         for (route, stage, group), n in self.groups.items():
             category, sample, at, times = self.failures.get((route, stage, group), ("", "", 0, 0))
             connection.execute(
