@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+from milepost.core.due import Grip
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome
 from milepost.core.plan import Plan
@@ -82,3 +84,18 @@ def test_a_stage_never_asks_for_more_than_the_shared_measure() -> None:
     fill(desks[0], 2 * QUICK_IN_HAND, 2 * QUICK_IN_HAND)
     assert max(rooms(desks)) <= QUICK_IN_HAND
     assert MOST_IN_HAND < QUICK_IN_HAND
+
+
+def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
+    """Were finished ones counted, a lane with a limit would look full whenever its items are settled, and get none in that turn."""
+    desk = make_desks(0, lane=lambda content: content["to"])[0]
+    items: list[Any] = [
+        SimpleNamespace(lane=lane, row=SimpleNamespace(key=str(number), lease="lease"))
+        for number, lane in enumerate(["north"] * 3 + ["south"])
+    ]
+    desk.take_in_hand(items)
+    desk.finished = [Ran(item, Done(), 0) for item in items[1:]]
+    assert desk.ask(Grip("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
+    desk.let_go(items[1:])
+    desk.finished = []
+    assert desk.ask(Grip("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}

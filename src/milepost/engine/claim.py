@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from milepost.core.due import Grip
@@ -61,8 +62,14 @@ class Desk:
 
     def ask(self, grip: Grip, want: int, *, fragile: bool = False) -> Ask:
         spent, self.spent = self.spent, {}
-        held = dict(self.lanes) if self.stage.lane else {}
-        return Ask(self.plan, self.stage.name, want, grip, self.stage.batch, held, spent, fragile)
+        return Ask(self.plan, self.stage.name, want, grip, self.stage.batch, self._held(), spent, fragile)
+
+    def _held(self) -> dict[str, int]:
+        """How many items of each lane are in hand but for those that have finished, as `staying` counts them."""
+        if self.stage.lane is None:
+            return {}
+        finished = Counter(ran.item.lane for ran in self.finished)
+        return {lane: max(0, count - finished[lane]) for lane, count in self.lanes.items()}
 
     def take_in_hand(self, items: list[Item]) -> None:
         self.in_hand.update(((item.row.key, item.row.lease), item) for item in items)
