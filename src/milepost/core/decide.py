@@ -80,13 +80,9 @@ class Acceptance:
     ) -> None:
         stage = stage or plan.first
         life = now if anew or plan.route.remember_ms is not None else 0
-        status, look_at, starts_at = *offer(stage, now), now
-        if not_before is not None:
-            if not_before > now:
-                status, look_at, starts_at = Status.PENDING, not_before, not_before
-                note = {"not_before": iso(not_before)} if note is None else note
-            else:
-                not_before = None
+        status, look_at, starts_at, not_before = stand(stage, now, not_before)
+        if not_before is not None and note is None:
+            note = {"not_before": iso(not_before)}
         overdue_at = None if stage.overdue_ms is None else starts_at + stage.overdue_ms
         self._stage = stage
         self._offers = stage.external and status is Status.QUEUED
@@ -136,11 +132,14 @@ def accept(
 NOTHING = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
 
 
-def offer(stage: Stage, now: int) -> tuple[Status, int]:
-    """The status and next look of an item that has just come to a stage. Without grace the offer is part of the same write."""
+def stand(stage: Stage, now: int, not_before: int | None) -> tuple[Status, int, int, int | None]:
+    """How an item stands that has just come to a stage: its status, its next look, the time from which it is there, and the time before
+    which it does not start, if that is still to come. Without grace the offer is part of the same write."""
+    if not_before is not None and not_before > now:
+        return _PENDING, not_before, not_before, not_before
     if stage.grace_ms:
-        return _PENDING, now + stage.grace_ms
-    return _QUEUED, now + stage.offer_life_ms
+        return _PENDING, now + stage.grace_ms, now, None
+    return _QUEUED, now + stage.offer_life_ms, now, None
 
 
 def arrive(
@@ -164,15 +163,9 @@ def arrive(
         pass_no = row.pass_no
     if kept is None:
         kept = row.kept
-    status, look_at = offer(stage, now)
-    if name in kept:
+    status, look_at, entered_at, not_before = stand(stage, now, row.not_before)
+    if not_before is None and name in kept:
         look_at = now
-    entered_at, later = now, row.not_before
-    if later is not None:
-        if later > now:
-            status, look_at, entered_at = _PENDING, later, later
-        else:
-            later = None
     offered = work_id(row.route, row.key, name, pass_no, row.life) if stage.external and status is _QUEUED else None
     line, body, head = next_line(row, reason, now, status, teller, None if name == row.stage else name, None, output, offered, note)
     # One call of at most 30 values (a keyword counts twice): beyond that Python collects them in a list and a dict first.
@@ -200,28 +193,17 @@ def arrive(
         content_digest=row.content_digest,
         life=row.life,
     )
-    if later is not None:
-        after = replace(after, not_before=later)
+    if not_before is not None:
+        after = replace(after, not_before=not_before)
     return Change(row, after, line, body, puts)
-
-
-def _postpone(not_before: int, status: Status, fields: Fields, stage: Stage, now: int) -> Status:
-    """Set what follows from the moment before which an item does not start; the status that it then has."""
-    if not_before <= now:
-        fields["not_before"] = None
-        return status
-    fields["not_before"] = fields["look_at"] = fields["entered_at"] = not_before
-    fields["overdue_at"] = None if stage.overdue_ms is None else not_before + stage.overdue_ms
-    return Status.PENDING
 
 
 def rescheduled(row: Row, stage: Stage, not_before: int, now: int) -> tuple[Status, Fields, str | None]:
     """The status and fields of a row that waits at `stage` for another moment, and the work_id of its offer, if that is now."""
-    status, look_at = offer(stage, now)
-    fields: Fields = {"look_at": look_at, "entered_at": now}
-    fields["overdue_at"] = None if stage.overdue_ms is None else now + stage.overdue_ms
-    status = _postpone(not_before, status, fields, stage, now)
-    offered = work_id(row.route, row.key, stage.name, row.pass_no, row.life) if stage.external and status is Status.QUEUED else None
+    status, look_at, entered_at, later = stand(stage, now, not_before)
+    fields: Fields = {"look_at": look_at, "entered_at": entered_at, "not_before": later}
+    fields["overdue_at"] = None if stage.overdue_ms is None else entered_at + stage.overdue_ms
+    offered = work_id(row.route, row.key, stage.name, row.pass_no, row.life) if stage.external and status is _QUEUED else None
     return status, fields, offered
 
 
