@@ -107,6 +107,12 @@ def test_a_large_line_and_a_long_key_are_kept_whole(scene: Scene, journal: Journ
     assert scene.values._blobs.held == {}  # type: ignore[attr-defined]
 
 
+def test_a_hundred_long_keys_that_fit_into_no_row_together_are_told(journal: Journal) -> None:
+    told = [entry(f"{number:03d}" + "k" * 6000) for number in range(100)]
+    assert journal.append(told) == list(range(1, 101))
+    assert keys(journal.feed(0, 1000)) == [each.key for each in told]
+
+
 # Order ------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("limit", [1, 3, 100, 1000])
 def test_reading_on_gives_every_line_once(scene: Scene, journal: Journal, limit: int) -> None:
