@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,13 @@ from faults import Faults
 from lambda_scene import HEAD, Countdown, Deploy, Deployment, deployments
 from pump import Context
 
+from milepost.core.errors import EventRefused
+from milepost.core.events import Envelope
+from milepost.core.status import FAILED
+from milepost.engine.relay import Relay as Teller
 from milepost.lambdas import start, worker
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Hold, Limit
+from milepost.ports.ledger import Query
 
 SLOW = (
     HEAD
@@ -437,3 +442,39 @@ def test_a_stage_that_is_none_is_told(deploy: Deploy, monkeypatch: pytest.Monkey
         monkeypatch.setenv("MILEPOST_STAGE", wrong)
         with pytest.raises(Exception, match="MILEPOST_STAGE is"):
             worker.handler({"Records": []}, Context())
+
+
+REJECTS = (
+    HEAD
+    + """
+parcels = mp.Route("parcels", key="id")
+
+
+@parcels.stage("weigh")
+def weigh(item: mp.Item) -> mp.Outcome:
+    return mp.Reject("too heavy")
+"""
+)
+
+
+class Picky:
+    """A subscriber that takes no event of one item."""
+
+    name, batch = "picky", 10
+
+    def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
+        return [EventRefused("too large") if envelope.event.key == "bad" else None for envelope in envelopes]
+
+
+def test_failed_items_are_found_while_an_event_of_another_is_parked(deploy: Deploy) -> None:
+    one = deploy(REJECTS)
+    picky = Teller(one.opened.ctx, Picky(), "h")
+    for keys in (["bad"], ["a", "b", "c"]):
+        one.submit(*keys)
+        one.run()
+        picky.run_once()
+        one.clock.advance("2m")
+        one.resend()
+        one.run()
+    found = one.opened.ledger.find(Query(route="parcels", statuses=FAILED)).items
+    assert sorted(item.key for item in found) == ["a", "b", "bad", "c"]
