@@ -63,7 +63,7 @@ def test_an_item_looks_as_the_command_line_shows_it(filled: Visitor) -> None:
 
     [item] = filled.ctx.ledger.get([("parcels", "p01")])
     assert item is not None
-    assert filled.call("GET", f"{ITEMS}?prefix=p01").body == {"items": [row_view(item)], "next": None, "more": False}
+    assert filled.call("GET", f"{ITEMS}?prefix=p01").body == {"items": [row_view(item)], "next": None, "more": False, "refused": []}
 
 
 def test_the_items_of_one_kind_of_error_are_found(filled: Visitor) -> None:
@@ -157,7 +157,7 @@ def test_what_comes_next_is_the_nearest_with_the_reason(door: Visitor) -> None:
 
 
 def test_overdue_items_come_with_the_reason_and_in_one_page(door: Visitor) -> None:
-    assert door.call("GET", f"{ITEMS}?overdue=true").body == {"items": [], "next": None, "more": False}
+    assert door.call("GET", f"{ITEMS}?overdue=true").body == {"items": [], "next": None, "more": False, "refused": []}
     assert door.call("GET", f"{ITEMS}?overdue=true&after=x").body["field"] == "after"
 
 
