@@ -15,9 +15,9 @@ from milepost.core.item import Item, Row
 from milepost.core.plan import Plan
 from milepost.core.route import Stage
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.codec import CODES, COLUMNS, UNREADABLE, clock_of, decode, items_of, row_of, rows_of
+from milepost.ledgers.sqlite.codec import CODES, COLUMNS, UNREADABLE, clock_of, decode, items_of, json_text, row_of, rows_of
 from milepost.ledgers.sqlite.due_rows import live_rows
-from milepost.ledgers.sqlite.like_rows import CLAIM, CLAIM_LIKE, FEW, numbers_of
+from milepost.ledgers.sqlite.like_rows import CLAIM, CLAIM_LIKE, FEW
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.quarantine import put_aside
 from milepost.ledgers.sqlite.writing import Tally, write_changes
@@ -246,7 +246,7 @@ class Hunt:
         for clock, numbers in clocks.items():
             values = (PROCESSING, *clock, grip.token, grip.holder, self.now)
             if len(numbers) > FEW:
-                self.connection.execute(CLAIM_LIKE, (*values, numbers_of(numbers)))
+                self.connection.execute(CLAIM_LIKE, (*values, json_text(numbers)))
             else:
                 self.connection.executemany(CLAIM, [(*values, number) for number in numbers])
 

@@ -44,6 +44,13 @@ UNREADABLE = (msgspec.MsgspecError, KeyError, IndexError, TypeError, ValueError,
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.decode
+
+
+def json_text(value: Any) -> str:
+    """JSON to bind. As text: some versions of SQLite take JSON in bytes for their own binary form."""
+    return encode(value).decode()
+
+
 decode_rest = msgspec.json.Decoder(Rest).decode
 
 
@@ -156,7 +163,7 @@ CONTENT_OF = "SELECT item, kind, stage, body FROM content WHERE item IN (SELECT 
 def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: Names) -> dict[int, Content | str]:
     """The content of each of these items; a sentence in the place of one that cannot be read."""
     found: dict[int, Content | str] = {}
-    for number, kind, stage, body in connection.execute(CONTENT_OF, (encode(numbers).decode(),)):
+    for number, kind, stage, body in connection.execute(CONTENT_OF, (json_text(numbers),)):
         try:
             value = decode(body)
             content = found.get(number)

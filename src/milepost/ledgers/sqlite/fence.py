@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from milepost.core.change import Change, keeps_lease
-from milepost.ledgers.sqlite.codec import CODES, UNREADABLE, look_at_of
-from milepost.ledgers.sqlite.like_rows import FEW, OWN_DIGEST, digests_of, numbers_of
+from milepost.ledgers.sqlite.codec import CODES, UNREADABLE, json_text, look_at_of
+from milepost.ledgers.sqlite.like_rows import FEW, OWN_DIGEST, digests_of
 from milepost.ledgers.sqlite.names import Names
 
 LOST = (
@@ -42,11 +42,11 @@ def fenced(connection: sqlite3.Connection, names: Names, changes: Sequence[Chang
         if heads is None:
             singles += group
             continue
-        numbers = numbers_of([changes[index].before.handle for index in group])
+        numbers = json_text([changes[index].before.handle for index in group])
         for (place_in_group,) in connection.execute(LOST, (numbers, heads, lease, CODES[status], names.places.get(tuple(place)))):
             answers[group[place_in_group]] = None
     if singles:
-        now = {row[0]: row[1:] for row in connection.execute(NOW, (numbers_of([changes[index].before.handle for index in singles]),))}
+        now = {row[0]: row[1:] for row in connection.execute(NOW, (json_text([changes[index].before.handle for index in singles]),))}
         for index in singles:
             answers[index] = _fenced_alone(changes[index], now.get(changes[index].before.handle), names)
     return answers

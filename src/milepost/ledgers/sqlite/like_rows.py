@@ -7,9 +7,6 @@ JSON list, and the digest that is each row's own from one blob, by its place in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import msgspec
 
 FEW = 3
 """Up to this many rows a statement for each row is as cheap."""
@@ -25,13 +22,6 @@ UPDATE_LIKE = (
 CLAIM = "UPDATE item SET status = ?, due_at = ?, look_at = ?, lease = ?, holder = ?, claimed_at = ? WHERE id = ?"
 CLAIM_LIKE = CLAIM.replace("id = ?", "id IN (SELECT value FROM json_each(?))")
 HISTORY_LIKE = f"INSERT INTO history (item, previous, body) SELECT value, {OWN_DIGEST}, ? FROM json_each(?)"
-
-_encode = msgspec.json.Encoder().encode
-
-
-def numbers_of(handles: Sequence[Any]) -> str:
-    """Row numbers as one value to bind."""
-    return _encode(handles).decode()
 
 
 def digests_of(digests: Sequence[bytes]) -> bytes | None:

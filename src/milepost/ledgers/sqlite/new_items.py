@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from milepost.core.item import Row
-from milepost.ledgers.sqlite.codec import INPUT, encode, shared
+from milepost.ledgers.sqlite.codec import INPUT, encode, json_text, shared
 from milepost.ledgers.sqlite.like_rows import DIGEST, FEW
 from milepost.ledgers.sqlite.names import Names
 from milepost.ledgers.sqlite.writing import HISTORY, Tally
@@ -115,7 +115,7 @@ def _alike(connection: sqlite3.Connection, names: Names, rows: Sequence[Row]) ->
     return groups.items()
 
 
-def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, bytes] | None:
+def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, str] | None:
     """What these rows have of their own, packed for INSERT_LIKE; None: something in them does not have the usual size."""
     pieces: list[bytes] = []
     cuts: dict[int, int] = {}
@@ -129,10 +129,10 @@ def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, bytes] | N
         pieces += (head, digest, key, correlation_id)
         cuts[place] = at << 32 | long << 16 | longer
         at += 2 * DIGEST + long + longer
-    return b"".join(pieces), encode(cuts)
+    return b"".join(pieces), json_text(cuts)
 
 
-def _portions(places: Iterable[int], pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+def _portions(places: Iterable[int], pieces: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
     """These pieces, packed for CONTENTS or LINES; about PORTION bytes at a time."""
     packed: list[bytes] = []
     cuts: dict[int, int] = {}
@@ -142,7 +142,7 @@ def _portions(places: Iterable[int], pieces: Iterable[bytes]) -> Iterator[tuple[
         cuts[place] = at << 32 | len(piece)
         at += len(piece)
         if at > PORTION:
-            yield b"".join(packed), encode(cuts)
+            yield b"".join(packed), json_text(cuts)
             packed, cuts, at = [], {}, 1
     if cuts:
-        yield b"".join(packed), encode(cuts)
+        yield b"".join(packed), json_text(cuts)

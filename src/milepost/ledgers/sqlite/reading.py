@@ -9,7 +9,7 @@ from typing import Any
 
 from milepost.core.item import Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, encode, items_of, rows_of
+from milepost.ledgers.sqlite.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, items_of, json_text, rows_of
 from milepost.ledgers.sqlite.like_rows import OWN_DIGEST, digests_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Count, Group, Known, Refused, Same, Written, compare
@@ -41,7 +41,7 @@ def recognised(
     joined = digests_of(digests)
     if joined is None:
         return compare(known(connection, names, route, keys), digests)
-    codes = [code for (code,) in connection.execute(RECOGNISED, (joined, encode(keys), names.routes.get(route)))]
+    codes = [code for (code,) in connection.execute(RECOGNISED, (joined, json_text(keys), names.routes.get(route)))]
     stands = {code: None if code is None else _stand(code, names) for code in set(codes)}
     found: list[Known | Same | None] = [stands[code] for code in codes]
     if None in stands:
@@ -67,7 +67,7 @@ def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequen
     """Rows first; seals only for keys that have none."""
     found: list[Known | None] = [None] * len(keys)
     by_id = names.by_id
-    for place, status, digest, at, list_id, rest, life in connection.execute(KNOWN, (encode(keys), names.routes.get(route))):
+    for place, status, digest, at, list_id, rest, life in connection.execute(KNOWN, (json_text(keys), names.routes.get(route))):
         try:
             replaced = None if rest is None else decode_rest(rest).content_digest
             found[place] = Known(keys[place], STATUSES[status], digest, by_id[at].stage, list_id, False, None, b"", replaced, life)
@@ -83,7 +83,7 @@ def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequen
 
 def seals(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> dict[str, Known]:
     """What the seals say, by key; of a key that has a row again as well."""
-    return {seal[0]: _seal(seal, names) for seal in connection.execute(SEALS, (encode(keys), names.routes.get(route)))}
+    return {seal[0]: _seal(seal, names) for seal in connection.execute(SEALS, (json_text(keys), names.routes.get(route)))}
 
 
 def _seal(columns: Sequence[Any], names: Names) -> Known:

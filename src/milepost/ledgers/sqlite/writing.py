@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from milepost.core.change import Change
 from milepost.core.consequences import CounterKey, GroupKey, count_all
 from milepost.core.item import Row
-from milepost.ledgers.sqlite.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, shared
+from milepost.ledgers.sqlite.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
-from milepost.ledgers.sqlite.like_rows import FEW, HISTORY_LIKE, UPDATE_LIKE, digests_of, numbers_of
+from milepost.ledgers.sqlite.like_rows import FEW, HISTORY_LIKE, UPDATE_LIKE, digests_of
 from milepost.ledgers.sqlite.names import Names
 from milepost.ports.ledger import Refused
 
@@ -92,7 +92,7 @@ def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequenc
         if heads is None:
             singles += [(*values[:6], row.head, *values[6:], row.handle) for row in rows]
         else:
-            connection.execute(UPDATE_LIKE, (*values, heads, numbers_of([row.handle for row in rows])))
+            connection.execute(UPDATE_LIKE, (*values, heads, json_text([row.handle for row in rows])))
     if singles:
         connection.executemany(UPDATE, singles)
     write_lines(connection, names, changes)
@@ -113,7 +113,7 @@ def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[
         if heads is None:
             singles += [(change.after.handle, change.before.head, body) for change in group]
         else:
-            connection.execute(HISTORY_LIKE, (heads, body, numbers_of([change.after.handle for change in group])))
+            connection.execute(HISTORY_LIKE, (heads, body, json_text([change.after.handle for change in group])))
     if singles:
         connection.executemany(HISTORY, singles)
     puts: list[tuple[Any, ...]] = [
