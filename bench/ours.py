@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 
@@ -20,9 +19,6 @@ from milepost.wiring import open_context
 
 TICK_S = 0.005
 PATIENCE_S = 1800
-
-# A failed try is a warning; ten thousand of them on a terminal are not what is measured.
-logging.getLogger("milepost").setLevel(logging.ERROR)
 
 
 def intake(ledger: str, path: str, n: int, handlers: str, expect: str) -> dict[str, float]:

@@ -32,8 +32,9 @@ ALL = [(service, operation) for table in (READS, WRITES) for service, some in ta
 SWALLOWED = ("timeout_after", "twice")
 """A receive whose messages nobody gets: they are hidden from everybody. Were it so every time, nobody could ever be called."""
 
-UNTOLD = ("DeleteMessageBatch",)
-"""Whoever settles does not give up when the message of an item that is written cannot be deleted: the row says the rest."""
+UNTOLD = ("DeleteMessageBatch", "GetQueueAttributes")
+"""Who meets a fault of these does not give up. The message of an item that is written cannot be deleted: the row says the rest. The depth
+of a queue cannot be read: the resender logs that, and compares the queues of the other stages."""
 
 
 @pytest.fixture

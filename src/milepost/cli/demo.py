@@ -123,11 +123,12 @@ def _run(ctx: Context, told: Catalogue, items: int, at: str | None, *, stay: boo
     from milepost.cli.demo_route import parcel
     from milepost.cli.run import stop_on_signal
     from milepost.cli.watch import look
+    from milepost.engine import failed_tries
     from milepost.engine.intake import submit
     from milepost.station import Station
 
     # The demo's partners fail on purpose; the picture counts the failed tries, a line for each would tear it apart.
-    logging.getLogger("milepost.engine.settle").setLevel(logging.ERROR)
+    logging.getLogger(failed_tries.__name__).setLevel(logging.ERROR)
     began = monotonic()
     submit(ctx, "parcels", map(parcel, range(1, items + 1)))
     click.echo(f"{items:,} parcels handed over in {monotonic() - began:.2f} s, to be weighed, cleared and delivered.")
