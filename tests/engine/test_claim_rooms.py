@@ -13,16 +13,19 @@ from milepost.core.route import Route
 from milepost.engine.claim import MOST_IN_HAND, QUICK_IN_HAND, Desk, rooms_after_a_settle
 from milepost.ports.runner import Ran
 
+QUICK = 1e5
+"""Items a second."""
 
-def make_desks(*mean_ms: float | None, **options: Any) -> list[Desk]:
+
+def make_desks(*paces: float, **options: Any) -> list[Desk]:
     route = Route("r")
-    for number in range(len(mean_ms)):
+    for number in range(len(paces)):
         route.stage(f"s{number}", **options)(lambda item: Done())
     plan = Plan(route)
     crew: Any = None
     desks = [Desk(plan, stage, crew) for stage in plan.stages]
-    for desk, mean in zip(desks, mean_ms, strict=True):
-        desk.mean_ms = mean
+    for desk, pace in zip(desks, paces, strict=True):
+        desk.mean_ms, desk.pace = (0, pace) if pace else (None, None)
     return desks
 
 
@@ -39,14 +42,14 @@ def rooms(desks: list[Desk]) -> list[int]:
 
 
 def test_what_goes_on_to_a_quick_stage_is_claimed_there_however_full_it_is() -> None:
-    desks = make_desks(0, 0)
+    desks = make_desks(QUICK, QUICK)
     fill(desks[0], 1_000, 600)
     fill(desks[1], QUICK_IN_HAND, 0)
     assert rooms(desks) == [0, 600]
 
 
 def test_quick_stages_share_one_measure_of_what_is_in_hand() -> None:
-    desks = make_desks(0, 0, 0)
+    desks = make_desks(QUICK, QUICK, QUICK)
     fill(desks[0], 500, 0)
     fill(desks[1], 300, 0)
     fill(desks[2], 900, 900)
@@ -58,14 +61,14 @@ def test_quick_stages_share_one_measure_of_what_is_in_hand() -> None:
 
 
 def test_only_items_that_are_done_count_as_arriving() -> None:
-    desks = make_desks(0, 0)
+    desks = make_desks(QUICK, QUICK)
     fill(desks[0], 2_000, 100, NotYet())
     fill(desks[1], 0, 0)
     assert rooms(desks) == [0, 0]
 
 
-def test_a_slow_stage_takes_no_more_than_it_can_start_within_a_second() -> None:
-    desks = make_desks(0, 1_000, concurrency=4)
+def test_a_slow_stage_takes_no_more_than_it_gets_through_in_a_second() -> None:
+    desks = make_desks(QUICK, 4, concurrency=4)
     fill(desks[0], 400, 400)
     fill(desks[1], 3, 0)
     # Four can be started there: one is free, and it is taken although it is a trickle, since items arrive.
@@ -75,12 +78,12 @@ def test_a_slow_stage_takes_no_more_than_it_can_start_within_a_second() -> None:
 
 
 def test_a_stage_that_has_not_shown_its_pace_gets_one_item_for_each_hand() -> None:
-    desks = make_desks(None, concurrency=4)
+    desks = make_desks(0, concurrency=4)
     assert rooms(desks) == [4]
 
 
 def test_a_stage_never_asks_for_more_than_the_shared_measure() -> None:
-    desks = make_desks(0, 0)
+    desks = make_desks(QUICK, QUICK)
     fill(desks[0], 2 * QUICK_IN_HAND, 2 * QUICK_IN_HAND)
     assert max(rooms(desks)) <= QUICK_IN_HAND
     assert MOST_IN_HAND < QUICK_IN_HAND
@@ -99,3 +102,29 @@ def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
     desk.let_go(items[1:])
     desk.finished = []
     assert desk.ask(Grip("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
+
+
+def test_the_pace_is_what_this_process_gets_through_while_it_has_items_in_hand() -> None:
+    [desk] = make_desks(0)
+
+    def ran(claimed_at: int, response_ms: int) -> Ran:
+        item: Any = SimpleNamespace(lane="", row=SimpleNamespace(claimed_at=claimed_at))
+        return Ran(item, Done(), response_ms)
+
+    # Handlers that compute share one interpreter: sixteen that took 1 ms of it each, and 16 by the clock.
+    desk.learn([ran(1_000, 16)] * 16, 1_256)
+    assert desk.pace == 62.5
+    assert desk.room() == 62
+    # A day without work says nothing about the pace, and nor does a clock that is set back.
+    desk.learn([ran(86_400_000, 16)] * 16, 86_400_256)
+    assert desk.pace == 62.5
+    desk.learn([ran(500, 16)], 600)
+    assert desk.pace == 62.5
+
+
+def test_calls_that_end_one_right_after_the_other_do_not_look_quick() -> None:
+    [desk] = make_desks(0, concurrency=4)
+    item: Any = SimpleNamespace(lane="", row=SimpleNamespace(claimed_at=0))
+    for now in (2_500, 2_501, 2_502, 2_503):
+        desk.learn([Ran(item, Done(), 2_500)], now)
+    assert desk.room() == 4

@@ -14,6 +14,8 @@ from milepost.ports.ledger import Ask
 from milepost.ports.runner import Crew, Job, Ran
 
 MOST_IN_HAND = 1000
+PACE_MS = 100
+"""A stage's pace is taken from what finishes in this span, or from as many items as may be in hand."""
 QUICK_IN_HAND = 2 * MOST_IN_HAND
 """How many items all quick stages of a process may have in hand together."""
 
@@ -34,6 +36,10 @@ class Desk:
         self.spent: dict[str, int] = {}
         self.next_at: int | None = 0
         self.mean_ms: float | None = None
+        self.pace: float | None = None
+        """Items a second that this process got through here of late, while it had some in hand. Calls that wait run beside each other;
+        calls that compute share one interpreter, and their mean alone would not tell that."""
+        self._counted, self._busy_ms, self._learned_at = 0, 0, 0
 
     @property
     def staying(self) -> int:
@@ -42,14 +48,14 @@ class Desk:
 
     @property
     def quick(self) -> bool:
-        """Are calls so short that as many items as may ever be in hand are started within a second?"""
-        return self.stage.lane is None and self._started_in_a_second() >= MOST_IN_HAND
+        """Does this process get through as many items as all quick stages may have in hand within a second?"""
+        return self.stage.lane is None and self._done_in_a_second() >= QUICK_IN_HAND
 
     def room(self, arriving: int = 0) -> int:
-        """How many more items to claim: no more in hand than can be started within a second, and never a trickle, unless some arrive
-        in the same write."""
+        """How many more items to claim: no more in hand than this process gets through in a second, so that other processes find work
+        too, and never a trickle, unless some arrive in the same write."""
         least = self._least()
-        most = max(least, min(MOST_IN_HAND, self._started_in_a_second()))
+        most = max(least, min(MOST_IN_HAND, self._done_in_a_second()))
         free = max(0, most - self.staying)
         return free if free * 2 >= most or self.staying < least or arriving else 0
 
@@ -57,8 +63,12 @@ class Desk:
         # With lanes there is room for more than can run, so that a slow lane does not fill it.
         return self.width * self.stage.batch * (1 if self.stage.lane is None else 2)
 
-    def _started_in_a_second(self) -> int:
-        return 0 if self.mean_ms is None else int(self._least() * 1000 / max(self.mean_ms, 1))
+    def _done_in_a_second(self) -> int:
+        if self.mean_ms is None:
+            return 0
+        beside_each_other = self._least() * 1000 / max(self.mean_ms, 1)
+        # Until the pace is known, a few for each hand.
+        return int(min(beside_each_other, 8 * self._least() if self.pace is None else self.pace))
 
     def ask(self, grip: Grip, want: int, *, fragile: bool = False) -> Ask:
         spent, self.spent = self.spent, {}
@@ -82,13 +92,21 @@ class Desk:
             if self.in_hand.pop((item.row.key, item.row.lease), None) is not None and self.stage.lane is not None:
                 self.lanes[item.lane] -= 1
 
-    def learn(self, rans: list[Ran]) -> None:
+    def learn(self, rans: list[Ran], now: int) -> None:
         """Take the pace from what has just finished."""
         for ran in rans:
             if ran.calls:
                 self.spent[ran.item.lane] = self.spent.get(ran.item.lane, 0) + ran.calls
         mean = sum(ran.response_ms for ran in rans) / len(rans)
         self.mean_ms = mean if self.mean_ms is None else self.mean_ms + (mean - self.mean_ms) * 0.3
+        # Busy since they were claimed, or since what finished before them.
+        began = max(self._learned_at, min(ran.item.row.claimed_at or now for ran in rans))
+        self._learned_at = now
+        self._counted += len(rans)
+        self._busy_ms += max(0, now - began)
+        if self._busy_ms >= PACE_MS or self._counted >= MOST_IN_HAND:
+            self.pace = self._counted * 1000 / max(1, self._busy_ms)
+            self._counted = self._busy_ms = 0
 
     def jobs(self, items: list[Item]) -> list[Job]:
         """Items in the portions in which they are given to the handler, lane by lane. What failed alone, or was lost once,

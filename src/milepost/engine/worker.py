@@ -128,7 +128,7 @@ class Worker:
         for desk in self.desks:
             finished, desk.finished = desk.finished, []
             if finished:
-                desk.learn(finished)
+                desk.learn(finished, now)
                 desk.let_go([ran.item for ran in finished])
         if claims:
             self._take([desk for desk, _ in asking], claims, now)

@@ -189,7 +189,7 @@ class Shift:
         self.outdated = self.outdated or bool(summary.undecided)
         for kind in ("written", "refused", "undecided"):
             self.counts[kind] += getattr(summary, kind)
-        desk.learn(rans)
+        desk.learn(rans, self._ctx.clock.now())
         desk.let_go([ran.item for ran in rans])
         return len(rans)
 
