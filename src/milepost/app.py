@@ -177,10 +177,12 @@ class Milepost:
         self, runner: ThreadRunner, until_idle: float | None, on_end: Callable[[BackgroundRun], None] | None = None
     ) -> BackgroundRun:
         def ended(run: BackgroundRun) -> None:
-            with self._lock:
-                self._runs.discard(run)
-            if on_end is not None:
-                on_end(run)
+            try:
+                if on_end is not None:
+                    on_end(run)
+            finally:
+                with self._lock:
+                    self._runs.discard(run)
 
         with self._lock:
             if self._closed:

@@ -332,6 +332,25 @@ def test_an_error_in_the_background_is_raised_by_stop_once(quick_url: str, caplo
         assert post.stop()
 
 
+def test_a_run_that_failed_counts_as_running_until_its_error_is_logged(quick_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    logging_began, log_it = threading.Event(), threading.Event()
+
+    def log_slowly(run: object) -> None:
+        logging_began.set()
+        log_it.wait(30)
+
+    monkeypatch.setattr("milepost.app._log_error", log_slowly)
+    with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
+        failing(post)
+        post.start()
+        assert logging_began.wait(30)
+        assert post.running
+        log_it.set()
+        eventually(lambda: not post.running)
+        with pytest.raises(LedgerDamaged, match="is damaged"):
+            post.stop()
+
+
 def test_an_error_in_the_background_is_raised_by_the_next_start_and_by_the_end_of_the_block(quick_url: str) -> None:
     with pytest.raises(LedgerDamaged, match="is damaged"):
         with mp.open(quick_url, [one_stage(lambda item: mp.Done())]) as post:
