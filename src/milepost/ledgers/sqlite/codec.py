@@ -125,14 +125,9 @@ def clock_of(row: Row) -> tuple[int | None, int | None]:
     return (overdue_at, look_at) if overdue_at < look_at else (look_at, None)
 
 
-def changing(row: Row, place: int) -> tuple[Any, ...]:
-    """The columns that a write may change, in the order of UPDATE, with the row's number last."""
-    values = shared(row, place)
-    return (*values[:6], row.head, *values[6:], row.handle)
-
-
 def shared(row: Row, place: int) -> tuple[Any, ...]:
-    """The columns that a write may change, but for the head, which is each row's own. In the order of `like_rows.UPDATE_LIKE`."""
+    """The columns that a write may change, but for the head, which is each row's own. In the order of UPDATE and of
+    `like_rows.UPDATE_LIKE`."""
     due_at, kept_look = clock_of(row)
     error = row.error
     rest = None
