@@ -19,7 +19,7 @@ BARS: dict[str, tuple[str, float]] = {
     "processing in 50 lanes / raw, by CPU": (">=", 0.23),
     "processing with few in hand / raw, by CPU": (">=", 0.50),
     "processing in batches / raw, by CPU": (">=", 0.29),
-    "one at a time, submitted and processed / raw, by CPU": (">=", 1.20),
+    "one at a time, submitted and processed / raw, by CPU": (">=", 0.60),
     # What is already in the ledger.
     "processing cost, items there / empty, by the clock": ("<=", 1.10),
     "processing cost, items there / empty, by CPU": ("<=", 1.10),

@@ -87,7 +87,7 @@ def text(found: dict[str, Any]) -> str:
 class FromMemory(Desk):
     """A desk that answers as if every item were new, and records nothing."""
 
-    def _take(self, route: str, contents: Sequence[Any], by: str, correlation_id: Any = None, not_before: Any = None) -> list[Receipt]:
+    def _take(self, route: str, contents: Sequence[Any], *rest: Any) -> list[Receipt]:
         return [Receipt(content["id"], "new", Status.QUEUED, STAGES[0]) for content in contents]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import compare, report
+from bench import compare, http, report
 from bench.bars import BARS
 from bench.page import PARTS, Run, written
 from bench.report import Case, Results
@@ -74,3 +74,10 @@ def test_two_trees_are_compared(tmp_path: Path) -> None:
     assert [line["what"] for line in compare.lines(found)] == ["intake", "again", "process", "process"]
     assert all(line["trees"]["after"]["ratio"] > 0 for line in compare.lines(found))
     assert "ratios to before" in compare.text(found)
+
+
+def test_submits_over_http_are_measured_in_every_mode(tmp_path: Path) -> None:
+    for mode in http.MODES:
+        (tmp_path / mode).mkdir()
+        facts = http.part(tmp_path / mode, mode, 0.2, 10_000)
+        assert facts["rate"] > 0
