@@ -17,19 +17,19 @@ import milepost as mp
 from bench.meter import Meter
 from bench.standin import client
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.head_route import heads_for
-from milepost.engine.lists import submit_list
-from milepost.engine.relay import Relay as Teller
+from milepost.engine.events.deliver import Relay as Teller
+from milepost.engine.heads.route import heads_for
+from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.resend import Resender
-from milepost.engine.routes import register
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finishing import Ended, finish
+from milepost.engine.routes.versions import register
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
-from milepost.ledgers.aws.stream import Record, Stream
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.retention.row_end import Ended, finish
+from milepost.ledgers.aws.stream.records import Record, Stream
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.subscribers.topic import Topic
 from milepost.testing.clock import VirtualClock

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from bench import aws_cpu, aws_list
 from bench.assets import ROUTE, Assets, asset, confirmation, listed, make_route, travel
 from bench.standin import account, running
-from milepost.engine.heads import publish
-from milepost.ledgers.aws.costing import Need, Usage, predicted
+from milepost.engine.heads.daily import publish
+from milepost.ledgers.aws.cost.model import Need, Usage, predicted
 from milepost.ledgers.aws.names import Names
 
 

@@ -16,17 +16,17 @@ from bench.assets import REGION
 from bench.meter import Call, Meter
 from bench.standin import account, client
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.routes import register
-from milepost.engine.worker import Worker
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finishing import finish
+from milepost.engine.routes.versions import register
+from milepost.engine.work.worker import Worker
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
-from milepost.ledgers.aws.stream import Record, Stream
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.retention.row_end import finish
+from milepost.ledgers.aws.stream.records import Record, Stream
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.runners.threads import ThreadRunner
 from milepost.testing.clock import VirtualClock

@@ -8,12 +8,12 @@ import milepost as mp
 from bench.assets import REGION
 from bench.meter import Meter
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
-from milepost.engine.lists import submit_list
-from milepost.engine.routes import register
-from milepost.ledgers.aws.client import Requests
+from milepost.engine.lists.reconcile import submit_list
+from milepost.engine.routes.versions import register
 from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.runners.clock import SystemChance, SystemClock
 
 ROUTE = "parcels"

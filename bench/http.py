@@ -28,8 +28,8 @@ from bench.station import at_work
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
-from milepost.http.desk import Desk
-from milepost.http.door import Door
+from milepost.http.server.assembly import Door
+from milepost.http.state.state import Desk
 from milepost.runners.process import hand_over_soon, settle_in
 from milepost.station import Station
 from milepost.wiring import open_context

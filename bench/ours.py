@@ -12,7 +12,7 @@ from bench.route import NAME, make_route, settles
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.lists import submit_list
+from milepost.engine.lists.reconcile import submit_list
 from milepost.runners.process import settle_in
 from milepost.station import Station
 from milepost.wiring import open_context

@@ -20,7 +20,7 @@ import msgspec
 
 from bench.measure import Span, facts_of, ledger_bytes
 from bench.route import FEW, NAME, STAGES
-from milepost.ledgers.sqlite.store import Store
+from milepost.ledgers.sqlite.file.store import Store
 
 BATCH = 1_000
 QUEUED, PROCESSING, COMPLETED = 1, 2, 5

@@ -23,12 +23,12 @@ import milepost as mp
 from bench.measure import Span, tell
 from bench.ocfl import add, object_id, write
 from bench.station import at_work
+from milepost.applications.postingest import postingest
+from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.core.status import Status
+from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.operate import act
-from milepost.routes.postingest import postingest
-from milepost.routes.postingest.custodial_copy import CustodialCopy
 from milepost.runners.process import settle_in
 from milepost.wiring import open_context
 

@@ -14,14 +14,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
 from infra.parts import Parts, Place
-from milepost.ledgers.aws.aside import ASIDE
-from milepost.ledgers.aws.blocks import JOURNAL
-from milepost.ledgers.aws.holding import HOLDING
-from milepost.ledgers.aws.repair import REPAIR
-from milepost.ledgers.aws.shards import GAP, POLLER, SHARD
+from milepost.ledgers.aws.claim.paused_lanes import HOLDING
+from milepost.ledgers.aws.claim.tokens import BUCKET
+from milepost.ledgers.aws.foreign_rows.aside import ASIDE
+from milepost.ledgers.aws.journal.blocks import JOURNAL
+from milepost.ledgers.aws.repair.repair import REPAIR
 from milepost.ledgers.aws.store import LAYOUT
-from milepost.ledgers.aws.tally import COUNT, COUNTED, GROUP
-from milepost.ledgers.aws.tokens import BUCKET
+from milepost.ledgers.aws.stream.shards import GAP, POLLER, SHARD
+from milepost.ledgers.aws.tables.counter_cells import COUNT, COUNTED, GROUP
 from milepost.ports import documents as kinds
 
 # Where one action may do no more than another, both are given: which of them is used is a matter of speed.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from infra.settings import Settings
 from milepost.core.errors import MilepostError
-from milepost.loading import load_routes
+from milepost.route_files import load_routes
 
 DEFAULT_CODE = "build/code"
 DEFAULT_OUT = "build/synth"

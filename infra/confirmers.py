@@ -6,8 +6,8 @@ from aws_cdk import aws_iam as iam
 
 from infra import access
 from infra.parts import Parts, fitted
-from milepost.core.route import Route, Stage
-from milepost.ledgers.aws.keys import PREFIXES, WAITING, key_attributes
+from milepost.core.routes.route import Route, Stage
+from milepost.ledgers.aws.tables.keys import PREFIXES, WAITING, key_attributes
 
 LONGEST_NAME = 128
 

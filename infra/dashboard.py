@@ -6,7 +6,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 
 from infra import metrics
 from infra.parts import Parts
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 
 HEIGHT = 6
 

@@ -17,7 +17,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.settings import Settings
-from milepost.core.route import Route, Stage
+from milepost.core.routes.route import Route, Stage
 from milepost.ledgers.aws.names import Names
 
 Place = tuple[str, str]

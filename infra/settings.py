@@ -8,8 +8,8 @@ from math import ceil
 from pathlib import Path
 
 from milepost.core.errors import ConfigMistake
-from milepost.core.route import Route, Stage
-from milepost.engine.head_route import heads_for
+from milepost.core.routes.route import Route, Stage
+from milepost.engine.heads.route import heads_for
 from milepost.ledgers.aws.names import Names
 
 PYTHON = "3.13"

@@ -7,7 +7,7 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 
 from infra.parts import Parts
-from milepost.ledgers.aws.keys import key_attributes
+from milepost.ledgers.aws.tables.keys import key_attributes
 
 TEXT, NUMBER = dynamodb.AttributeType.STRING, dynamodb.AttributeType.NUMBER
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from milepost.routes.postingest import postingest
+from milepost.applications.postingest import postingest
 
 assets = postingest("queues.json")

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from milepost.app import Milepost, open, restore
-    from milepost.core.backoff import Backoff, Checks
-    from milepost.core.durations import span_ms
     from milepost.core.errors import (
         ActRefused,
         ConfigMistake,
@@ -33,8 +31,10 @@ if TYPE_CHECKING:
     )
     from milepost.core.item import Item
     from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-    from milepost.core.route import Limits, Route
+    from milepost.core.routes.backoff import Backoff, Checks
+    from milepost.core.routes.route import Limits, Route
     from milepost.core.status import Reason, Status
+    from milepost.core.values.durations import span_ms
 
 __version__ = "0.1.0"
 

@@ -12,23 +12,23 @@ from types import TracebackType
 from typing import Any
 
 from milepost.background import BackgroundRun, run_on_loop, settled_on
-from milepost.core.durations import Span, span_ms
+from milepost.core.confirmations import SaidBefore
 from milepost.core.errors import ActRefused, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
-from milepost.core.outside import SaidBefore
-from milepost.core.route import Route
-from milepost.engine.choosing import statuses_of
-from milepost.engine.follow_ups import follow_up_routes
+from milepost.core.routes.route import Route
+from milepost.core.values.durations import Span, span_ms
+from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.events.follow_ups import follow_up_routes
 from milepost.engine.intake import Receipt, submit
-from milepost.engine.lists import ListReport, submit_list
-from milepost.engine.observe import show, status
-from milepost.engine.operate import act, confirm_outside
-from milepost.engine.prune import PruneReport, prune
+from milepost.engine.lists.reconcile import ListReport, submit_list
+from milepost.engine.retention import PruneReport, prune
+from milepost.engine.views.items import show, status
+from milepost.engine.views.queries import statuses_of
 from milepost.evidence.signing import read_signer
 from milepost.ports.answers import BackupReport, RestoreReport
-from milepost.ports.publisher import Subscriber
 from milepost.ports.runner import Chance, Clock
+from milepost.ports.subscriber import Subscriber
 from milepost.runners.threads import ThreadRunner
 from milepost.station import Station
 from milepost.wiring import DEFAULT_LEDGER, open_context, restore_ledger

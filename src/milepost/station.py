@@ -9,20 +9,20 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import LedgerBusy, LedgerFull
-from milepost.engine.back_fill import waiting
 from milepost.engine.context import Context
-from milepost.engine.follow_ups import follow_ups
-from milepost.engine.head_route import ROUTE as HEADS
-from milepost.engine.heads import HeadKeeper
-from milepost.engine.heartbeat import Heartbeat
-from milepost.engine.idle import all_told, nothing_due
-from milepost.engine.relay import Relay
+from milepost.engine.events.deliver import Relay
+from milepost.engine.events.follow_ups import follow_ups
+from milepost.engine.heads.daily import HeadKeeper
+from milepost.engine.heads.route import ROUTE as HEADS
+from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
+from milepost.engine.routes.backfill import waiting
 from milepost.engine.share import SharedTurns
-from milepost.engine.worker import GRACE_MS, Worker
+from milepost.engine.work.idle import all_told, nothing_due
+from milepost.engine.work.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
-from milepost.ports.publisher import Subscriber
 from milepost.ports.runner import Clock, Runner, Service
+from milepost.ports.subscriber import Subscriber
 from milepost.runners.threads import ThreadRunner
 from milepost.wiring import who
 

@@ -13,11 +13,11 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.blobs.nowhere import NoBlobs
 from milepost.blobs.places import open_blobs
 from milepost.core.errors import ConfigMistake, LedgerMissing
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.engine.context import Context
-from milepost.engine.head_route import heads_for
-from milepost.engine.neighbours import attach_all
+from milepost.engine.heads.route import heads_for
+from milepost.engine.views.neighbours import attach_all
 from milepost.ports.answers import Progress, RestoreReport
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import LACKS, Ledger
@@ -33,7 +33,7 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from milepost.ledgers.sqlite import SqliteLedger
-        from milepost.ledgers.sqlite.store import blobs_folder
+        from milepost.ledgers.sqlite.file.store import blobs_folder
 
         path = rest[3:]
         return SqliteLedger.open(path), FolderBlobs(blobs_folder(path))
@@ -42,8 +42,8 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
 
         return MemoryLedger(), MemoryBlobs()
     if scheme == "dynamodb":
-        from milepost.ledgers.aws.deadline import CALL
         from milepost.ledgers.aws.ledger import AwsLedger, parse
+        from milepost.ledgers.aws.requests.deadline import CALL
 
         address = parse(url)
         place = address.blobs or os.environ.get("MILEPOST_BLOBS") or (f"{address.prefix}-blobs" if address.endpoint else None)
@@ -60,7 +60,7 @@ def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_pro
     scheme, _, rest = url.partition(":")
     if scheme != "sqlite" or not rest.startswith("///") or len(rest) < 4:
         raise ConfigMistake(f"a backup can be restored to a ledger in a file alone, sqlite:///FILE, not to {url!r}; {LACKS['backup']}")
-    from milepost.ledgers.sqlite.backup import restore
+    from milepost.ledgers.sqlite.file.backup import restore
 
     return restore(file, rest[3:], overwrite=overwrite, force=force, on_progress=on_progress)
 
@@ -94,8 +94,8 @@ def open_context(
                 if check:
                     raise
         if check:
-            from milepost.engine.closing import refuse_moved
-            from milepost.engine.routes import register
+            from milepost.engine.routes.versions import register
+            from milepost.engine.transfer.lock import refuse_moved
 
             refuse_moved(ledger, plans)
             plans = [register(ledger, plan, clock.now(), who()) for plan in plans]

@@ -19,7 +19,7 @@ import standins
 from postingest_scene import Opener, Postingest, opener
 from table_scene import Process, Scene, scene_at
 
-from milepost.ledgers.aws.control import Control
+from milepost.ledgers.aws.tables.documents import Control
 
 
 @pytest.fixture(scope="session", autouse=True)

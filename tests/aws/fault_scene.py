@@ -18,28 +18,28 @@ import msgspec
 from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.backoff import Backoff, Checks
 from milepost.core.due import Grip
 from milepost.core.events import Envelope, events_of
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome, Retry
-from milepost.core.plan import Plan
-from milepost.core.route import Limits, Route
+from milepost.core.routes.backoff import Backoff, Checks
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Limits, Route
 from milepost.core.status import TERMINAL, Status
 from milepost.engine.context import Context
-from milepost.engine.cursors import told
+from milepost.engine.events.cursors import told
+from milepost.engine.events.deliver import Relay as Teller
 from milepost.engine.intake import submit
-from milepost.engine.relay import Relay as Teller
 from milepost.engine.resend import Resender
-from milepost.engine.settle import settle
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finishing import finish
-from milepost.ledgers.aws.holding import resume
+from milepost.engine.work.settle import settle
+from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings
-from milepost.ledgers.aws.stream import Record, Stream
-from milepost.ledgers.aws.tally import Tally
+from milepost.ledgers.aws.stream.records import Record, Stream
+from milepost.ledgers.aws.tables.counter_cells import Tally
 from milepost.ports.ledger import Ask
 from milepost.ports.runner import Ran
 from milepost.testing.audit import audit, every_item

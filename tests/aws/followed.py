@@ -9,18 +9,18 @@ from typing import Any
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import RouteChanged
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws.client import Requests, RowRefused
-from milepost.ledgers.aws.finishing import finish
-from milepost.ledgers.aws.holding import resume
+from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.requests.client import Requests, RowRefused
+from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.store import Settings, Store
-from milepost.ledgers.aws.stream import Stream
-from milepost.ledgers.aws.writing import Update
+from milepost.ledgers.aws.stream.records import Stream
+from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ports.ledger import Ask, Claimed
 from milepost.testing.clock import SeededChance
 

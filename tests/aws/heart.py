@@ -21,18 +21,19 @@ from msgspec import Struct
 
 import milepost as mp
 from milepost.blobs.folder import FolderBlobs
-from milepost.core.plan import Plan
-from milepost.engine import relay as telling
+from milepost.core.routes.plan import Plan
 from milepost.engine import resend
 from milepost.engine.context import Context
+from milepost.engine.events import deliver as telling
 from milepost.engine.intake import submit
-from milepost.engine.routes import register
-from milepost.ledgers.aws import applying, attending, shards, stream
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.journal import Journal
+from milepost.engine.routes.versions import register
+from milepost.ledgers.aws import apply, services
+from milepost.ledgers.aws.journal.journal import Journal
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import Settings, Store
+from milepost.ledgers.aws.stream import records, shards
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.station import Station
 
@@ -191,13 +192,13 @@ def live(life: Life) -> None:
 
 def hasten(life: Life) -> None:
     """What is minutes in earnest is seconds here."""
-    for module in (shards, stream):
+    for module in (shards, records):
         module.LEASE_MS = life.shard_lease_ms  # type: ignore[attr-defined]
     shards.LOOK_MS = 200
     telling.LEASE_MS = life.shard_lease_ms
     telling.POLL = telling.STAND_BY = 0.2
     resend.EVERY = 0.3
-    attending.SWEEP_S, attending.STAND_BY_S = 1.0, 0.2
+    services.SWEEP_S, services.STAND_BY_S = 1.0, 0.2
 
 
 def arm(fault: Fault) -> None:
@@ -229,12 +230,12 @@ def arm(fault: Fault) -> None:
     around(AwsLedger, "claim", after=lambda answer, *_: any(claimed.items for claimed in answer), point="claimed")
     around(AwsLedger, "apply", before=lambda me, changes, *_: settles(changes), point="settling")
     around(AwsLedger, "drop_tickets", before=lambda me, tickets: bool(tickets), point="settled")
-    around(applying, "_tell_stages", after=lambda _, store, changes, contents: any(map(applying.offers, changes)), point="called")
+    around(apply, "_tell_stages", after=lambda _, store, changes, contents: any(map(apply.offers, changes)), point="called")
     around(Journal, "_place", before=lambda *_: True, point="lines")
     around(Journal, "_place", after=lambda *_: True, point="placed")
     around(Relay, "_act", after=lambda *_: True, point="followed")
     around(Relay, "handle", after=lambda *_: True, point="counted")
-    finish = attending.finish
+    finish = services.finish
 
     def finish_one(store: Store, ended: Sequence[Any], now: int) -> int:
         if len(ended) > 1:
@@ -242,7 +243,7 @@ def arm(fault: Fault) -> None:
             fault.reach("finishing")
         return finish(store, ended, now)
 
-    attending.finish = finish_one
+    services.finish = finish_one
 
 
 def confirm(life: Life) -> None:

@@ -15,10 +15,10 @@ from nursery import Nursery
 from milepost.core.item import Item
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
+from milepost.engine.events.parked_events import entries_of
 from milepost.engine.intake import submit
-from milepost.engine.parking import entries_of
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.repair import Repair
+from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ports.ledger import Written
 from milepost.testing.audit import audit, every_item, problems
 

@@ -18,7 +18,7 @@ from pump import Context, QueuePump, StreamPump
 from standins import REGION
 
 from milepost.core.item import Row
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.engine.intake import submit
 from milepost.lambdas import relay, resender, start, worker
 

@@ -13,25 +13,25 @@ import boto3
 from followed import PROMPT
 from standins import REGION
 
+from milepost.applications.postingest import postingest
+from milepost.applications.postingest.dialects import as_json
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.durations import Span, span_ms
 from milepost.core.events import Envelope, Event
 from milepost.core.item import Item
-from milepost.core.plan import Plan
-from milepost.core.route import Route
-from milepost.engine import relay as telling
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
+from milepost.core.values.durations import Span, span_ms
 from milepost.engine import resend
 from milepost.engine.context import Context
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finishing import finish
+from milepost.engine.events import deliver as telling
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import ms
 from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.store import Settings
-from milepost.ledgers.aws.stream import Record, Stream
+from milepost.ledgers.aws.stream.records import Record, Stream
 from milepost.ports.blobs import Blobs
-from milepost.routes.postingest import postingest
-from milepost.routes.postingest.dialects import as_json
 from milepost.testing.clock import SeededChance
 
 Image = dict[str, dict[str, Any]]

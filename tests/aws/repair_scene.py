@@ -10,15 +10,15 @@ from followed import PROMPT, Moment
 from table_scene import Process
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws.finishing import finish
-from milepost.ledgers.aws.keys import Image
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
-from milepost.ledgers.aws.repair import Progress, Repair
-from milepost.ledgers.aws.stream import Stream
+from milepost.ledgers.aws.repair.repair import Progress, Repair
+from milepost.ledgers.aws.retention.row_end import finish
+from milepost.ledgers.aws.stream.records import Stream
+from milepost.ledgers.aws.tables.keys import Image
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
 

@@ -11,9 +11,9 @@ from faults import Faults
 from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.names import Names
-from milepost.ledgers.aws.values import Values
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.tables.values import Values
 
 
 class Died(Exception):

@@ -13,11 +13,11 @@ import milepost as mp
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.decide import accept
 from milepost.core.item import digest_of
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.adding import LOOKED_UP_S
-from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.intake import LOOKED_UP_S
 from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import Sealing
 from milepost.ports.ledger import Known, Newcomer
 

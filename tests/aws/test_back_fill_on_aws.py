@@ -9,17 +9,17 @@ import pytest
 from followed import Followed, open_followed
 from standins import REGION
 
-from milepost.core.durations import iso
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.outcome import Done
-from milepost.core.route import Route
-from milepost.engine import back_fill
-from milepost.engine.back_fill_view import view
+from milepost.core.routes.route import Route
+from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.evidence import evidence_of
-from milepost.engine.observe import show
+from milepost.engine.evidence.records import evidence_of
 from milepost.engine.resend import Resender
-from milepost.engine.routes import apply_route, register
+from milepost.engine.routes import backfill
+from milepost.engine.routes.backfill_progress import view
+from milepost.engine.routes.versions import apply_route, register
+from milepost.engine.views.items import show
 from milepost.testing.contract.world import World, sample_route
 
 KEYS = [f"p{number}" for number in range(7)]
@@ -160,7 +160,7 @@ def test_a_row_that_was_brought_back_and_not_sent_on_is_sent_on_by_the_next(ledg
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(back_fill, "_send", dies)
+        patched.setattr(backfill, "_send", dies)
         with pytest.raises(KeyboardInterrupt):
             Resender(ctx).run_once()
     assert newer.row("a").status.value == "COMPLETED"

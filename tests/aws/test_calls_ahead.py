@@ -13,9 +13,9 @@ from milepost.core.change import Change
 from milepost.core.decide import given_back
 from milepost.core.due import look
 from milepost.core.status import Status
-from milepost.ledgers.aws import applying
-from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws import apply
 from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.testing.contract import World
 from milepost.testing.contract.world import LEASE
 
@@ -36,11 +36,11 @@ def test_a_call_that_overtakes_its_write_is_kept(endpoint: str, prefix: str, end
     ledger = AwsLedger(Requests(REGION, endpoint), prefix, MemoryBlobs(), settings=PROMPT, make=True)
     world = World(ledger)
     world.add("p1")
-    call = applying.call_of(ledger.store, world.item("p1"), world.plan.first)
+    call = apply.call_of(ledger.store, world.item("p1"), world.plan.first)
     ledger.store.queues.send([call])
     world.take("p1")
     change = end(world)
-    write = applying._write
+    write = apply._write
     overtaken: list[Any] = []
 
     def dawdle(*args: Any) -> Any:
@@ -48,7 +48,7 @@ def test_a_call_that_overtakes_its_write_is_kept(endpoint: str, prefix: str, end
             overtaken.append(world.claim().items)
         return write(*args)
 
-    monkeypatch.setattr(applying, "_write", dawdle)
+    monkeypatch.setattr(apply, "_write", dawdle)
     assert world.apply(change) is None
     assert overtaken == [[]]
     assert world.row("p1").status is Status.QUEUED

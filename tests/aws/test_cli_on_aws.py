@@ -49,7 +49,7 @@ def test_status_counts_the_rows_of_a_small_route_whatever_the_counters_say(desk:
     found = desk.ok("status", "--json").json["routes"]["parcels"]
     assert (found["total"], found["stages"]["weigh"], found["approximate"]) == (3, {"PENDING": 3}, False)
     assert "3 items: 3 PENDING" in desk.ok("status").flat
-    monkeypatch.setattr("milepost.engine.observe.COUNTED_AFRESH", 2)
+    monkeypatch.setattr("milepost.engine.views.items.COUNTED_AFRESH", 2)
     said = desk.ok("status").flat
     assert "There are more than 2: the counters follow the rows, and have not caught up yet." in said
     desk.up()
@@ -206,7 +206,7 @@ def crowded(busy: Desk, client: Callable[[str], Any], prefix: str) -> Desk:
 
 
 def test_a_filter_that_no_index_serves_says_what_it_costs(crowded: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    from milepost.ledgers.aws import prices
+    from milepost.ledgers.aws.cost import prices
 
     # One desk for all of them: it takes longer to make than to ask. The one that changes something comes last.
     for command in (

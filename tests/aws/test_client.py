@@ -18,8 +18,8 @@ from standins import REGION
 from urllib3 import HTTPResponse
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
-from milepost.ledgers.aws.client import AwsRefused, ConditionFailed, Image, Requests, TransactionRefused
 from milepost.ledgers.aws.names import Names, b64, due_shard, iso, ms, unb64
+from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed, Image, Requests, TransactionRefused
 
 PUT = ("dynamodb", "put_item")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from table_scene import Died, Process, Scene, writes
 
-from milepost.ledgers.aws.control import Control
+from milepost.ledgers.aws.tables.documents import Control
 from milepost.ports.ledger import Document
 
 

@@ -10,11 +10,11 @@ import pytest
 from repair_scene import Scene, scene_at
 
 from milepost.core.outcome import Done, Reject
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, TERMINAL
 from milepost.engine.context import Context
-from milepost.engine.settle import settle
-from milepost.ledgers.aws.holding import hold, resume
+from milepost.engine.work.settle import settle
+from milepost.ledgers.aws.claim.paused_lanes import hold, resume
 from milepost.ledgers.aws.store import SEALED_FOR_MS
 from milepost.ports.ledger import Query, Told
 from milepost.ports.runner import Ran

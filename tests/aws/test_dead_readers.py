@@ -10,8 +10,8 @@ from repair_scene import Scene, scene_at
 from stream_reader import Reader
 
 from milepost.core.status import Status
-from milepost.ledgers.aws.attending import StreamReader
-from milepost.ledgers.aws.shards import LEASE_MS, LOOK_MS, Shards
+from milepost.ledgers.aws.services import StreamReader
+from milepost.ledgers.aws.stream.shards import LEASE_MS, LOOK_MS, Shards
 
 T0 = 1_800_000_000_000
 

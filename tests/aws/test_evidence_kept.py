@@ -14,13 +14,13 @@ from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ConfigMistake, LedgerError
-from milepost.core.evidence import blob_name, differences
 from milepost.core.outcome import Done, Reject
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
-from milepost.engine.evidence import evidence_of, keeper
-from milepost.ledgers.aws.lines import line_key
+from milepost.engine.evidence.records import evidence_of, keeper
+from milepost.evidence.record import blob_name, differences
+from milepost.ledgers.aws.journal.lines import line_key
 from milepost.ports.ledger import Told
 from milepost.testing.contract.world import World, sample_route
 from milepost.wiring import open_context

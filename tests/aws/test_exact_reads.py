@@ -11,12 +11,12 @@ from standins import REGION
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.engine.context import Context
-from milepost.engine.routes import apply_route, register
-from milepost.ledgers.aws.client import Requests
+from milepost.engine.routes.versions import apply_route, register
 from milepost.ledgers.aws.ledger import AwsLedger
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
 

@@ -10,8 +10,8 @@ from lambda_scene import HEAD, Deployment
 from pump import Context
 
 from milepost.lambdas import resender
-from milepost.ledgers.aws.failures import BATCH, LIST, read_failure
-from milepost.ledgers.aws.shards import GAP
+from milepost.ledgers.aws.quarantine.lambda_failures import BATCH, LIST, read_failure
+from milepost.ledgers.aws.stream.shards import GAP
 
 # The form that AWS documents for on-failure destinations of DynamoDB streams.
 GIVEN_UP = {

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from faults import Call, Faults, kinds
 from standins import REGION
 
-from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws.requests.client import Requests
 
 Client = Callable[[str], Any]
 ROW = {"TableName": "rows", "Key": {"key": {"S": "a"}}}

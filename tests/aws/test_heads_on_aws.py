@@ -14,10 +14,10 @@ from lambda_scene import PARCELS, Deploy, Deployment, deployments
 
 from milepost.blobs.folder import FolderBlobs
 from milepost.core.errors import LedgerError
-from milepost.engine import head_trees
-from milepost.engine import heads as heads_module
-from milepost.engine.evidence import evidence_of
-from milepost.engine.heads import DAY_MS, all_heads, prover
+from milepost.engine.evidence.records import evidence_of
+from milepost.engine.heads import daily as heads_module
+from milepost.engine.heads import trees
+from milepost.engine.heads.daily import DAY_MS, all_heads, prover
 from milepost.evidence.heads import head_digest
 from milepost.lambdas import resender, start
 
@@ -72,7 +72,7 @@ def test_the_resender_publishes_one_a_day_and_the_topic_is_told(deploy: Deploy) 
 
 
 def test_a_run_sums_up_so_many_lines_and_the_next_goes_on_whoever_makes_it(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_trees, "PART", 4)
+    monkeypatch.setattr(trees, "PART", 4)
     monkeypatch.setattr(heads_module, "PARTS", 1)
     monkeypatch.setattr(resender, "SUMS", 2)
     one = deploy(EVIDENT)

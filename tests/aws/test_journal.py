@@ -12,9 +12,9 @@ from table_scene import Died, Process, Scene, writes
 
 from milepost.core.history import Line, encode_line, link
 from milepost.core.status import Reason, Status
-from milepost.ledgers.aws.journal import BLOCK, JOURNAL, REACH, Entry, Journal
-from milepost.ledgers.aws.keys import Image
-from milepost.ledgers.aws.lines import Batch, images_of
+from milepost.ledgers.aws.journal.journal import BLOCK, JOURNAL, REACH, Entry, Journal
+from milepost.ledgers.aws.journal.lines import Batch, images_of
+from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.ledger import Written
 
 

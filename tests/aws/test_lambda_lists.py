@@ -15,7 +15,7 @@ from lambda_scene import Countdown, Deploy, Deployment, deployments
 from pump import Context
 
 from milepost.core.errors import MilepostError
-from milepost.engine.lists import records
+from milepost.engine.lists.reconcile import records
 from milepost.lambdas import lists, objects
 
 Put = Callable[..., dict[str, Any]]

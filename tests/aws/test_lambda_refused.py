@@ -7,7 +7,7 @@ from pathlib import Path
 from followed import fill_row
 from lambda_scene import HEAD, Countdown, deployments
 
-from milepost.core.limits import NOTE_LIMIT
+from milepost.core.decide import NOTE_LIMIT
 from milepost.core.status import Status
 
 SOURCE = (

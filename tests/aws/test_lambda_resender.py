@@ -12,7 +12,7 @@ from faults import Faults
 from lambda_scene import Countdown, Deploy, deployments
 
 from milepost.core.errors import LedgerError
-from milepost.engine.doctor import doctor
+from milepost.engine.health.doctor import doctor
 from milepost.ports.documents import PROCESS, Process, read_as
 
 

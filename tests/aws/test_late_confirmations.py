@@ -9,18 +9,18 @@ import pytest
 from postingest_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, text
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.backoff import Backoff
 from milepost.core.due import Grip
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome, Reject, Retry
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.backoff import Backoff
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Status
+from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.operate import act, confirm_outside
-from milepost.engine.settle import settle
-from milepost.ledgers.aws.repair import Repair
+from milepost.engine.work.settle import settle
+from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.ledger import Ask
 from milepost.ports.runner import Ran

@@ -12,14 +12,14 @@ from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.outcome import Done, Reject
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.ledgers.aws.keys import Layout
 from milepost.ledgers.aws.names import due_shard
-from milepost.ledgers.aws.quarantine import look, replay
+from milepost.ledgers.aws.quarantine.quarantine import look, replay
+from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.ledger import Query

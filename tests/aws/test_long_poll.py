@@ -11,10 +11,10 @@ from standins import REGION
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.item import Item
 from milepost.core.outcome import Done
-from milepost.ledgers.aws.client import CONNECTIONS, LONG_POLL, Requests
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.long_poll import IDLE_POLLS
-from milepost.ledgers.aws.offering import call_of
+from milepost.ledgers.aws.offers import call_of
+from milepost.ledgers.aws.queues.long_poll import IDLE_POLLS
+from milepost.ledgers.aws.requests.client import CONNECTIONS, LONG_POLL, Requests
 from milepost.ledgers.aws.store import Settings
 from milepost.testing.contract.world import World
 

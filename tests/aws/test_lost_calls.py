@@ -9,18 +9,18 @@ import pytest
 from repair_scene import Scene, scene_at
 
 from milepost.core import operators
-from milepost.core.backoff import Checks
 from milepost.core.change import Change
 from milepost.core.due import look
 from milepost.core.errors import LedgerReadOnly
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome
-from milepost.core.route import Route
+from milepost.core.routes.backoff import Checks
+from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.doctor import doctor
+from milepost.engine.health.doctor import doctor
 from milepost.engine.resend import Resender, Summary
-from milepost.ledgers.aws import applying
+from milepost.ledgers.aws import apply
 from milepost.ports.documents import BACK_FILL
 from milepost.testing.clock import SeededChance
 
@@ -150,14 +150,14 @@ def test_a_call_that_came_before_its_write_does_not_get_lost(scene: Scene) -> No
     scene.follow()
     change = operators.resend(scene.item("p1"), scene.plan, scene.now, by="ops", why="now")
     assert isinstance(change, Change)
-    write = applying._write
+    write = apply._write
     with pytest.MonkeyPatch.context() as patch:
 
         def called_first(*args: object) -> object:
             assert scene.claim().items == []
             return write(*args)  # type: ignore[arg-type]
 
-        patch.setattr(applying, "_write", called_first)
+        patch.setattr(apply, "_write", called_first)
         assert scene.apply(change) is None
     assert scene.take("p1").row.status is Status.PROCESSING
 

@@ -13,15 +13,15 @@ import pytest
 from desk import ROUTES, SIGNED, Desk, address
 
 from milepost.core.due import Grip
-from milepost.engine.closing import marks
 from milepost.engine.context import Context
-from milepost.engine.moving import MoveReport, move
-from milepost.engine.proving import compare
-from milepost.ledgers.aws.client import Requests
+from milepost.engine.transfer.copy import MoveReport, move
+from milepost.engine.transfer.lock import marks
+from milepost.engine.transfer.verify import compare
 from milepost.ledgers.aws.names import Names
-from milepost.loading import load_routes
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.ports.documents import HOLD, PROCESS, Process
 from milepost.ports.ledger import Ask
+from milepost.route_files import load_routes
 from milepost.wiring import open_context
 
 SOURCE = "sqlite:///milepost.db"

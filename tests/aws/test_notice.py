@@ -13,20 +13,20 @@ from standins import REGION
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import RouteChanged
 from milepost.core.outcome import Done
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Status
+from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
-from milepost.engine.operate import confirm_outside
 from milepost.engine.resend import Resender
-from milepost.engine.settle import settle
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finishing import finish
+from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.relay import Relay
-from milepost.ledgers.aws.repair import Repair
-from milepost.ledgers.aws.stream import Record, Stream
+from milepost.ledgers.aws.repair.repair import Repair
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.retention.row_end import finish
+from milepost.ledgers.aws.stream.records import Record, Stream
 from milepost.ports.runner import Ran
 from milepost.testing.contract.world import World
 

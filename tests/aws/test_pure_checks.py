@@ -15,8 +15,8 @@ from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome, Retry
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.settle import give_back, settle
-from milepost.ledgers.aws.claiming import MOST_LOOKS
+from milepost.engine.work.settle import give_back, settle
+from milepost.ledgers.aws.claim.claim import MOST_LOOKS
 from milepost.ports.runner import Ran
 from milepost.testing.contract import World
 from milepost.testing.contract.world import LEASE, sample_route

@@ -13,9 +13,9 @@ from faults import Faults
 from standins import REGION
 
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing
-from milepost.ledgers.aws.client import Requests
 from milepost.ledgers.aws.names import Names, b64
-from milepost.ledgers.aws.queues import Message, Outgoing, Queues
+from milepost.ledgers.aws.queues.messages import Message, Outgoing, Queues
+from milepost.ledgers.aws.requests.client import Requests
 
 NAMES = Names("acme")
 SEND, DELETE = ("sqs", "send_message_batch"), ("sqs", "delete_message_batch")

@@ -11,8 +11,8 @@ from postingest_scene import AHEAD, ASSET, BATCH, PATHS, VOLUMES, Opener, Postin
 from state_change_scene import in_cc, in_scout
 from test_late_confirmations import lose, repaired
 
-from milepost.core.outside import was_refused
-from milepost.engine.operate import act
+from milepost.core.confirmations import was_refused
+from milepost.engine.acts.bulk import act
 from milepost.testing.clock import VirtualClock
 
 FIRST, SECOND = PATHS["filePaths"]

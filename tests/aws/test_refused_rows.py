@@ -14,10 +14,10 @@ from milepost.core.change import change
 from milepost.core.outcome import Done, NotYet, Retry
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
-from milepost.engine.settle import settle
-from milepost.ledgers.aws.blocks import LARGEST_BLOCK, encode_refs, portions
-from milepost.ledgers.aws.journal import BLOCK
-from milepost.ledgers.aws.writing import LONG_TRAIL, LONG_TRAIL_BYTES, Update
+from milepost.engine.work.settle import settle
+from milepost.ledgers.aws.journal.blocks import LARGEST_BLOCK, encode_refs, portions
+from milepost.ledgers.aws.journal.journal import BLOCK
+from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, LONG_TRAIL_BYTES, Update
 from milepost.ports.runner import Ran
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World

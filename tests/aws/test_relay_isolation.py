@@ -10,8 +10,8 @@ from followed import Followed, open_followed
 from standins import REGION
 
 from milepost.core.outcome import Reject
-from milepost.ledgers.aws import applying
-from milepost.ledgers.aws.client import RowRefused
+from milepost.ledgers.aws import apply
+from milepost.ledgers.aws.requests.client import RowRefused
 from milepost.testing.contract.world import World
 
 
@@ -28,14 +28,14 @@ def set_aside(ledger: Followed) -> list[dict[str, Any]]:
 
 
 def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = applying.update_of
+    real = apply.update_of
 
     def refusing(change: Any, *args: Any) -> Any:
         if change.before.key == "bad":
             raise RowRefused("dynamodb update_item: ValidationException: no", "ValidationException")
         return real(change, *args)
 
-    monkeypatch.setattr(applying, "update_of", refusing)
+    monkeypatch.setattr(apply, "update_of", refusing)
     world = World(ledger)
     world.add("a", "bad", "c")
     assert {key: world.row(key).status.value for key in ("a", "bad", "c")} == {"a": "QUEUED", "bad": "PENDING", "c": "QUEUED"}

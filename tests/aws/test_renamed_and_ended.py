@@ -11,8 +11,8 @@ from repair_scene import Scene, scene_at
 from table_scene import Died, Process
 
 from milepost.core.outcome import Reject
-from milepost.ledgers.aws.attending import StreamReader
-from milepost.ledgers.aws.holding import EMPTY_MS, resume
+from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, resume
+from milepost.ledgers.aws.services import StreamReader
 from milepost.ports.documents import CURSOR, HOLD, Cursor
 from milepost.testing.contract.world import sample_route
 

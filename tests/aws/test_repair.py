@@ -13,11 +13,11 @@ from milepost.core.change import Change
 from milepost.core.errors import RouteChanged
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, NotYet, Reject, Retry
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import Status
-from milepost.ledgers.aws.holding import resume
+from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.names import due_shard, iso, ms
-from milepost.ledgers.aws.repair import Repair
+from milepost.ledgers.aws.repair.repair import Repair
 
 
 @pytest.fixture

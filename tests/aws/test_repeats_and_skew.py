@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from pump import StreamPump
 
 from milepost.core.errors import LedgerBusy
-from milepost.ledgers.aws.control import Control
-from milepost.ledgers.aws.finishing import finish
-from milepost.ledgers.aws.stream import Record, from_event
+from milepost.ledgers.aws.retention.row_end import finish
+from milepost.ledgers.aws.stream.records import Record, from_event
+from milepost.ledgers.aws.tables.documents import Control
 
 
 @pytest.fixture

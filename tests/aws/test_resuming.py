@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from repair_scene import Scene, scene_at
 
-from milepost.ledgers.aws.holding import EMPTY_MS, HOLDING, resume
+from milepost.ledgers.aws.claim.paused_lanes import EMPTY_MS, HOLDING, resume
 
 LANES = ("air", "road", "sea")
 

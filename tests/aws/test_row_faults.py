@@ -9,13 +9,13 @@ import pytest
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.decide import accept
 from milepost.core.item import digest_of
-from milepost.core.plan import Plan
-from milepost.core.route import Route
-from milepost.ledgers.aws.image import row_of
-from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.row_faults import EXPECTED, row_fault, why_unreadable
-from milepost.ledgers.aws.values import Values
-from milepost.ledgers.aws.writing import put_of
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
+from milepost.ledgers.aws.tables.conditional_write import put_of
+from milepost.ledgers.aws.tables.item_rows import row_of
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.row_faults import EXPECTED, row_fault, why_unreadable
+from milepost.ledgers.aws.tables.values import Values
 
 VALUES = Values(MemoryBlobs())
 

@@ -10,14 +10,14 @@ import pytest
 from postingest_scene import ASSET, BATCH, Opener, Postingest, assets
 from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, Whole, long_names, whole
 
+from milepost.applications.postingest.confirmer.rows import Gone
+from milepost.applications.postingest.confirmer.service import Confirmer, Tally
 from milepost.blobs.folder import FolderBlobs
-from milepost.engine.evidence import evidence_of
-from milepost.engine.moments import instant
-from milepost.engine.story import story
+from milepost.engine.evidence.records import evidence_of
+from milepost.engine.views.story import story
+from milepost.engine.views.timestamps import instant
 from milepost.evidence.reported_files import reported_files
-from milepost.ledgers.aws.offering import LARGEST_PAYLOAD
-from milepost.routes.postingest.confirmer import Confirmer, Tally
-from milepost.routes.postingest.confirmer_rows import Gone
+from milepost.ledgers.aws.offers import LARGEST_PAYLOAD
 
 LAST = {"seed": "Scout", "today": "TC"}
 STATUSES = ["Asset has been ingested to the Preservation System.", "Asset has been written to custodial copy disk."]
@@ -98,7 +98,7 @@ def test_an_asset_goes_from_the_repository_to_tape_and_is_told_of_three_times(
 def test_the_files_that_are_missing_on_tape_are_named_in_the_ledger(
     open_at: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str
 ) -> None:
-    monkeypatch.setattr("milepost.routes.postingest.confirmer.wait_s", lambda *_: 0)
+    monkeypatch.setattr("milepost.applications.postingest.confirmer.service.wait_s", lambda *_: 0)
     blobs = tmp_path / "blobs"
     post = open_at(route=assets(dialect=dialect), blobs=FolderBlobs(str(blobs)))
     with whole(tmp_path, ["a.txt", "b.txt", "c.txt"]) as asset:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, Opener, Postingest, assets, text
 
+from milepost.applications.postingest.dialects import message_id
 from milepost.core.errors import LedgerBusy
 from milepost.ledgers.aws.names import iso, ms
-from milepost.routes.postingest.dialects import message_id
 from milepost.testing.clock import VirtualClock
 
 MOMENT = iso(AHEAD)

@@ -9,8 +9,8 @@ import pytest
 from postingest_scene import ASSET, BATCH, OTHER, PATHS, VOLUMES, Opener, assets, text
 from state_change_scene import ended, in_cc, in_scout
 
-from milepost.core.route import Route
-from milepost.engine.operate import act
+from milepost.core.routes.route import Route
+from milepost.engine.acts.bulk import act
 
 
 def kept(keep: Any) -> Route:

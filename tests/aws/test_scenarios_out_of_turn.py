@@ -11,8 +11,8 @@ from state_change_scene import ended, in_cc
 
 from milepost.core.due import Grip
 from milepost.core.outcome import Done, Retry
-from milepost.core.route import Route
-from milepost.engine.settle import settle
+from milepost.core.routes.route import Route
+from milepost.engine.work.settle import settle
 from milepost.ports.ledger import Ask
 from milepost.ports.runner import Ran
 

@@ -13,14 +13,14 @@ from postingest_scene import AHEAD, ASSET, BATCH, INPUT, OTHER, PATHS, VOLUMES, 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import LedgerBusy, RouteChanged
 from milepost.core.outcome import Done
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.engine.context import Context
-from milepost.engine.doctor import doctor
+from milepost.engine.health.doctor import doctor
 from milepost.engine.intake import submit
-from milepost.engine.observe import status
 from milepost.engine.resend import Resender
-from milepost.engine.routes import register
+from milepost.engine.routes.versions import register
+from milepost.engine.views.items import status
 from milepost.testing.clock import SeededChance, VirtualClock
 
 PAYLOAD = json.loads(INPUT)

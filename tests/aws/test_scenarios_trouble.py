@@ -11,7 +11,7 @@ from postingest_scene import ASSET, BATCH, INPUT, OTHER, PATHS, Opener, Postinge
 from state_change_scene import ended, in_cc, in_scout
 
 from milepost.core.errors import LedgerBusy
-from milepost.engine.operate import act
+from milepost.engine.acts.bulk import act
 
 
 # What is no row of ours ----------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from repair_scene import Scene, scene_at
 from milepost.core.operators import retry
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL
-from milepost.ledgers.aws.journal import Journal
-from milepost.ledgers.aws.standing import seal_for
+from milepost.ledgers.aws.journal.journal import Journal
+from milepost.ledgers.aws.row_duties import seal_for
 from milepost.ports.ledger import Told
 
 

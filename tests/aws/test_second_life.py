@@ -9,13 +9,13 @@ from followed import Followed, open_followed
 from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.backoff import Backoff
 from milepost.core.events import events_of
 from milepost.core.outcome import Done, Retry
-from milepost.core.route import Route
+from milepost.core.routes.backoff import Backoff
+from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.engine.context import Context
-from milepost.engine.observe import chain_broken_at
+from milepost.engine.views.items import chain_broken_at
 from milepost.ports.ledger import Told
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from stream_reader import Reader
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.control import Control
 from milepost.ledgers.aws.names import Names
-from milepost.ledgers.aws.shards import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS
-from milepost.ledgers.aws.stream import Record, Stream, from_event
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.stream.records import Record, Stream, from_event
+from milepost.ledgers.aws.stream.shards import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS
+from milepost.ledgers.aws.tables.documents import Control
 
 T0 = 1_800_000_000_000
 STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}

@@ -7,8 +7,8 @@ from threading import Barrier, Thread
 import pytest
 from table_scene import Process, Scene, writes
 
-from milepost.ledgers.aws.control import Control
-from milepost.ledgers.aws.tokens import Grant, take
+from milepost.ledgers.aws.claim.tokens import Grant, take
+from milepost.ledgers.aws.tables.documents import Control
 
 NOW = 1_700_000_000_000
 SCOPE = "parcels/weigh"

@@ -18,8 +18,8 @@ import milepost as mp
 from milepost.cli.config import Settings
 from milepost.core.errors import ConfigMistake, EventRefused, MilepostError
 from milepost.core.events import Envelope
-from milepost.engine.parking import release
-from milepost.engine.relay import Relay
+from milepost.engine.events.deliver import Relay
+from milepost.engine.events.parked_events import release
 from milepost.subscribers.topic import LARGEST, Topic
 from milepost.testing import SeededChance, VirtualClock, drain
 

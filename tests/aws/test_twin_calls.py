@@ -16,11 +16,11 @@ from milepost.core.due import look
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.ledgers.aws import applying
-from milepost.ledgers.aws.calling import Calls
-from milepost.ledgers.aws.client import Requests
+from milepost.ledgers.aws import apply
+from milepost.ledgers.aws.claim.received_messages import Calls
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.offering import call_of
+from milepost.ledgers.aws.offers import call_of
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import Settings
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import LEASE, World
@@ -52,7 +52,7 @@ def test_the_newest_of_two_calls_survives(ledger: AwsLedger, monkeypatch: pytest
     ledger.store.queues.release([world.take("p1").ticket])
     world.clock.advance(2 * LEASE // 1000)
     loss = look(world.item("p1"), world.plan, world.now, 0.0, None)
-    write, received = applying._write, []
+    write, received = apply._write, []
 
     def receive_first(*args: object) -> object:
         """Between the send and the write another worker receives both messages."""
@@ -64,7 +64,7 @@ def test_the_newest_of_two_calls_survives(ledger: AwsLedger, monkeypatch: pytest
                 answer_both(world, ledger)
         return write(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(applying, "_write", receive_first)
+    monkeypatch.setattr(apply, "_write", receive_first)
     assert world.apply(loss) is None
     assert world.row("p1").status is Status.QUEUED
     assert world.take("p1", holder="C").row.losses == 1

@@ -12,10 +12,10 @@ from standins import REGION
 from test_back_fill_on_aws import assets, context, let_go
 
 from milepost.core.outcome import Done
+from milepost.engine.acts.bulk import act
 from milepost.engine.intake import submit
-from milepost.engine.observe import show
-from milepost.engine.operate import act
-from milepost.engine.routes import register
+from milepost.engine.routes.versions import register
+from milepost.engine.views.items import show
 from milepost.testing.contract.world import World
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "the tape is torn"}

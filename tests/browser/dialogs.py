@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from playwright.sync_api import Error, Locator, Page, Route
 
-from milepost.http.dashboard.files import FILES
+from milepost.http.dashboard.static_files import FILES
 
 QUICK = FILES["dialog.js"].decode()
 PATIENT = QUICK.replace("READ_MS = 900", "READ_MS = 600000")

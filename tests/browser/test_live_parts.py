@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 from tests.http.visitor import Visitor
 
-from milepost.engine.operate import act
+from milepost.engine.acts.bulk import act
 
 Open = Callable[..., Page]
 

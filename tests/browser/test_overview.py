@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.dialogs import at_leisure, say_why
 from tests.http.visitor import Visitor
 
-from milepost.engine.operate import pause
+from milepost.engine.acts.bulk import pause
 
 Open = Callable[..., Page]
 

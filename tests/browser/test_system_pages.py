@@ -13,8 +13,8 @@ from tests.browser.dialogs import at_leisure, say_why
 from tests.http.visitor import Visitor, visiting
 
 from milepost.core.errors import EventRefused
-from milepost.engine.keys import make_key
-from milepost.engine.operate import limit, pause
+from milepost.engine.acts.bulk import limit, pause
+from milepost.engine.auth.keys import make_key
 from milepost.ports.documents import ACT, CURSOR, LIMIT, PARKED, PROCESS, Act, Process
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber

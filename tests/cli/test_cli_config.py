@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from milepost.cli import _folded
 from milepost.cli.commands import cli
-from milepost.loading import load_file
+from milepost.route_files import load_file
 
 COMMANDS = (
     "acts", "adopt", "backup", "cancel", "completion", "confirm", "cost", "demo", "doctor", "export", "groups", "heads", "init", "keys", "limit", "list", "lists",

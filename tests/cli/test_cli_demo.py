@@ -91,7 +91,7 @@ def test_ctrl_c_in_the_midst_of_it_sums_up_what_was_done(bare: Shell) -> None:
 
 
 def test_at_a_terminal_it_stays_and_nowhere_else(bare: Shell) -> None:
-    from milepost.cli.demo import stays
+    from milepost.cli.start.demo import stays
 
     assert stays(None, page=True, terminal=True)
     assert not stays(None, page=True, terminal=False)

@@ -26,8 +26,8 @@ WORKS = {
     "milepost.app",
     "milepost.station",
     "milepost.background",
-    "milepost.engine.worker",
-    "milepost.engine.relay",
+    "milepost.engine.work.worker",
+    "milepost.engine.events.deliver",
     "milepost.runners.threads",
 }
 READS = {
@@ -39,7 +39,7 @@ READS = {
     "milepost.engine",
     "milepost.ledgers",
     "milepost.wiring",
-    "milepost.core.route",
+    "milepost.core.routes.route",
 }
 
 
@@ -80,5 +80,5 @@ def test_a_list_is_submitted_without_what_works(folder: Path) -> None:
 
 def test_a_command_loads_no_other_commands_file(tmp_path: Path) -> None:
     commands = {name for name in imported(tmp_path, "status", "--help") if name.startswith("milepost.cli.")}
-    assert "milepost.cli.look" in commands
+    assert "milepost.cli.look.items" in commands
     assert not commands & {f"milepost.cli.{name}" for name in ("act", "demo", "export", "keep", "move", "run", "submit", "verify", "watch")}

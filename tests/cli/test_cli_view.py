@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console, Group
 
-from milepost.cli.view import Trail, line, picture, view
+from milepost.cli.look.live_view import Trail, line, picture, view
 from milepost.core.status import Status
-from milepost.engine.snapshot import Kind, Snapshot, StageView
+from milepost.engine.views.snapshot import Kind, Snapshot, StageView
 
 
 def _snapshot(stages: int, total: int = 1_234_567) -> Snapshot:

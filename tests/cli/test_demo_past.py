@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Shell
 
-from milepost.cli.demo import SETTINGS
-from milepost.cli.demo_archive import UNKNOWN, Catalogue, archive
-from milepost.cli.demo_past import DISK, STEPS, TAPE, Past, PastChance, PastClock, pace
+from milepost.cli.start.demo import SETTINGS
 from milepost.core.consequences import HOUR
 from milepost.core.status import FAILED, Status
-from milepost.engine.acts import all_acts
+from milepost.demo.archive import UNKNOWN, Catalogue, archive
+from milepost.demo.past import DISK, STEPS, TAPE, Past, PastChance, PastClock, pace
+from milepost.engine.act_log import all_acts
 from milepost.engine.context import Context
-from milepost.engine.doctor import BAD, doctor
-from milepost.engine.heads import all_heads
-from milepost.engine.lists import records
-from milepost.engine.parking import all_parked
-from milepost.engine.questions import overdue
+from milepost.engine.events.parked_events import all_parked
+from milepost.engine.heads.daily import all_heads
+from milepost.engine.health.doctor import BAD, doctor
+from milepost.engine.lists.reconcile import records
+from milepost.engine.views.late_items import overdue
 from milepost.ports.documents import HOLD
 from milepost.ports.ledger import Query
 from milepost.runners.clock import SystemClock

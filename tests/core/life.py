@@ -7,15 +7,15 @@ from typing import Any
 from hypothesis import strategies as st
 
 from milepost.core import operators
-from milepost.core.backoff import Backoff, Checks
 from milepost.core.change import Change
+from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide, given_back, late, undecided
 from milepost.core.due import Grip, look
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.core.outside import confirm
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.backoff import Backoff, Checks
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Status
 
 START = 1_700_000_000_000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.backoff import Backoff, Checks
 from milepost.core.errors import UsageError
+from milepost.core.routes.backoff import Backoff, Checks
 
 chances = st.floats(-1, 1)
 backoffs = st.builds(

@@ -9,7 +9,7 @@ from milepost.core.consequences import HOUR, Offer, consequences, count, count_a
 from milepost.core.decide import accept, decide
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done, NotYet, Retry
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 
 HERE = make_plan()

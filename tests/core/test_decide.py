@@ -8,11 +8,11 @@ from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, ou
 from msgspec.structs import replace
 
 from milepost.core.change import FREE, Change
-from milepost.core.decide import MAX_LOSSES, decide, given_back, late, undecided
-from milepost.core.failing import CANNOT_BE_STORED, MESSAGE_LIMIT, group_of
+from milepost.core.confirmations import confirm
+from milepost.core.decide import MAX_LOSSES, NOTE_LIMIT, OUTCOME_LIMIT, cut_note, decide, given_back, late, undecided
+from milepost.core.failures import CANNOT_BE_STORED, MESSAGE_LIMIT, group_of
 from milepost.core.history import Line, encode_line, link, origin, verify_chain
 from milepost.core.item import Content, Failure, Item, Row, work_id
-from milepost.core.limits import NOTE_LIMIT, OUTCOME_LIMIT, cut_note
 from milepost.core.outcome import (
     Done,
     HandedOver,
@@ -24,7 +24,6 @@ from milepost.core.outcome import (
     outcome_from_builtins,
     outcome_of_exception,
 )
-from milepost.core.outside import confirm
 from milepost.core.status import Reason, Status
 
 PLAN = make_plan()

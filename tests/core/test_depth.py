@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from milepost.core.depth import DEEPEST, check_depth
+from milepost.core.values.json import DEEPEST, check_depth
 
 
 def nested(levels: int, opening: str = "[", inner: str = "", closing: str = "]") -> bytes:

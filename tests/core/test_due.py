@@ -9,13 +9,13 @@ from life import LEASE, START, after, at_stage, claimed, make_plan, new_item, se
 from msgspec.structs import replace
 
 from milepost.core.change import Change
+from milepost.core.confirmations import confirm
 from milepost.core.decide import MAX_LOSSES, accept, undecided
 from milepost.core.due import FRAGILE, Grip, claimed_on_arrival, fragile, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
-from milepost.core.outside import confirm
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status, allowed
 
 PLAN = make_plan()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.durations import LONGEST, iso, rate_per_second, short_span, span_ms
 from milepost.core.errors import UsageError
+from milepost.core.values.durations import LONGEST, iso, rate_per_second, short_span, span_ms
 
 
 @pytest.mark.parametrize(

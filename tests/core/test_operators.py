@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from milepost.core import operators
 from milepost.core.change import Change
+from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide, given_back
 from milepost.core.due import Grip, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.core.outside import confirm
 from milepost.core.status import Reason, Status, allowed
 
 PLAN = make_plan()

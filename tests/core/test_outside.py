@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from life import START, after, at_stage, claimed, handler, make_plan, new_item, settled, walk
 
 from milepost.core.change import Change
-from milepost.core.decide import valid_confirmation
+from milepost.core.confirmations import Ended, NotedBefore, SaidBefore, confirm, noted_once, too_late
+from milepost.core.decide import OUTCOME_LIMIT, valid_confirmation
 from milepost.core.item import Item
-from milepost.core.limits import OUTCOME_LIMIT
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
-from milepost.core.outside import Ended, NotedBefore, SaidBefore, confirm, noted_once, too_late
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import EDGES, NOTES, Reason, Status
 
 PLAN = make_plan()

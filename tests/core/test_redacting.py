@@ -7,9 +7,9 @@ from life import START, make_plan, new_item
 
 import milepost as mp
 from milepost.core.decide import late
-from milepost.core.failing import MESSAGE_LIMIT
-from milepost.core.redacting import is_secret, redacted, redacted_text
-from milepost.engine.parking import error_text
+from milepost.core.failures import MESSAGE_LIMIT
+from milepost.core.values.redaction import is_secret, redacted, redacted_text
+from milepost.engine.events.parked_events import error_text
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.backoff import Backoff, Checks
 from milepost.core.errors import MalformedInput, RouteMistake, UsageError
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome
-from milepost.core.plan import EXTERNAL_RESEND, Plan, shape_digest
-from milepost.core.route import Limits, Route
+from milepost.core.routes.backoff import Backoff, Checks
+from milepost.core.routes.plan import EXTERNAL_RESEND, Plan, shape_digest
+from milepost.core.routes.route import Limits, Route
 
 
 def good(item: Item) -> Outcome:

@@ -14,7 +14,7 @@ import pytest
 from tests.crash.route import route
 
 from milepost.core.due import FRAGILE
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.engine.intake import submit
 from milepost.ports.ledger import Query

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.crash.route import route
 
-from milepost.ledgers.sqlite import store
+from milepost.ledgers.sqlite.file import store
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.station import Station
 from milepost.wiring import open_context

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from samples import shell
 
-from milepost.routes.postingest.scoutam_standin import StandIn
+from milepost.applications.postingest.scoutam.standin import StandIn
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -14,7 +14,7 @@ import pytest
 import milepost
 from milepost.cli.commands import cli
 from milepost.core import errors
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 
 ROOT = Path(__file__).resolve().parents[2]

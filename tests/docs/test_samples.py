@@ -14,7 +14,7 @@ from samples import Page, SampleError, compare
 from tests.aws import standins
 from tests.http.visitor import visiting
 
-from milepost.routes.postingest.scoutam_standin import StandIn
+from milepost.applications.postingest.scoutam.standin import StandIn
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/guides").glob("*.md"))]

@@ -8,8 +8,8 @@ from engine_world import ROUTE, World
 
 from milepost.core.outcome import Done
 from milepost.core.status import Reason
-from milepost.engine.operate import confirm_outside
-from milepost.engine.routes import Applied, apply_route
+from milepost.engine.acts.bulk import confirm_outside
+from milepost.engine.routes.versions import Applied, apply_route
 from milepost.ports.documents import BACK_FILL, BackFill, read_as
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "everything is filed from now on"}

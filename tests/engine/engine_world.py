@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.backoff import Backoff, Checks
 from milepost.core.decide import accept, decide
 from milepost.core.due import Grip
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.outcome import Done, Outcome
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.backoff import Backoff, Checks
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Reason
 from milepost.engine.context import Context
-from milepost.engine.routes import register
+from milepost.engine.routes.versions import register
 from milepost.ports.ledger import Ask, Ledger, Newcomer
 from milepost.testing.clock import SeededChance, VirtualClock
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.backoff import Backoff, Checks
 from milepost.core.decide import decide
 from milepost.core.due import Grip
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.backoff import Backoff, Checks
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.routes import register
+from milepost.engine.routes.versions import register
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.ledger import Ask

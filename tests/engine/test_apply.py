@@ -9,9 +9,9 @@ from engine_world import ROUTE, World
 from milepost.core.operators import cancel, skip
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.core.status import TERMINAL, Reason, Status
+from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.apply import GONE, OUTDATED, RESTLESS, apply_all
-from milepost.engine.operate import act, confirm_outside
-from milepost.engine.routes import apply_route
+from milepost.engine.routes.versions import apply_route
 from milepost.ports.ledger import Told
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}

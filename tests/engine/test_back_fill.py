@@ -8,12 +8,12 @@ from engine_world import ROUTE, Interrupted, World, dies
 
 from milepost.core.outcome import Done
 from milepost.core.status import Reason, Status
-from milepost.engine import back_fill
-from milepost.engine.acts import all_acts
-from milepost.engine.back_fill_view import view
-from milepost.engine.operate import act, confirm_outside
+from milepost.engine.act_log import all_acts
+from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.resend import Resender
-from milepost.engine.routes import apply_route
+from milepost.engine.routes import backfill
+from milepost.engine.routes.backfill_progress import view
+from milepost.engine.routes.versions import apply_route
 from milepost.ports.documents import BACK_FILL
 from milepost.ports.documents import ROUTE as ROUTES
 
@@ -66,7 +66,7 @@ def test_what_finishes_after_the_change_is_not_sent_on_again(world: World) -> No
 @pytest.mark.parametrize(("portion", "runs"), [(500, [65, 0]), (50, [50, 15])])
 def test_pace_that_nobody_used_is_not_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch, portion: int, runs: list[int]) -> None:
     """No more than what has become free in the last 65 seconds; in small portions."""
-    monkeypatch.setattr(back_fill, "PORTION", portion)
+    monkeypatch.setattr(backfill, "PORTION", portion)
     keys = names(200)
     world.add(*keys)
     for stage in ("weigh", "stamp"):

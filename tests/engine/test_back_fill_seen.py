@@ -9,15 +9,15 @@ from back_fill_scene import LONGER, SIGNED, changed, finished, held, names, sent
 from engine_world import ROUTE, World
 
 from milepost.core.errors import UsageError
-from milepost.engine import back_fill_view
-from milepost.engine.acts import act_view, all_acts
-from milepost.engine.back_fill import change_pace, stop, waiting
-from milepost.engine.back_fill_view import view
-from milepost.engine.doctor import doctor
-from milepost.engine.operate import pause, resume
-from milepost.engine.prune import prune
+from milepost.engine.act_log import act_view, all_acts
+from milepost.engine.acts.bulk import pause, resume
+from milepost.engine.health.doctor import doctor
 from milepost.engine.resend import Resender
-from milepost.engine.routes import apply_route
+from milepost.engine.retention import prune
+from milepost.engine.routes import backfill_progress
+from milepost.engine.routes.backfill import change_pace, stop, waiting
+from milepost.engine.routes.backfill_progress import view
+from milepost.engine.routes.versions import apply_route
 
 
 def test_it_can_be_stopped_goes_on_and_changes_its_pace(world: World) -> None:
@@ -155,8 +155,8 @@ def test_a_preview_says_how_many_how_long_and_what_cannot_be_done(world: World, 
     at_once = apply_route(newer.ctx, newer.plan, **given).back_fill
     assert at_once is not None
     assert (at_once.pace, at_once.takes_ms) == (None, None)
-    monkeypatch.setattr(back_fill_view, "SEALS", 1)
-    monkeypatch.setattr(back_fill_view, "COUNTED", 1)
+    monkeypatch.setattr(backfill_progress, "SEALS", 1)
+    monkeypatch.setattr(backfill_progress, "COUNTED", 1)
     some = apply_route(newer.ctx, newer.plan, **given).back_fill
     assert some is not None
     assert (some.sealed, some.sealed_more) == (1, True)

@@ -14,7 +14,7 @@ from milepost.core.errors import LedgerBusy
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.worker import Worker
+from milepost.engine.work.worker import Worker
 from milepost.station import Station
 from milepost.wiring import open_context
 

@@ -8,9 +8,9 @@ from typing import Any
 from milepost.core.due import Grip
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome
-from milepost.core.plan import Plan
-from milepost.core.route import Route
-from milepost.engine.claim import MOST_IN_HAND, QUICK_IN_HAND, Desk, rooms_after_a_settle
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
+from milepost.engine.work.slots import MOST_IN_HAND, QUICK_IN_HAND, Desk, rooms_after_a_settle
 from milepost.ports.runner import Ran
 
 QUICK = 1e5

@@ -9,16 +9,16 @@ from ears import Ear
 from engine_world import ROUTE, World
 
 from milepost.core.outcome import Done, Reject, Retry
-from milepost.core.route import Route
-from milepost.engine import collecting
-from milepost.engine.collecting import OTHER, Both, Collector
-from milepost.engine.execute import run_plain
+from milepost.core.routes.route import Route
+from milepost.engine.events.deliver import Relay
 from milepost.engine.intake import submit, take_in
-from milepost.engine.relay import Relay
+from milepost.engine.metrics import collector as collecting
+from milepost.engine.metrics.collector import OTHER, Both, Collector
 from milepost.engine.resend import Resender
-from milepost.engine.settle import settle
-from milepost.engine.worker import Worker
-from milepost.ports.observe import ABOUT
+from milepost.engine.work.execute import run_plain
+from milepost.engine.work.settle import settle
+from milepost.engine.work.worker import Worker
+from milepost.ports.observer import ABOUT
 from milepost.ports.runner import Ran
 from milepost.runners.threads import ThreadRunner
 

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from milepost.core.decide import accept
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.core.plan import Plan
-from milepost.core.route import Route, Stage
-from milepost.engine.execute import run_async, run_plain
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route, Stage
+from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.runner import Ran
-from milepost.testing.sim_runner import VirtualLoop
+from milepost.testing.seeded_runner import VirtualLoop
 
 
 def stage_of(handler: Callable[..., Any], **options: Any) -> Stage:

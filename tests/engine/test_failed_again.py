@@ -8,9 +8,9 @@ from engine_world import ROUTE, World
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Status
+from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.intake import submit, take_in
-from milepost.engine.operate import act, confirm_outside
-from milepost.engine.prune import prune
+from milepost.engine.retention import prune
 
 SIGNED = {"by": "ops", "reason": "a test"}
 

@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from milepost.core.errors import UsageError
-from milepost.core.route import Route
-from milepost.engine import formats, list_source
-from milepost.engine.formats import BadLine, read_batches
-from milepost.engine.list_source import Source
+from milepost.core.routes.route import Route
+from milepost.engine.lists import formats, source
+from milepost.engine.lists.formats import BadLine, read_batches
+from milepost.engine.lists.source import Source
 
 
 def read(
@@ -277,7 +277,7 @@ def test_csv_round_trip(rows: list[tuple[str, str]], end: str, size: int) -> Non
     writer = csv.writer(out, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerows([("id", "note"), *rows])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(list_source, "BATCH", size)
+        patch.setattr(source, "BATCH", size)
         inputs, bad = read(out.getvalue().encode(), "csv")
     assert (list(inputs.values()), bad) == ([{"id": key, "note": note} for key, note in rows], [])
 
@@ -314,10 +314,10 @@ hostile = st.lists(
 @given(hostile, st.sampled_from(["txt", "csv", "jsonl", None]), st.integers(1, 4), st.integers(1, 9), st.booleans())
 def test_hostile_bytes_never_stop_a_list(data: bytes, format: str | None, size: int, chunk: int, no_header: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(list_source, "BATCH", size)
-        patch.setattr(list_source, "CHUNK", chunk)
+        patch.setattr(source, "BATCH", size)
+        patch.setattr(source, "CHUNK", chunk)
         patch.setattr(formats, "LONGEST_LINE", 12)
-        patch.setattr(list_source, "LONGEST_LINE", 12)
+        patch.setattr(source, "LONGEST_LINE", 12)
         try:
             inputs, bad = read(data, format, no_header=no_header)
         except UsageError:
@@ -332,6 +332,6 @@ def test_hostile_bytes_never_stop_a_list(data: bytes, format: str | None, size: 
 
 
 def test_a_byte_order_mark_that_comes_in_pieces_is_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_source, "CHUNK", 1)
+    monkeypatch.setattr(source, "CHUNK", 1)
     inputs, bad = read(b'\xef\xbb\xbf{"id": "a"}\n', "jsonl")
     assert (len(inputs), bad) == (1, [])

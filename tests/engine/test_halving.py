@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from milepost.core.item import Content, Item
 from milepost.core.outcome import Done, Outcome, Retry
-from milepost.core.plan import Plan
-from milepost.core.route import Route
-from milepost.engine.execute import run_plain
-from milepost.engine.halving import call_budget, halving
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
+from milepost.engine.work.bisection import call_budget, halving
+from milepost.engine.work.execute import run_plain
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.runner import Ran
 from milepost.testing.contract import World

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine import intake
 from milepost.engine.context import Context

@@ -7,10 +7,10 @@ from engine_world import ROUTE, World
 from tests.http.exposition_reader import Exposition
 
 from milepost.core.errors import EventRefused
-from milepost.engine.collecting import Histogram
-from milepost.engine.exposition import Family, exposition
-from milepost.engine.metrics import ledger_families
-from milepost.engine.relay import Relay
+from milepost.engine.events.deliver import Relay
+from milepost.engine.metrics.collector import Histogram
+from milepost.engine.metrics.exposition import Family, exposition
+from milepost.engine.metrics.gauges import ledger_families
 
 
 def read(world: World) -> Exposition:

@@ -22,15 +22,15 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.change import change
 from milepost.core.errors import MilepostError, UsageError
 from milepost.core.outcome import Done
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
-from milepost.engine import list_keys
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.list_keys import SortedKeys, missing, pack, unpack
-from milepost.engine.list_source import Source, open_source
-from milepost.engine.lists import ListReport, records, submit_list, vanished_keys
+from milepost.engine.lists import keys as list_keys
+from milepost.engine.lists.keys import SortedKeys, missing, pack, unpack
+from milepost.engine.lists.reconcile import ListReport, records, submit_list, vanished_keys
+from milepost.engine.lists.source import Source, open_source
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import LIST

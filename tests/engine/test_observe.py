@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from eyes_world import World
 
-from milepost.core.durations import iso
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, NotYet, Reject, Retry
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
-from milepost.engine import observe
-from milepost.engine.snapshot import snapshots
+from milepost.core.values.durations import iso
+from milepost.engine.views import items
+from milepost.engine.views.snapshot import snapshots
 from milepost.ports.ledger import Query, Told
 
 
@@ -23,7 +23,7 @@ def world() -> World:
 
 
 def test_status_of_an_empty_route_names_every_stage(world: World) -> None:
-    assert observe.status(world.ctx) == {
+    assert items.status(world.ctx) == {
         "routes": {"parcels": {"total": 0, "statuses": {}, "stages": {"weigh": {}, "stamp": {}, "delivered": {}}, "unknown_stages": []}}
     }
 
@@ -32,7 +32,7 @@ def test_status_counts_by_status_and_stage(world: World) -> None:
     world.add("A", "B", "C", "D")
     world.settle("weigh", Done({"grams": 1}))
     world.settle("weigh", Retry("busy"))
-    assert observe.status(world.ctx, "parcels")["routes"]["parcels"] == {
+    assert items.status(world.ctx, "parcels")["routes"]["parcels"] == {
         "total": 4,
         "statuses": {"QUEUED": 3, "RETRY_SCHEDULED": 1},
         "stages": {"weigh": {"QUEUED": 2, "RETRY_SCHEDULED": 1}, "stamp": {"QUEUED": 1}, "delivered": {}},
@@ -43,19 +43,19 @@ def test_status_counts_by_status_and_stage(world: World) -> None:
 def test_status_needs_no_route_file_and_shows_stages_that_are_gone(world: World) -> None:
     world.add("A")
     world.ctx.plans.clear()
-    assert list(observe.status(world.ctx)["routes"]["parcels"]["stages"]) == ["weigh", "stamp", "delivered"]
+    assert list(items.status(world.ctx)["routes"]["parcels"]["stages"]) == ["weigh", "stamp", "delivered"]
     other = Route("parcels", key="id")
     other.external("only")
     changed = World(other)
     changed.ctx.ledger = world.ledger
-    found = observe.status(changed.ctx)["routes"]["parcels"]
+    found = items.status(changed.ctx)["routes"]["parcels"]
     assert found["stages"] == {"only": {}, "weigh": {"QUEUED": 1}}
     assert found["unknown_stages"] == ["weigh"]
 
 
 def test_status_of_an_unknown_route_names_those_there_are(world: World) -> None:
     with pytest.raises(UsageError, match="no route 'letters'; known routes: parcels"):
-        observe.status(world.ctx, "letters")
+        items.status(world.ctx, "letters")
 
 
 def test_show_has_the_fields_that_are_promised(world: World) -> None:
@@ -100,7 +100,7 @@ def test_show_of_a_held_item_says_by_whom(world: World) -> None:
 
 
 def test_show_of_an_unknown_key_is_none(world: World) -> None:
-    assert observe.show(world.ctx, "parcels", "Z") is None
+    assert items.show(world.ctx, "parcels", "Z") is None
 
 
 def test_a_pruned_key_is_shown_from_its_seal(world: World) -> None:
@@ -126,8 +126,8 @@ def test_a_changed_history_is_not_verified(world: World, monkeypatch: pytest.Mon
 def test_each_walks_all_pages_up_to_a_limit(world: World) -> None:
     world.add(*(f"K{n:02d}" for n in range(25)))
     query = Query(route="parcels", limit=10)
-    assert [item.key for item in observe.each(world.ctx, query)] == [f"K{n:02d}" for n in range(25)]
-    assert len(list(observe.each(world.ctx, query, limit=13))) == 13
+    assert [item.key for item in items.each(world.ctx, query)] == [f"K{n:02d}" for n in range(25)]
+    assert len(list(items.each(world.ctx, query, limit=13))) == 13
 
 
 def test_groups_put_like_errors_together(world: World) -> None:
@@ -135,10 +135,10 @@ def test_groups_put_like_errors_together(world: World) -> None:
     for number in range(2):
         world.settle("weigh", Reject(f"parcel {number} is torn"))
     world.settle("weigh", Reject("no such parcel"))
-    found = observe.groups(world.ctx, "parcels")
+    found = items.groups(world.ctx, "parcels")
     assert [(group["now"], group["category"]) for group in found] == [(2, "REJECTED"), (1, "REJECTED")]
     with pytest.raises(UsageError):
-        observe.groups(world.ctx, "letters")
+        items.groups(world.ctx, "letters")
 
 
 def test_snapshots_count_what_is_past_a_stage_and_how_fast_items_end(world: World) -> None:
@@ -167,13 +167,13 @@ def test_the_age_of_old_items_comes_from_the_hour_they_entered_in(world: World) 
 
 def test_times_for_people(world: World) -> None:
     now = world.clock.now()
-    assert observe.when(now, now).startswith("now (")
-    assert observe.when(now + 300_000, now).startswith("in 5 min (")
-    assert observe.when(now - 7_200_000, now).startswith("2 h ago (")
-    assert len(observe.clock_time(now + 86_400_000, now)) == len("2033-11-15 22:13")
+    assert items.when(now, now).startswith("now (")
+    assert items.when(now + 300_000, now).startswith("in 5 min (")
+    assert items.when(now - 7_200_000, now).startswith("2 h ago (")
+    assert len(items.clock_time(now + 86_400_000, now)) == len("2033-11-15 22:13")
 
 
 def _shown(world: World, key: str) -> dict[str, Any]:
-    view = observe.show(world.ctx, "parcels", key)
+    view = items.show(world.ctx, "parcels", key)
     assert view is not None
     return view

@@ -10,10 +10,10 @@ from engine_world import ROUTE, Interrupted, World, dies
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Reason, Status
-from milepost.engine import acts
-from milepost.engine.acts import act_view, all_acts
+from milepost.engine import act_log
+from milepost.engine.act_log import act_view, all_acts
+from milepost.engine.acts.bulk import act, confirm_outside, go_on, limit, pause, resume
 from milepost.engine.intake import submit
-from milepost.engine.operate import act, confirm_outside, go_on, limit, pause, resume
 from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Limit, read_as
 from milepost.ports.ledger import Query, Told
 
@@ -129,7 +129,7 @@ def test_wrong_calls_change_nothing(world: World, options: dict[str, Any], messa
 
 # Many items ---------------------------------------------------------------------------------------------------------
 def test_a_bulk_act_is_on_record_and_in_every_line(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acts, "BATCH", 2)
+    monkeypatch.setattr(act_log, "BATCH", 2)
     keys = rejected(world, 5)
     seen: list[tuple[int, int | None]] = []
     report = act(world.ctx, "retry", ROUTE, query=FAILED, **SIGNED, on_progress=lambda n, total: seen.append((n, total)))
@@ -154,7 +154,7 @@ def test_only_what_certain_lists_brought(world: World) -> None:
 
 
 def test_an_act_that_was_cut_off_goes_on_by_its_id_alone(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acts, "BATCH", 2)
+    monkeypatch.setattr(act_log, "BATCH", 2)
     faulty.add(*(f"k{n}" for n in range(5)))
     faulty.clock.advance("1m")
     applied: list[int] = []
@@ -205,7 +205,7 @@ def test_a_preview_changes_nothing_and_need_not_be_signed(world: World) -> None:
 
 
 def test_cut_off_and_run_again_does_the_rest(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acts, "BATCH", 2)
+    monkeypatch.setattr(act_log, "BATCH", 2)
     keys = rejected(faulty, 5)
     applied: list[int] = []
     faulty.ledger.after("apply", dies, lambda changes, *more: applied.append(len(changes)) or len(applied) == 2)  # type: ignore[attr-defined,func-returns-value]

@@ -7,11 +7,11 @@ from eyes_world import World
 
 from milepost.core.consequences import HOUR
 from milepost.core.outcome import Done
-from milepost.core.route import Route
-from milepost.engine import snapshot
-from milepost.engine.operate import confirm_outside
-from milepost.engine.questions import each_overdue, overdue
-from milepost.engine.snapshot import StageView, snapshots
+from milepost.core.routes.route import Route
+from milepost.engine.acts.bulk import confirm_outside
+from milepost.engine.views import snapshot
+from milepost.engine.views.late_items import each_overdue, overdue
+from milepost.engine.views.snapshot import StageView, snapshots
 from milepost.ports.ledger import Query
 from milepost.testing.clock import START
 

@@ -9,8 +9,8 @@ from ears import Ear, Envelope, cursor, refuses
 from engine_world import Faulty, Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
-from milepost.engine.parking import RETRY, parked_for, release
-from milepost.engine.relay import Relay
+from milepost.engine.events.deliver import Relay
+from milepost.engine.events.parked_events import RETRY, parked_for, release
 from milepost.ports.documents import ACT, CURSOR, PARKED, Act, Parked, read_as
 
 

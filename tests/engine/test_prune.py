@@ -11,18 +11,18 @@ from milepost.core.decide import decide
 from milepost.core.due import Grip
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Done, Reject
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Status
-from milepost.engine import prune as prune_module
-from milepost.engine.acts import act_view, all_acts
+from milepost.engine import retention as prune_module
+from milepost.engine.act_log import act_view, all_acts
+from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.context import Context
-from milepost.engine.cursors import forget_subscriber
+from milepost.engine.events.cursors import forget_subscriber
+from milepost.engine.events.deliver import Relay
+from milepost.engine.events.parked_events import release
 from milepost.engine.intake import submit
-from milepost.engine.operate import act, confirm_outside
-from milepost.engine.parking import release
-from milepost.engine.prune import PruneReport, prune
-from milepost.engine.relay import Relay
+from milepost.engine.retention import PruneReport, prune
 from milepost.ports.ledger import Ask, Ledger
 from milepost.testing.clock import SeededChance, VirtualClock
 

@@ -13,15 +13,15 @@ from milepost import station as stations
 from milepost.core.errors import LedgerFull
 from milepost.core.item import Item
 from milepost.core.status import Status
-from milepost.engine.acts import ActReport
-from milepost.engine.adopting import quarantine_view, replay
+from milepost.engine.act_log import ActReport
+from milepost.engine.acts.bulk import act
+from milepost.engine.acts.foreign_rows import quarantine_view, replay
 from milepost.engine.context import Context
-from milepost.engine.doctor import doctor
+from milepost.engine.health.doctor import doctor
 from milepost.engine.intake import submit
-from milepost.engine.observe import each, show
-from milepost.engine.operate import act
 from milepost.engine.resend import Resender
-from milepost.engine.story import story
+from milepost.engine.views.items import each, show
+from milepost.engine.views.story import story
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.ledger import Query

@@ -8,11 +8,11 @@ from engine_world import Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Done
-from milepost.engine import relay as relay_module
-from milepost.engine.acts import all_acts
-from milepost.engine.cursors import forget_subscriber, silent, told
-from milepost.engine.relay import Relay
-from milepost.engine.routes import apply_route
+from milepost.engine.act_log import all_acts
+from milepost.engine.events import deliver as relay_module
+from milepost.engine.events.cursors import forget_subscriber, silent, told
+from milepost.engine.events.deliver import Relay
+from milepost.engine.routes.versions import apply_route
 from milepost.ports.documents import CURSOR, PARKED
 from milepost.ports.ledger import Told
 

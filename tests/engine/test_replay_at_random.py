@@ -12,11 +12,11 @@ from engine_world import ROUTE, Faulty, World
 
 from milepost.core.errors import EventRefused
 from milepost.core.outcome import Done, Outcome, Retry
-from milepost.engine import relay as relaying
-from milepost.engine.cursors import live_cursors
-from milepost.engine.parking import entries_of, parked_for, release
-from milepost.engine.relay import LEASE_MS, Relay
-from milepost.engine.replaying import replay
+from milepost.engine.events import deliver as relaying
+from milepost.engine.events.cursors import live_cursors
+from milepost.engine.events.deliver import LEASE_MS, Relay
+from milepost.engine.events.parked_events import entries_of, parked_for, release
+from milepost.engine.events.replay import replay
 from milepost.ports.documents import CURSOR, PARKED
 
 STEPS = 100

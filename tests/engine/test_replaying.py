@@ -6,16 +6,16 @@ import pytest
 from ears import Ear, Envelope, cursor, refuses
 from engine_world import ROUTE, World
 
-from milepost.core.durations import iso
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Reject
 from milepost.core.status import FAILED
-from milepost.engine.acts import act_view, all_acts
-from milepost.engine.cursors import forget_subscriber, subscribers
-from milepost.engine.parking import parked_for, release
-from milepost.engine.prune import prune
-from milepost.engine.relay import Relay
-from milepost.engine.replaying import moment_ms, place_before, replay
+from milepost.core.values.durations import iso
+from milepost.engine.act_log import act_view, all_acts
+from milepost.engine.events.cursors import forget_subscriber, subscribers
+from milepost.engine.events.deliver import Relay
+from milepost.engine.events.parked_events import parked_for, release
+from milepost.engine.events.replay import moment_ms, place_before, replay
+from milepost.engine.retention import prune
 from milepost.ports.ledger import Written
 
 SIGNED = {"by": "ops", "reason": "they lost a day"}
@@ -199,7 +199,7 @@ def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_aga
 
 def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is released while the cursor is still far before it."""
-    monkeypatch.setattr("milepost.engine.relay.PAGE", 1)
+    monkeypatch.setattr("milepost.engine.events.deliver.PAGE", 1)
     ear = Ear()
     ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
     relay = Relay(world.ctx, ear, "p1")

@@ -10,12 +10,12 @@ from engine_world import ROUTE, World
 from milepost.core.decide import undecided
 from milepost.core.item import Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Retry
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine import resend as resend_module
-from milepost.engine.operate import confirm_outside, pause, resume
+from milepost.engine.acts.bulk import confirm_outside, pause, resume
 from milepost.engine.resend import Resender, Summary
-from milepost.engine.routes import apply_route
+from milepost.engine.routes.versions import apply_route
 from milepost.ports.ledger import Ledger, Page, Query
 from milepost.testing.clock import VirtualClock
 

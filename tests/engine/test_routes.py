@@ -9,12 +9,12 @@ from engine_world import ROUTE, Interrupted, World, dies, parcels
 
 from milepost.core.errors import RouteChanged, UsageError
 from milepost.core.outcome import Done, Reject, Retry
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
-from milepost.engine import routes
-from milepost.engine.acts import all_acts
-from milepost.engine.operate import act, confirm_outside
-from milepost.engine.routes import Applied, apply_route, compare, exact_census, outdated, register, stranded
+from milepost.engine.act_log import all_acts
+from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.routes import versions
+from milepost.engine.routes.versions import Applied, apply_route, compare, exact_census, outdated, register, stranded
 from milepost.ports.documents import ROUTE as ROUTES
 from milepost.ports.documents import RouteVersion, read_as
 from milepost.ports.ledger import Conflict
@@ -203,7 +203,7 @@ def test_a_confirmation_kept_for_the_target_is_applied_on_arrival(world: World) 
 
 
 def test_back_fill_sends_finished_items_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "PAGE", 2)
+    monkeypatch.setattr(versions, "PAGE", 2)
     world.add("a", "b", "c", "d", "e")
     world.add("open")
     for stage in ("weigh", "stamp"):
@@ -222,7 +222,7 @@ def test_back_fill_sends_finished_items_on(world: World, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("at", ["rename_stage", "apply"])
 def test_an_interrupted_change_goes_on(faulty: World, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    monkeypatch.setattr(routes, "PAGE", 2)
+    monkeypatch.setattr(versions, "PAGE", 2)
     faulty.add(*(f"k{n}" for n in range(5)))
     faulty.add("done")
     faulty.work("weigh", want=1)
@@ -244,7 +244,7 @@ def test_an_interrupted_change_goes_on(faulty: World, monkeypatch: pytest.Monkey
 
 
 def test_an_interrupted_back_fill_sends_each_item_on_once(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "PAGE", 2)
+    monkeypatch.setattr(versions, "PAGE", 2)
     keys = [f"k{n}" for n in range(5)]
     faulty.add(*keys)
     for stage in ("weigh", "stamp"):

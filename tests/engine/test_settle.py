@@ -7,9 +7,9 @@ from engine_world import ROUTE, Faulty, World
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Reason, Status
-from milepost.engine.operate import act, confirm_outside
+from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.resend import Resender
-from milepost.engine.settle import Settled, give_back, settle
+from milepost.engine.work.settle import Settled, give_back, settle
 from milepost.ports.documents import ROUTE as ROUTE_KIND
 from milepost.ports.ledger import Query, Told
 from milepost.ports.runner import Ran

@@ -11,7 +11,7 @@ from worker_rig import TIMEOUT, add, context, row
 
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine.share import LONGEST_MS, PER_CALL_MS, Accepts, SharedTurns, rest_ms
 from milepost.ports.ledger import Ledger

@@ -9,14 +9,14 @@ import pytest
 from worker_rig import Rig, add, context
 
 from milepost.core.outcome import Done
-from milepost.core.route import Route
-from milepost.engine.doctor import doctor
-from milepost.engine.heartbeat import Heartbeat
-from milepost.engine.routes import apply_route
-from milepost.engine.snapshot import snapshots
-from milepost.engine.story import story
+from milepost.core.routes.route import Route
+from milepost.engine.health.doctor import doctor
+from milepost.engine.presence import Heartbeat
+from milepost.engine.routes.versions import apply_route
+from milepost.engine.views.snapshot import snapshots
+from milepost.engine.views.story import story
 from milepost.http.dashboard.health import health
-from milepost.http.seldom import Seldom
+from milepost.http.state.ttl_cache import Seldom
 from milepost.ports.ledger import Ledger
 from milepost.testing.clock import VirtualClock
 
@@ -67,7 +67,7 @@ def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overvie
 def context_of(ledger: Ledger, clock: VirtualClock):  # type: ignore[no-untyped-def]
     """Another process, with a route that has one more stage; the operator has applied it."""
     from milepost.blobs.memory import MemoryBlobs
-    from milepost.core.plan import Plan
+    from milepost.core.routes.plan import Plan
     from milepost.engine.context import Context
     from milepost.testing.clock import SeededChance
 

@@ -18,25 +18,25 @@ import pytest
 from ears import Ear
 from worker_rig import TIMEOUT, Gate, add, context, lasting, reasons, row
 
-from milepost.core.backoff import Backoff
 from milepost.core.errors import LedgerFull
 from milepost.core.item import Item
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Retry
-from milepost.core.route import Route, Stage
+from milepost.core.routes.backoff import Backoff
+from milepost.core.routes.route import Route, Stage
 from milepost.core.status import Reason, Status
+from milepost.engine.acts.bulk import limit, pause
 from milepost.engine.context import Context
-from milepost.engine.execute import run_async, run_plain
-from milepost.engine.observe import live_processes, processes
-from milepost.engine.operate import limit, pause
+from milepost.engine.views.items import live_processes, processes
+from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.documents import PROCESS
 from milepost.ports.ledger import Ledger, Query
 from milepost.runners.clock import SystemClock
-from milepost.runners.crews import AsyncCrew, ThreadCrew
+from milepost.runners.handler_pool import AsyncCrew, ThreadCrew
 from milepost.runners.threads import ThreadRunner
 from milepost.station import Station
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
-from milepost.testing.sim_runner import SimRunner
+from milepost.testing.seeded_runner import SimRunner
 from milepost.wiring import open_context
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from eyes_world import World
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import TERMINAL, Reason
-from milepost.engine.operate import confirm_outside
-from milepost.engine.sentences import SENTENCES
-from milepost.engine.story import Story, story
+from milepost.engine.acts.bulk import confirm_outside
+from milepost.engine.views.sentences import SENTENCES
+from milepost.engine.views.story import Story, story
 from milepost.ports.documents import HOLD, Hold
 from milepost.ports.ledger import Told
 

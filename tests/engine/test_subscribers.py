@@ -16,9 +16,9 @@ from milepost.core.decide import accept
 from milepost.core.errors import EventRefused, RouteMistake, UsageError
 from milepost.core.events import cloud_event, events_of
 from milepost.core.item import digest_of
-from milepost.core.plan import Plan
-from milepost.core.route import Route
-from milepost.engine.relay import Relay
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
+from milepost.engine.events.deliver import Relay
 from milepost.ports.documents import CURSOR
 from milepost.subscribers import CallSubscriber, LogSubscriber
 from milepost.subscribers.formed import Formed

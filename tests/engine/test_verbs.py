@@ -13,16 +13,16 @@ from engine_world import ROUTE, World
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import Reason, Status
-from milepost.engine.acts import all_acts
+from milepost.engine.act_log import all_acts
+from milepost.engine.acts.bulk import act, confirm_outside, go_on
 from milepost.engine.intake import submit
-from milepost.engine.lists import ListReport, submit_list
-from milepost.engine.observe import show
-from milepost.engine.operate import act, confirm_outside, go_on
-from milepost.engine.prune import prune
-from milepost.engine.questions import overdue
+from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.resend import Resender
-from milepost.engine.settle import settle
-from milepost.engine.story import story
+from milepost.engine.retention import prune
+from milepost.engine.views.items import show
+from milepost.engine.views.late_items import overdue
+from milepost.engine.views.story import story
+from milepost.engine.work.settle import settle
 from milepost.ports.ledger import Query
 from milepost.ports.runner import Ran
 

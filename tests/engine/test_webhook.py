@@ -17,11 +17,11 @@ from urllib.parse import unquote
 import pytest
 
 import milepost as mp
+from milepost.applications.postingest.scoutam.faults import Kind, spoil
 from milepost.cli.config import Settings
-from milepost.engine.parking import release
-from milepost.engine.relay import Relay
+from milepost.engine.events.deliver import Relay
+from milepost.engine.events.parked_events import release
 from milepost.ports.documents import CURSOR
-from milepost.routes.postingest.scoutam_faults import Kind, spoil
 from milepost.subscribers import WebhookSubscriber
 from milepost.testing import SeededChance, VirtualClock, drain
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from worker_rig import Rig, add, context, reasons, row, together
 
-from milepost.core.backoff import Backoff
 from milepost.core.decide import MAX_LOSSES
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome, Retry
-from milepost.core.route import Limits, Route
+from milepost.core.routes.backoff import Backoff
+from milepost.core.routes.route import Limits, Route
 from milepost.core.status import Reason, Status
-from milepost.engine.operate import limit, pause, resume
-from milepost.engine.worker import GRACE_MS, LEASE_MS
+from milepost.engine.acts.bulk import limit, pause, resume
+from milepost.engine.work.worker import GRACE_MS, LEASE_MS
 from milepost.ports.ledger import Ledger
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock

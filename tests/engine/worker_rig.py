@@ -9,17 +9,17 @@ from typing import Any
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.item import Item, Row
-from milepost.core.plan import Plan
-from milepost.core.route import Route, Stage
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route, Stage
 from milepost.core.status import Reason
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.routes import register
-from milepost.engine.worker import Worker
+from milepost.engine.routes.versions import register
+from milepost.engine.work.worker import Worker
 from milepost.ports.ledger import Ledger
 from milepost.ports.runner import Clock
 from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.sim_runner import SimRunner
+from milepost.testing.seeded_runner import SimRunner
 
 TIMEOUT = 30
 """How long a test waits for something that happens in a thread; only a broken one ever does."""

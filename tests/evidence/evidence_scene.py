@@ -7,13 +7,13 @@ from typing import Any
 
 import milepost as mp
 from milepost.core.status import TERMINAL
+from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
-from milepost.engine.evidence import Found, all_evidence, evidence_of
-from milepost.engine.head_route import ROUTE as HEADS
-from milepost.engine.head_route import heads_route
+from milepost.engine.evidence.records import Found, all_evidence, evidence_of
+from milepost.engine.heads.route import ROUTE as HEADS
+from milepost.engine.heads.route import heads_route
 from milepost.engine.intake import submit
-from milepost.engine.operate import confirm_outside
-from milepost.engine.prune import PruneReport, prune
+from milepost.engine.retention import PruneReport, prune
 from milepost.evidence.files import entry_of, header, write_file
 from milepost.evidence.signing import Signer
 from milepost.ports.ledger import Ledger, Query
@@ -90,7 +90,7 @@ class Scene:
 
     def export(self, path: Path, signer: Signer | None = None, *, view: str | None = None) -> Path:
         """The evidence of everything, without the command line."""
-        from milepost.engine.heads import prover
+        from milepost.engine.heads.daily import prover
 
         heads = prover(self.ctx)
         entries = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from evidence_scene import DAY, Scene
 
-from milepost.engine.heads import HeadKeeper
+from milepost.engine.heads.daily import HeadKeeper
 from milepost.evidence.signing import Signer
 
 Envelope = dict[str, Any]

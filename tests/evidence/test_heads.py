@@ -16,16 +16,16 @@ import milepost as mp
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ConfigMistake, UsageError
 from milepost.core.history import link
-from milepost.core.merkle import leaf, root
-from milepost.engine import head_trees
-from milepost.engine import heads as heads_module
 from milepost.engine.context import Context
-from milepost.engine.heads import HeadKeeper, all_heads, day_of, prover, publish
+from milepost.engine.events.deliver import Relay
+from milepost.engine.heads import daily as heads_module
+from milepost.engine.heads import trees as head_trees
+from milepost.engine.heads.daily import HeadKeeper, all_heads, day_of, prover, publish
 from milepost.engine.intake import submit
-from milepost.engine.lists import submit_list
-from milepost.engine.prune import prune
-from milepost.engine.relay import Relay
+from milepost.engine.lists.reconcile import submit_list
+from milepost.engine.retention import prune
 from milepost.evidence.heads import Heads, head_digest
+from milepost.evidence.merkle import leaf, root
 from milepost.evidence.signing import Signer, make_key
 from milepost.ports.documents import HEAD, LIST
 from milepost.station import Station

@@ -10,19 +10,19 @@ from heads_scene import next_day
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.history import link
-from milepost.core.merkle import leaf, root
-from milepost.engine import head_trees
-from milepost.engine import heads as heads_module
 from milepost.engine.context import Context
-from milepost.engine.heads import HeadKeeper, all_heads, prover
+from milepost.engine.heads import daily as heads_module
+from milepost.engine.heads import trees
+from milepost.engine.heads.daily import HeadKeeper, all_heads, prover
 from milepost.engine.intake import submit
 from milepost.evidence.heads import Heads
+from milepost.evidence.merkle import leaf, root
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two parts of four lines are a step."""
-    monkeypatch.setattr(head_trees, "PART", 4)
+    monkeypatch.setattr(trees, "PART", 4)
     monkeypatch.setattr(heads_module, "PARTS", 2)
 
 

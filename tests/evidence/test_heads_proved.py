@@ -11,10 +11,10 @@ from evidence_scene import ROUTE, SIGNED, Scene
 from heads_scene import Ear, Envelope, next_day, turn
 
 from milepost.core.errors import UsageError
-from milepost.core.evidence import differences
-from milepost.engine.heads import last_head, prover
-from milepost.engine.prune import prune
+from milepost.engine.heads.daily import last_head, prover
+from milepost.engine.retention import prune
 from milepost.evidence.heads import Heads, head_digest, read_heads
+from milepost.evidence.record import differences
 from milepost.evidence.signing import Signer, make_key
 from milepost.evidence.verify import verify
 from milepost.testing import drain

@@ -10,13 +10,13 @@ from evidence_scene import ROUTE, SIGNED, Scene, assets
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ConfigMistake, LedgerDamaged, LedgerError, RouteMistake
-from milepost.core.evidence import SEAL_SCHEMA, blob_name, differences, kept
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
+from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
-from milepost.engine.evidence import all_evidence, keeper
-from milepost.engine.operate import act
-from milepost.engine.prune import prune
+from milepost.engine.evidence.records import all_evidence, keeper
+from milepost.engine.retention import prune
+from milepost.evidence.record import SEAL_SCHEMA, blob_name, differences, kept
 from milepost.ports.ledger import Leaving, Query, Told
 from milepost.wiring import open_context
 
@@ -166,7 +166,7 @@ def test_a_key_that_was_never_seen_has_no_evidence(archive: Scene, tmp_path: Pat
 
 
 def test_a_head_without_its_tree_is_said_to_be_damaged(archive: Scene) -> None:
-    from milepost.engine.heads import DAY_MS, HeadKeeper, all_heads, prover
+    from milepost.engine.heads.daily import DAY_MS, HeadKeeper, all_heads, prover
 
     archive.through("a1")
     archive.clock.advance(DAY_MS / 1000)

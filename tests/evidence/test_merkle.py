@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.merkle import EMPTY, climb, leaf, levels, node, path, root
+from milepost.evidence.merkle import EMPTY, climb, leaf, levels, node, path, root
 
 LEAVES = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
 ROOTS = [

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from evidence_scene import ROUTE, SIGNED, Scene
 
-from milepost.core.evidence import SCHEMA, differences, evidence, seal_record
-from milepost.engine.operate import act
+from milepost.engine.acts.bulk import act
+from milepost.evidence.record import SCHEMA, differences, evidence, seal_record
 
 Record = dict[str, Any]
 

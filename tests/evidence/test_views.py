@@ -11,9 +11,9 @@ import pytest
 from evidence_scene import ROUTE, SIGNED, Scene
 from premis_check import NAMESPACE, faults
 
-from milepost.core.evidence import seal_record
-from milepost.engine.operate import act
+from milepost.engine.acts.bulk import act
 from milepost.evidence.premis import premis
+from milepost.evidence.record import seal_record
 from milepost.evidence.reported_files import reported_files
 from milepost.evidence.views import CSV_COLUMNS, csv_rows
 

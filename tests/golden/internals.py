@@ -14,29 +14,29 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.cli.commands import cli
 from milepost.core import operators
 from milepost.core.change import Change
+from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide, given_back, late, undecided
 from milepost.core.due import Grip, look, offered
 from milepost.core.events import cloud_event, event_id, events_of
-from milepost.core.evidence import blob_name
-from milepost.core.failing import group_of
+from milepost.core.failures import group_of
 from milepost.core.history import Attempt, Line, claim_digest, encode_line, link, origin
 from milepost.core.item import Content, Failure, Item, Row, canonical_json, digest_of, work_id
-from milepost.core.merkle import leaf, root
-from milepost.core.outside import confirm
-from milepost.core.plan import Plan
-from milepost.engine.collecting import Figures
-from milepost.engine.metrics import counted_families, ledger_families, process_families
+from milepost.core.routes.plan import Plan
+from milepost.engine.metrics.collector import Figures
+from milepost.engine.metrics.gauges import counted_families, ledger_families, process_families
 from milepost.evidence.heads import head_of
-from milepost.http.door import Door
-from milepost.ledgers.aws.image import attributes
-from milepost.ledgers.aws.journal import Entry
+from milepost.evidence.merkle import leaf, root
+from milepost.evidence.record import blob_name
+from milepost.http.server.assembly import Door
+from milepost.ledgers.aws.journal.journal import Entry
 from milepost.ledgers.aws.names import Names
-from milepost.ledgers.aws.offering import call_body, call_of
-from milepost.ledgers.aws.standing import seal_for
+from milepost.ledgers.aws.offers import call_body, call_of
+from milepost.ledgers.aws.row_duties import seal_for
 from milepost.ledgers.aws.store import Settings, Store
-from milepost.ledgers.aws.tables import make_common, make_route
-from milepost.ledgers.aws.values import Values
-from milepost.ledgers.aws.writing import put_of, update_of
+from milepost.ledgers.aws.tables.conditional_write import put_of, update_of
+from milepost.ledgers.aws.tables.create import make_common, make_route
+from milepost.ledgers.aws.tables.item_rows import attributes
+from milepost.ledgers.aws.tables.values import Values
 from milepost.ports import documents
 from milepost.subscribers import CallSubscriber, LogSubscriber, WebhookSubscriber
 from milepost.subscribers.topic import Topic

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from tests.http.visitor import Visitor, sample_route
 
 import milepost as mp
-from milepost.core.route import Route
-from milepost.engine.keys import make_key, revoke_key
-from milepost.http.desk import Desk
-from milepost.http.door import make_door
-from milepost.http.server import Server
+from milepost.core.routes.route import Route
+from milepost.engine.auth.keys import make_key, revoke_key
+from milepost.http.server.assembly import make_door
+from milepost.http.server.listener import Server
+from milepost.http.state.state import Desk
 from milepost.ports.runner import Clock
 
 READ = "/api/v1/routes/parcels/items/a"

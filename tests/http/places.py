@@ -12,7 +12,7 @@ from tests.aws import standins
 from tests.http.visitor import Visitor
 
 import milepost as mp
-from milepost.http.door import Door
+from milepost.http.server.assembly import Door
 from milepost.ports.runner import Clock
 
 

@@ -17,9 +17,9 @@ from tests.http.visitor import Visitor, visiting
 from milepost.core.errors import LedgerFull
 from milepost.engine.intake import Receipt
 from milepost.engine.share import Accepts
-from milepost.http.submitting import Submitting
+from milepost.http.state.submit_batches import Submitting
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.ledgers.sqlite.store import Store
+from milepost.ledgers.sqlite.file.store import Store
 
 ITEMS = "/api/v1/routes/parcels/items"
 TIMEOUT = 60

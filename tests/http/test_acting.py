@@ -9,7 +9,7 @@ import pytest
 from tests.http.guarded import guarded
 from tests.http.visitor import Answered, Visitor
 
-from milepost.engine.acts import begin
+from milepost.engine.act_log import begin
 from milepost.ports.documents import Act
 
 ACTS = "/api/v1/routes/parcels/acts"
@@ -99,7 +99,7 @@ def test_the_same_call_with_its_id_does_nothing_twice(failed: Visitor) -> None:
 
 
 def test_an_act_is_followed_by_its_id_while_it_is_under_way(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milepost.engine.acts.BATCH", 2)
+    monkeypatch.setattr("milepost.engine.act_log.BATCH", 2)
     door.milepost.submit("parcels", *({"id": f"k{n}"} for n in range(5)))
     seen: list[dict[str, Any]] = []
     apply = door.ctx.ledger.apply

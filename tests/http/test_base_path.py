@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 import pytest
 from tests.http.visitor import Visitor, visiting
 
-from milepost.cli.listening import Where, listening
+from milepost.cli.work.listen import Where, listening
 from milepost.core.errors import ConfigMistake
-from milepost.engine.keys import make_key
-from milepost.http.base_path import checked_base
+from milepost.engine.auth.keys import make_key
+from milepost.http.server.base_path import checked_base
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -84,7 +84,7 @@ def test_a_base_may_be_deep_or_empty() -> None:
 
 def test_up_says_where_it_is_with_the_base(door: Visitor, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     # As at a terminal, whatever log another test of this process has opened.
-    caplog.set_level(logging.WARNING, "milepost.cli.saying")
+    caplog.set_level(logging.WARNING, "milepost.cli.work.announce")
     with listening(door.ctx, Where("127.0.0.1", 0, asked=True), "/milepost"):
         pass
     assert "/milepost/api/docs" in capsys.readouterr().err

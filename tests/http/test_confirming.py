@@ -14,7 +14,7 @@ from tests.http.visitor import Answered, Visitor
 
 import milepost as mp
 from milepost.core.errors import ActRefused
-from milepost.engine.prune import prune
+from milepost.engine.retention import prune
 from milepost.runners.clock import SystemClock
 
 CONFIRMATIONS = "/api/v1/routes/loans/confirmations"
@@ -162,7 +162,7 @@ def test_a_failure_said_outside_is_a_counted_try(office: Office) -> None:
 def test_what_is_said_of_an_ended_item_is_noted_once_and_told(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     assert office.confirm(outcome={"type": "reject", "error": "lost"}).body["status"] == "REJECTED"
     lines = len(office.show()["history"])
-    with caplog.at_level(logging.WARNING, "milepost.engine.hearing"):
+    with caplog.at_level(logging.WARNING, "milepost.engine.acts.confirmations"):
         answered = office.confirm(outcome={"type": "retry", "error": "late"})
         assert (told(answered), answered.body["item_status"]) == ((409, "ended"), "REJECTED")
         assert told(office.confirm(outcome={"type": "retry", "error": "late"})) == (409, "ended")
@@ -176,7 +176,7 @@ def test_no_partner_moves_what_a_person_has_cancelled(office: Office, caplog: py
     office.confirm()
     office.act("cancel")
     lines = len(office.show()["history"])
-    with caplog.at_level(logging.WARNING, "milepost.engine.hearing"):
+    with caplog.at_level(logging.WARNING, "milepost.engine.acts.confirmations"):
         first, again = office.confirm(stage), office.confirm(stage)
     assert (told(first), first.body["item_status"], first.body["stage"]) == ((409, "ended"), "CANCELLED", "deliver")
     assert (told(again), again.body["detail"]) == ((409, "ended"), first.body["detail"])

@@ -18,9 +18,9 @@ from tests.http.places import door_over, new_aws_ledger
 from tests.http.visitor import Answered
 
 from milepost.core.status import Status
-from milepost.http import finding
-from milepost.http.endpoints import all_endpoints, all_pages
-from milepost.ledgers.aws.client import Patience, Requests
+from milepost.http.api import find
+from milepost.http.server.endpoints import all_endpoints, all_pages
+from milepost.ledgers.aws.requests.client import Patience, Requests
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +150,8 @@ def test_looking_costs_few_requests_and_no_page_that_moves_reads_the_rows(scene:
     """docs/aws.md has the numbers."""
     counted = Counted(scene, monkeypatch)
     # Which keys there are, and what was set aside, is asked for once in a while: not meanwhile.
-    monkeypatch.setattr("milepost.http.recognising.FRESH_S", 600.0)
-    monkeypatch.setattr("milepost.http.seldom.KEEP_S", 600.0)
+    monkeypatch.setattr("milepost.http.auth.authenticator.FRESH_S", 600.0)
+    monkeypatch.setattr("milepost.http.state.ttl_cache.KEEP_S", 600.0)
     counted.of("/")
     overview, live = counted.of("/"), counted.of("/system", **{"x-live": "1"})
     assert (overview.total(), live.total()) == (11, 4)
@@ -220,8 +220,8 @@ def test_acts_by_key_and_by_filter_say_first_what_they_would_do(scene: Scene) ->
 
 
 def test_what_no_index_serves_is_said_before_it_is_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "WORTH_A_WORD", 1)
-    monkeypatch.setattr(finding, "WORTH_ASKING", 5)
+    monkeypatch.setattr(find, "WORTH_A_WORD", 1)
+    monkeypatch.setattr(find, "WORTH_ASKING", 5)
     asked = scene.call("GET", f"{ITEMS}?stage=wrap")
     assert (told(asked), asked.body["rows"] >= 9) == ((400, "costly"), True)
     assert "no index serves this: all" in asked.body["detail"]

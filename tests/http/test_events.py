@@ -13,8 +13,8 @@ from tests.http.visitor import Visitor, visiting
 
 import milepost as mp
 from milepost.core.errors import LedgerBusy
-from milepost.http import events as events_module
-from milepost.http import feed as feed_module
+from milepost.http.api import events as events_module
+from milepost.http.state import event_stream as feed_module
 
 
 def ids(events: list[Any]) -> list[str]:
@@ -266,7 +266,7 @@ def test_a_heartbeat_moves_the_place_on_though_nothing_was_wanted(door: Visitor)
 
 
 def test_a_stream_ends_when_the_server_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milepost.http.server.GRACE_S", 30)
+    monkeypatch.setattr("milepost.http.server.listener.GRACE_S", 30)
     with visiting(tmp_path) as door:
         listener = Listener(door)
     assert listener.block() == {}
@@ -276,7 +276,7 @@ def test_a_stream_ends_when_the_server_stops(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_too_many_listeners_are_refused(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milepost.http.events.MOST", 1)
+    monkeypatch.setattr("milepost.http.api.events.MOST", 1)
     listener = Listener(door)
     answer = door.call("GET", EVENTS, headers={"Accept": "text/event-stream"})
     assert (answer.status, answer.body["code"]) == (429, "too-many")

@@ -12,11 +12,11 @@ from tests.http.visitor import Visitor, visiting
 
 import milepost as mp
 from milepost.cli.commands import cli
-from milepost.engine.heads import publish
-from milepost.engine.keys import make_key
-from milepost.engine.prune import prune
+from milepost.engine.auth.keys import make_key
+from milepost.engine.heads.daily import publish
+from milepost.engine.retention import prune
 from milepost.evidence.verify import verify
-from milepost.http.evidence import LONGEST_NAME, file_name
+from milepost.http.api.evidence import LONGEST_NAME, file_name
 
 EVIDENCE = "/api/v1/routes/assets/evidence"
 

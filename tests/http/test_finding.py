@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.http.visitor import Answered, Visitor
 
-from milepost.engine.lists import submit_list
-from milepost.http import finding
+from milepost.engine.lists.reconcile import submit_list
+from milepost.http.api import find
 
 ITEMS = "/api/v1/routes/parcels/items"
 
@@ -59,7 +59,7 @@ def test_the_pages_of_a_question_hold_every_item_once(filled: Visitor, question:
 
 
 def test_an_item_looks_as_the_command_line_shows_it(filled: Visitor) -> None:
-    from milepost.engine.observe import row_view
+    from milepost.engine.views.items import row_view
 
     [item] = filled.ctx.ledger.get([("parcels", "p01")])
     assert item is not None
@@ -180,10 +180,10 @@ def test_on_aws_items_are_found_page_by_page_and_what_no_index_serves_is_said(aw
     assert sorted(all_pages(aws_door, "status=failed", 2)) == ["p00", "p05", "p10"]
     assert aws_door.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 3
     assert "'deliver'" in aws_door.call("GET", "/api/v1/routes/parcels/story/p01").body["where"]
-    monkeypatch.setattr(finding, "WORTH_A_WORD", 5)
+    monkeypatch.setattr(find, "WORTH_A_WORD", 5)
     told = aws_door.call("GET", f"{ITEMS}?stage=deliver")
     assert "all 12 rows of parcels are read" in told.headers["milepost-cost"]
-    monkeypatch.setattr(finding, "WORTH_ASKING", 10)
+    monkeypatch.setattr(find, "WORTH_ASKING", 10)
     refused = aws_door.call("GET", f"{ITEMS}?stage=deliver")
     assert (refused.status, refused.body["code"], refused.body["rows"]) == (400, "costly", 12)
     assert len(keys(aws_door.call("GET", f"{ITEMS}?stage=deliver&scan=true"))) == 9

@@ -8,7 +8,7 @@ import pytest
 from tests.http.listener import Listener
 from tests.http.visitor import Visitor, visiting
 
-from milepost.engine.keys import make_key
+from milepost.engine.auth.keys import make_key
 from milepost.wiring import open_context
 
 ROUTES = "/api/v1/routes/parcels/counts"

@@ -14,23 +14,23 @@ from tests.http.listener import until
 from tests.http.visitor import Visitor
 
 from milepost.core.errors import LedgerReadOnly
-from milepost.engine import heartbeat
-from milepost.http import eyes
+from milepost.engine import presence
+from milepost.http.state import observability
 from milepost.ports.documents import ROUTE, RouteVersion, read_as
 from milepost.station import Station
 
 
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eyes, "KEEP_S", 0.0)
+    monkeypatch.setattr(observability, "KEEP_S", 0.0)
     # How quick a busy machine is says nothing here.
-    monkeypatch.setattr(eyes, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(observability, "PATIENCE_S", 30.0)
 
 
 @pytest.fixture
 def busy(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
     """A door beside a station at work."""
-    monkeypatch.setattr(heartbeat, "EVERY_MS", 50)
+    monkeypatch.setattr(presence, "EVERY_MS", 50)
     station = Station(door.ctx)
     thread = threading.Thread(target=station.run)
     thread.start()
@@ -87,7 +87,7 @@ def test_a_ledger_that_does_not_answer_makes_the_server_not_ready_and_leaves_it_
             go_on.wait(30)
         return real.write(kind, *given, **more)
 
-    monkeypatch.setattr(eyes, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(observability, "PATIENCE_S", 0.05)
     monkeypatch.setattr(busy.ctx, "ledger", Instead(real, write=write))
     assert missing(busy) == missing(busy) == ["ledger"]
     # Whoever asks again does not ask the ledger again: its threads are not used up.

@@ -18,9 +18,9 @@ from tests.http.visitor import JSON, Answered, Visitor, sample_route, visiting
 
 import milepost as mp
 from milepost.core.errors import EventRefused
-from milepost.engine.operate import act, pause
-from milepost.engine.relay import Relay
-from milepost.http.dashboard.exporting import cell
+from milepost.engine.acts.bulk import act, pause
+from milepost.engine.events.deliver import Relay
+from milepost.http.dashboard.pages.export import cell
 from milepost.ports.documents import PROCESS, Process
 from milepost.subscribers import CallSubscriber
 
@@ -233,7 +233,7 @@ def test_a_file_that_breaks_off_is_not_taken_for_whole(door: Visitor, monkeypatc
         yield {"key": "a"}
         raise RuntimeError("a disk with a secret name")
 
-    monkeypatch.setattr("milepost.http.dashboard.exporting._rows", rows)
+    monkeypatch.setattr("milepost.http.dashboard.pages.export._rows", rows)
     with pytest.raises(Exception, match=r"IncompleteRead|more expected") as cut:
         door.call("GET", "/export/parcels.json")
     assert "secret" not in str(cut.value)

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 import pytest
 from tests.http.visitor import Visitor
 
-from milepost.engine.keys import make_key
-from milepost.http import lists
-from milepost.http.desk import LISTS
-from milepost.http.lists import Body
+from milepost.engine.auth.keys import make_key
+from milepost.http.api import lists
+from milepost.http.api.lists import Body
+from milepost.http.state.state import LISTS
 
 ITEMS = "/api/v1/routes/parcels/items"
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -12,11 +12,11 @@ from tests.http.guarded import ITEMS, READ, SIGNED, Guarded, guarded
 
 import milepost as mp
 from milepost.core.errors import UsageError
-from milepost.engine.acts import all_acts
-from milepost.engine.keys import all_keys, any_keys, key_view, make_key, match, note_use, revoke_key
-from milepost.http.calls import Caller
-from milepost.http.rates import Rate, Rates
-from milepost.http.recognising import visible
+from milepost.engine.act_log import all_acts
+from milepost.engine.auth.keys import all_keys, any_keys, key_view, make_key, match, note_use, revoke_key
+from milepost.http.auth.authenticator import visible
+from milepost.http.auth.rates import Rate, Rates
+from milepost.http.protocol.endpoint import Caller
 from milepost.ports.documents import KEY
 from milepost.testing.clock import VirtualClock
 

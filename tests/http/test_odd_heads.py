@@ -12,7 +12,7 @@ import pytest
 from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Visitor
 
-from milepost.http.patience import LARGEST_HEAD
+from milepost.http.server.timeouts import LARGEST_HEAD
 
 BODY = b'{"id": "z"}'
 CHUNKS = b"b\r\n" + BODY + b"\r\n0\r\n"

@@ -14,12 +14,12 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from starlette.requests import Request
 from tests.http.visitor import Visitor
 
-from milepost.http.calls import Call
-from milepost.http.docs_page import rendered
-from milepost.http.endpoints import all_endpoints
-from milepost.http.openapi import described, document
-from milepost.http.problems import TITLES
-from milepost.http.recognising import NOBODY
+from milepost.http.auth.authenticator import NOBODY
+from milepost.http.openapi.openapi import described, document
+from milepost.http.openapi.page import rendered
+from milepost.http.protocol.endpoint import Call
+from milepost.http.protocol.problems import TITLES
+from milepost.http.server.endpoints import all_endpoints
 from milepost.ports.documents import CURSOR, Cursor
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]

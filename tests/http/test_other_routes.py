@@ -17,11 +17,11 @@ from tests.http.visitor import Answered, sample_route
 import milepost as mp
 from milepost.core.errors import EventRefused, LedgerBusy
 from milepost.core.events import Envelope
-from milepost.engine.operate import act, limit, pause
-from milepost.engine.relay import Relay
-from milepost.http import events as stream
-from milepost.http.calls import Endpoint
-from milepost.http.endpoints import all_pages
+from milepost.engine.acts.bulk import act, limit, pause
+from milepost.engine.events.deliver import Relay
+from milepost.http.api import events as stream
+from milepost.http.protocol.endpoint import Endpoint
+from milepost.http.server.endpoints import all_pages
 from milepost.ports.documents import PROCESS, Process
 
 SECRET = "secretive"
@@ -183,7 +183,7 @@ def blocks(answer: http.client.HTTPResponse) -> Iterator[str]:
 def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_key_was_revoked(
     at: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("milepost.http.dashboard.changes.CHECK_S", 0.0)
+    monkeypatch.setattr("milepost.http.dashboard.pages.live.CHECK_S", 0.0)
     monkeypatch.setattr(at.door.desk.eyes.feed, "heartbeat_s", 0.2)
     key = at.key("read", name="page", routes=["parcels"])
     connection, answer = changes(at, "GET", key)

@@ -20,9 +20,9 @@ from tests.http.visitor import Visitor, sample_route
 
 import milepost as mp
 from milepost.core.errors import EventRefused
-from milepost.engine import snapshot
-from milepost.engine.doctor import doctor
-from milepost.engine.operate import pause, resume
+from milepost.engine.acts.bulk import pause, resume
+from milepost.engine.health.doctor import doctor
+from milepost.engine.views import snapshot
 from milepost.http.dashboard import failures
 from milepost.http.dashboard.failures import failed_by_group
 from milepost.ledgers.aws.names import Names

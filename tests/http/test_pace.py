@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from milepost.core.consequences import HOUR
-from milepost.core.durations import iso
 from milepost.core.status import Status
-from milepost.http.dashboard.charts import Bar, bars, brief, nice_top
-from milepost.http.dashboard.ended import hours_chart, minutes_chart
-from milepost.http.dashboard.pace import EVERY, HOURS, MINUTE, Gap, Held, Pace, Sample, Samples, by_hour, by_minute, forecast, pace
+from milepost.core.values.durations import iso
+from milepost.http.dashboard.charts.ended import hours_chart, minutes_chart
+from milepost.http.dashboard.charts.svg import Bar, bars, brief, nice_top
+from milepost.http.state.pace import EVERY, HOURS, MINUTE, Gap, Held, Pace, Sample, Samples, by_hour, by_minute, forecast, pace
 from milepost.ports.ledger import Count
 
 NOW = 473_000 * HOUR + 20 * MINUTE

@@ -14,8 +14,8 @@ from tests.http.pages import MARKUP, seen, shown
 from tests.http.visitor import Visitor, visiting
 
 import milepost as mp
-from milepost.engine.keys import make_key
-from milepost.engine.prune import prune
+from milepost.engine.auth.keys import make_key
+from milepost.engine.retention import prune
 
 ACTS = "/api/v1/routes/assets/acts"
 

@@ -8,8 +8,8 @@ import pytest
 from tests.http.pages import seen, shown
 from tests.http.visitor import Visitor
 
-from milepost.engine.keys import make_key
-from milepost.http.dashboard import lists as lists_page
+from milepost.engine.auth.keys import make_key
+from milepost.http.dashboard.pages import lists as lists_page
 from milepost.ports.documents import LIST
 
 CSV = {"Content-Type": "text/csv"}

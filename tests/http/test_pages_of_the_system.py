@@ -15,17 +15,17 @@ from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Visitor
 
 import milepost as mp
-from milepost.core.durations import iso
 from milepost.core.errors import EventRefused
 from milepost.core.status import FAILED
-from milepost.engine.acts import all_acts, record
-from milepost.engine.collecting import Figures, Histogram
-from milepost.engine.feeding import page_back
-from milepost.engine.operate import act, limit, pause
-from milepost.engine.prune import prune
-from milepost.http.dashboard import events
-from milepost.http.dashboard.acts import Names, in_words
-from milepost.http.dashboard.durations import durations
+from milepost.core.values.durations import iso
+from milepost.engine.act_log import all_acts, record
+from milepost.engine.acts.bulk import act, limit, pause
+from milepost.engine.events.feed import page_back
+from milepost.engine.metrics.collector import Figures, Histogram
+from milepost.engine.retention import prune
+from milepost.http.dashboard.charts.durations import durations
+from milepost.http.dashboard.pages import events
+from milepost.http.dashboard.pages.acts import Names, in_words
 from milepost.ports.documents import ACT, PROCESS, Act, Process
 from milepost.ports.ledger import Query
 from milepost.station import Station

@@ -12,7 +12,7 @@ import pytest
 from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Visitor
 
-from milepost.engine.operate import pause
+from milepost.engine.acts.bulk import pause
 from milepost.ports.documents import PROCESS, Process
 from milepost.testing.clock import VirtualClock
 

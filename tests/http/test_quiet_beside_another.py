@@ -12,9 +12,9 @@ from tests.http.guarded import SIGNED, Guarded, guarded
 
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
-from milepost.engine.operate import act, limit, pause
-from milepost.engine.relay import Relay
-from milepost.http.endpoints import all_endpoints, all_pages
+from milepost.engine.acts.bulk import act, limit, pause
+from milepost.engine.events.deliver import Relay
+from milepost.http.server.endpoints import all_endpoints, all_pages
 from milepost.ports.documents import PROCESS, Process
 from milepost.station import Station
 from milepost.testing import VirtualClock

@@ -11,10 +11,10 @@ from tests.http.guarded import SIGNED, Guarded, guarded
 from tests.http.listener import until
 from tests.http.visitor import Answered
 
-from milepost.engine.keys import SCOPES, all_keys
-from milepost.engine.operate import act
-from milepost.http.calls import Endpoint
-from milepost.http.endpoints import all_endpoints, all_pages
+from milepost.engine.acts.bulk import act
+from milepost.engine.auth.keys import SCOPES, all_keys
+from milepost.http.protocol.endpoint import Endpoint
+from milepost.http.server.endpoints import all_endpoints, all_pages
 from milepost.ports import documents
 
 KINDS = {value for name, value in vars(documents).items() if name.isupper() and isinstance(value, str)} - {documents.PROBE}

@@ -11,16 +11,16 @@ import pytest
 from tests.http.guarded import ITEMS, READ, Guarded, guarded
 from tests.http.visitor import sample_route
 
-from milepost.engine.acts import all_acts
-from milepost.engine.keys import SCOPES
-from milepost.engine.operate import pause
-from milepost.http.app import make_app
-from milepost.http.calls import Answer, Call, Endpoint, Endpoints
-from milepost.http.desk import Desk
-from milepost.http.endpoints import all_endpoints
-from milepost.http.headers import POLICY
-from milepost.http.origins import address_of, from_elsewhere, not_local
-from milepost.http.server import Server
+from milepost.engine.act_log import all_acts
+from milepost.engine.acts.bulk import pause
+from milepost.engine.auth.keys import SCOPES
+from milepost.http.auth.origins import address_of, from_elsewhere, not_local
+from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints
+from milepost.http.protocol.headers import POLICY
+from milepost.http.server.application import make_app
+from milepost.http.server.endpoints import all_endpoints
+from milepost.http.server.listener import Server
+from milepost.http.state.state import Desk
 
 HERE = ("127.0.0.1", 8321)
 OPEN_WRITES = {"/login", "/logout"}

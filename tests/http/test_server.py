@@ -13,10 +13,10 @@ import pytest
 from tests.http.visitor import Visitor
 
 from milepost.core.errors import ConfigMistake
-from milepost.http import app
-from milepost.http.door import make_door
-from milepost.http.patience import LARGEST_HEAD, Patience
-from milepost.http.server import Server
+from milepost.http.server import application
+from milepost.http.server.assembly import make_door
+from milepost.http.server.listener import Server
+from milepost.http.server.timeouts import LARGEST_HEAD, Patience
 
 ITEMS = "/api/v1/routes/parcels/items"
 POST = f"POST {ITEMS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
@@ -135,7 +135,7 @@ def test_what_is_not_http_is_refused(shared_door: Visitor, nonsense: bytes) -> N
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(shared_door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "SLOWEST_S", 0.05)
+    monkeypatch.setattr(application, "SLOWEST_S", 0.05)
     with socket.create_connection(("127.0.0.1", shared_door.port), timeout=30) as connection:
         connection.sendall(POST + b'Content-Length: 100\r\n\r\n{"id"')
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")

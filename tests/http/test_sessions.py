@@ -12,8 +12,8 @@ from tests.http.guarded import ITEMS, READ, Guarded, guarded
 from tests.http.visitor import Answered
 
 import milepost as mp
-from milepost.engine.keys import digest_of, make_key
-from milepost.engine.sessions import MOST, open_session
+from milepost.engine.auth.keys import digest_of, make_key
+from milepost.engine.auth.sessions import MOST, open_session
 from milepost.ports.documents import SESSION
 from milepost.testing.clock import VirtualClock
 

@@ -12,9 +12,9 @@ from tests.http.visitor import Visitor
 
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
-from milepost.engine.acts import all_acts
-from milepost.engine.parking import parked_for
-from milepost.engine.relay import Relay
+from milepost.engine.act_log import all_acts
+from milepost.engine.events.deliver import Relay
+from milepost.engine.events.parked_events import parked_for
 from milepost.testing.clock import VirtualClock
 
 OFFICE = "/api/v1/subscribers/office"

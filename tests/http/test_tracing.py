@@ -71,6 +71,6 @@ def test_the_log_names_the_call_in_every_line_that_it_caused(
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["logger"], line["correlation_id"]) for line in lines] == [
         ("deep.inside", "asked-1"),
-        ("milepost.http.tracing", "asked-1"),
+        ("milepost.http.server.tracing", "asked-1"),
     ]
     assert {name: lines[1][name] for name in ("method", "path", "status")} == {"method": "GET", "path": f"{ITEMS}/a", "status": 200}

@@ -17,7 +17,7 @@ import click
 import pytest
 from tests.http.visitor import visiting
 
-from milepost.cli.listening import PORT, Where, address, listening, wanted
+from milepost.cli.work.listen import PORT, Where, address, listening, wanted
 from milepost.core.errors import ConfigMistake
 
 ROUTE = """
@@ -80,7 +80,7 @@ def test_up_says_what_its_addresses_begin_with_behind_a_proxy(tmp_path: Path) ->
 
 def test_the_next_port_is_taken_where_nobody_asked_for_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
-    monkeypatch.setattr("milepost.cli.listening.say", heard.append)
+    monkeypatch.setattr("milepost.cli.work.listen.say", heard.append)
     with visiting(tmp_path) as visitor, socket.create_server(("127.0.0.1", 0)) as theirs:
         port = theirs.getsockname()[1]
         with listening(visitor.ctx, Where("127.0.0.1", port, asked=False)):
@@ -114,11 +114,11 @@ def test_an_address_that_others_can_reach_needs_keys(tmp_path: Path) -> None:
 def test_without_what_it_needs_up_says_how_to_get_it_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "milepost.cli.saying")  # as text: another test may have made a log of everything
+    caplog.set_level(logging.WARNING, "milepost.cli.work.announce")  # as text: another test may have made a log of everything
     with visiting(tmp_path) as visitor:
-        monkeypatch.delitem(sys.modules, "milepost.http.door")
+        monkeypatch.delitem(sys.modules, "milepost.http.server.assembly")
         monkeypatch.setitem(sys.modules, "uvicorn", None)
-        monkeypatch.delitem(sys.modules, "milepost.http.server")
+        monkeypatch.delitem(sys.modules, "milepost.http.server.listener")
         with listening(visitor.ctx, Where("127.0.0.1", 0, asked=False)):
             assert "pip install 'milepost[http]'" in capsys.readouterr().err
         with pytest.raises(ConfigMistake, match="milepost"), listening(visitor.ctx, Where("127.0.0.1", 0, asked=True)):

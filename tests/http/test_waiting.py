@@ -12,7 +12,7 @@ import pytest
 from tests.http.gallery import CLAIMS, Gallery, open_gallery, until
 
 import milepost as mp
-from milepost.http import waiting
+from milepost.http.state import waiting_workers
 
 
 @pytest.fixture
@@ -121,6 +121,6 @@ def test_a_server_that_stops_lets_go_of_those_who_wait(gallery: Gallery) -> None
 
 
 def test_no_more_wait_than_there_is_room_for(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "MOST", 0)
+    monkeypatch.setattr(waiting_workers, "MOST", 0)
     answered = gallery.call("POST", CLAIMS, {"worker": "w1", "wait": 5})
     assert (answered.status, answered.body["code"], "retry-after" in answered.headers) == (429, "too-many", True)

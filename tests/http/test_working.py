@@ -15,8 +15,8 @@ from tests.http.visitor import Visitor
 
 import milepost as mp
 from milepost.core.errors import RouteMistake
-from milepost.engine.doctor import doctor
-from milepost.engine.story import story
+from milepost.engine.health.doctor import doctor
+from milepost.engine.views.story import story
 from milepost.testing import VirtualClock
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
-from milepost.http.door import Door
+from milepost.http.server.assembly import Door
 from milepost.station import Station
 
 JSON = "application/json"

@@ -14,14 +14,14 @@ from tests.infra.code_folder import synthesise
 from tests.infra.deploying import Client, deploy
 
 from milepost.blobs.nowhere import NoBlobs
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.routes import register
-from milepost.ledgers.aws.client import Requests
+from milepost.engine.routes.versions import register
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.loading import load_routes
+from milepost.ledgers.aws.requests.client import Requests
 from milepost.ports.documents import PROCESS
+from milepost.route_files import load_routes
 from milepost.runners.clock import SystemChance, SystemClock
 
 PARCELS = """

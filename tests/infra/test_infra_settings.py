@@ -12,7 +12,7 @@ from tests.infra.templates import ASSETS, EMAIL, TOPIC
 
 import milepost as mp
 from milepost.core.errors import ConfigMistake
-from milepost.core.route import Route, Stage
+from milepost.core.routes.route import Route, Stage
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ import pytest
 
 import milepost as mp
 from milepost.core.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerForeign, UsageError
-from milepost.ledgers.sqlite import SqliteLedger, backup
-from milepost.ledgers.sqlite.backup import back_up, examine, restore
-from milepost.ledgers.sqlite.store import blobs_folder
+from milepost.ledgers.sqlite import SqliteLedger
+from milepost.ledgers.sqlite.file import backup
+from milepost.ledgers.sqlite.file.backup import back_up, examine, restore
+from milepost.ledgers.sqlite.file.store import blobs_folder
 from milepost.ports.ledger import LACKS, Query
 
 KEYS = [f"L-{number}" for number in range(300)]

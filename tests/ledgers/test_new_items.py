@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from milepost.core.decide import accept
 from milepost.core.item import digest_of
 from milepost.core.operators import cancel
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.ledgers.memory import MemoryLedger
-from milepost.ledgers.sqlite import SqliteLedger, new_items
+from milepost.ledgers.sqlite import SqliteLedger
+from milepost.ledgers.sqlite.rows import new_items
 from milepost.ports.ledger import Known, Ledger, Newcomer, Refused, Same, Told
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock

@@ -10,14 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 import milepost as mp
+from milepost.core.confirmations import confirm
 from milepost.core.decide import decide
 from milepost.core.due import Grip
 from milepost.core.item import Item
-from milepost.core.outside import confirm
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.ledgers.sqlite import fence, writing
+from milepost.ledgers.sqlite.rows import changes as writing
+from milepost.ledgers.sqlite.rows import fence
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, scope
 from milepost.ports.ledger import Ask, Conflict, Query, Refused
 from milepost.testing.clock import VirtualClock

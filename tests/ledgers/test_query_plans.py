@@ -13,15 +13,17 @@ from msgspec.structs import replace
 import milepost as mp
 from milepost.core.due import Grip
 from milepost.core.status import LIVE, Status
-from milepost.engine import doctor, idle, metrics, readiness
+from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
-from milepost.engine.heartbeat import Heartbeat
+from milepost.engine.health import doctor, readiness
+from milepost.engine.health.overdue import late_at
 from milepost.engine.intake import submit
-from milepost.engine.late import late_at
-from milepost.engine.operate import confirm_outside
+from milepost.engine.metrics import gauges
+from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
+from milepost.engine.work import idle
+from milepost.ledgers.sqlite.file.store import Store
 from milepost.ledgers.sqlite.ledger import SqliteLedger
-from milepost.ledgers.sqlite.store import Store
 from milepost.ports.ledger import Ask, Query
 from milepost.station import Station
 from milepost.testing import SimRunner, VirtualClock
@@ -125,7 +127,7 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "idle": lambda: (idle.nothing_due(ctx, ctx.clock.now()), idle.all_told(ctx, [], ctx.clock.now())),
         "feed": lambda: ledger.feed(ledger.last_seq() - 10, 10),
         "feed at its end": lambda: ledger.feed(ledger.last_seq(), 500),
-        "metrics": lambda: metrics.ledger_families(ctx),
+        "metrics": lambda: gauges.ledger_families(ctx),
         "ready": lambda: readiness.unready(ctx),
         "set aside": lambda: ledger.quarantine.set_aside(1),
         "claim": lambda: ledger.claim([Ask(plan, "weigh", 1, Grip("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0),

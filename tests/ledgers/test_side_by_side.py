@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from milepost.core import operators
 from milepost.core.change import Change, change
+from milepost.core.confirmations import confirm
 from milepost.core.decide import decide, given_back, undecided
 from milepost.core.due import Grip, fragile, look
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.core.outside import confirm
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Reason
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
@@ -28,7 +28,7 @@ from milepost.ports.documents import HOLD, LIMIT, ROUTE, scope
 from milepost.ports.ledger import Ask, Conflict, Known, Ledger, Told
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.contract.renaming import renamed_plan
+from milepost.testing.contract.acts.rename import renamed_plan
 from milepost.testing.contract.world import World
 
 KEYS = [f"k{n}" for n in range(3)]

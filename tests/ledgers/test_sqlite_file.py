@@ -17,11 +17,12 @@ from milepost.core.decide import accept
 from milepost.core.errors import LedgerDamaged, LedgerError, LedgerForeign, LedgerFull, LedgerReadOnly, LedgerTooNew
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import LIVE, TERMINAL, Status
-from milepost.ledgers.sqlite import SqliteLedger, schema
-from milepost.ledgers.sqlite.store import LONGEST_PAUSE_S
+from milepost.ledgers.sqlite import SqliteLedger
+from milepost.ledgers.sqlite.file import schema
+from milepost.ledgers.sqlite.file.store import LONGEST_PAUSE_S
 from milepost.ports.ledger import Newcomer, Query, Told
 from milepost.testing.audit import audit
 from milepost.testing.contract.world import World
@@ -334,7 +335,7 @@ def test_a_process_that_waits_for_another_looks_often_enough_to_meet_the_gap_bet
         if len(pauses) == 50:
             other.execute("COMMIT")
 
-    monkeypatch.setattr("milepost.ledgers.sqlite.store.time.sleep", sleep)
+    monkeypatch.setattr("milepost.ledgers.sqlite.file.store.time.sleep", sleep)
     ledger._store.write(lambda connection: None)
     assert len(pauses) == 50, "it began to write as soon as the other had ended"
     assert max(pauses) <= 1.5 * LONGEST_PAUSE_S

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from milepost.core.outcome import Done, Reject
-from milepost.core.route import Route
+from milepost.core.routes.route import Route
 from milepost.core.status import FAILED, LIVE, Status
+from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.operate import act, confirm_outside
-from milepost.ledgers.sqlite.finding import find
+from milepost.ledgers.sqlite.find import find
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.ports.ledger import Query
 from milepost.testing import VirtualClock

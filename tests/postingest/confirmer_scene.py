@@ -13,7 +13,7 @@ from botocore.config import Config
 from tests.aws.faults import Faults
 
 import milepost as mp
-from milepost.routes.postingest.confirmer import Confirmer
+from milepost.applications.postingest.confirmer.service import Confirmer
 
 ASSET, OTHER = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "ca3bb9d5-c5bf-4da8-9ad7-a937f163b006"
 BATCH = "TDR_0cae3480-2b84-42a7-b899-dcce25aee98b"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from milepost.routes.postingest.ocfl import Answer, Repository
+from milepost.applications.postingest.ocfl.repository import Answer, Repository
 
 PYTHON = Path(__file__).parents[2] / ".standins/ocfl/bin/python"
 WRITER = Path(__file__).with_name("ocfl_writer.py")

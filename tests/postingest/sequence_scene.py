@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from milepost.routes.postingest.dialects import COMPLETE, TEXTS, UPDATE, key_parts, message_id
+from milepost.applications.postingest.dialects import COMPLETE, TEXTS, UPDATE, key_parts, message_id
 
 LAST = {"seed": "Scout", "today": "TC"}
 INGESTED = "Asset has been ingested to the Preservation System."

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from milepost.routes.postingest.scoutam import ScoutAM
-from milepost.routes.postingest.scoutam_standin import StandIn
-from milepost.routes.postingest.tape import Tape
+from milepost.applications.postingest.scoutam.api import ScoutAM
+from milepost.applications.postingest.scoutam.standin import StandIn
+from milepost.applications.postingest.tape import Tape
 
 QUICK = 0.25
 """Seconds after which an answer is given up, where one never comes."""

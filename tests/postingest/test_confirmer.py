@@ -18,8 +18,8 @@ from tape_scene import scene_of
 from urllib3 import HTTPResponse
 
 import milepost as mp
-from milepost.routes.postingest.confirmer import Tally
-from milepost.routes.postingest.custodial_copy import CustodialCopy
+from milepost.applications.postingest.confirmer.service import Tally
+from milepost.applications.postingest.custodial_copy import CustodialCopy
 
 OBJECT = ocfl_scene.ASSET
 PAYLOAD = {"preservationSystemId": OBJECT}

@@ -11,11 +11,11 @@ import pytest
 from confirmer_scene import ASSET, BATCH, Scene
 
 import milepost as mp
+from milepost.applications.postingest.confirmer.rows import LARGE
+from milepost.applications.postingest.confirmer.service import Tally
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
-from milepost.ledgers.aws.values import Values
-from milepost.routes.postingest.confirmer import Tally
-from milepost.routes.postingest.confirmer_rows import LARGE
+from milepost.ledgers.aws.tables.values import Values
 
 AT = {"attribute": "payload_TC", "size": 300_000}
 FILES = {"filePaths": ["é/a", "b"]}

@@ -10,11 +10,11 @@ import sys
 import pytest
 
 import milepost as mp
-from milepost.routes.postingest import confirmer
-from milepost.routes.postingest.confirmer_settings import Settings, open_worker, read_settings
-from milepost.routes.postingest.custodial_copy import CustodialCopy
-from milepost.routes.postingest.json_lines import JsonLines
-from milepost.routes.postingest.tape import Tape
+from milepost.applications.postingest.confirmer import service
+from milepost.applications.postingest.confirmer.json_lines import JsonLines
+from milepost.applications.postingest.confirmer.settings import Settings, open_worker, read_settings
+from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost.applications.postingest.tape import Tape
 
 NEEDED = {"SQS_QUEUE_URL": "https://queue", "DYNAMO_TABLE_NAME": "state", "DYNAMO_ATTRIBUTE_NAME": "result_CC"}
 TAPES = {"SCOUTAM_URL": "http://127.0.0.1:1", "SCOUTAM_USERNAME": "u", "SCOUTAM_PASSWORD": "p", "MOUNT_ROOT": "/archive"}
@@ -104,13 +104,13 @@ def test_the_process_ends_with_2_and_says_what_is_missing(
         monkeypatch.setenv(name, os.devnull)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert confirmer.main([]) == 2
+    assert service.main([]) == 2
     assert told in capsys.readouterr().err
 
 
 def test_a_pause_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        confirmer.main(["--every", "often"])
+        service.main(["--every", "often"])
     assert ended.value.code == 2
     assert "--every is 'often'; give a span such as 60s or 5m" in capsys.readouterr().err
 

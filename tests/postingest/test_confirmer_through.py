@@ -22,11 +22,11 @@ from tape_scene import Hands, scene_of
 from tests.aws import standins
 
 import milepost as mp
-from milepost.ledgers.aws.offering import LARGEST_PAYLOAD
-from milepost.routes.postingest import postingest
-from milepost.routes.postingest.confirmer import Confirmer, Tally
-from milepost.routes.postingest.custodial_copy import CustodialCopy
-from milepost.routes.postingest.scoutam_standin import StandIn
+from milepost.applications.postingest import postingest
+from milepost.applications.postingest.confirmer.service import Confirmer, Tally
+from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost.applications.postingest.scoutam.standin import StandIn
+from milepost.ledgers.aws.offers import LARGEST_PAYLOAD
 from milepost.station import Station
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.formed import Formed
@@ -121,7 +121,7 @@ def started(endpoint: str, attribute: str, post: Post, **more: str) -> subproces
         "DYNAMO_ATTRIBUTE_NAME": attribute,
         **more,
     }
-    command = [sys.executable, "-m", "milepost.routes.postingest.confirmer", "--every", "100ms"]
+    command = [sys.executable, "-m", "milepost.applications.postingest.confirmer.service", "--every", "100ms"]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

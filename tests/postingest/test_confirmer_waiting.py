@@ -11,8 +11,8 @@ from confirmer_scene import Scene, Turns
 from tape_scene import Hands
 
 import milepost as mp
-from milepost.routes.postingest.confirmer import Tally
-from milepost.routes.postingest.confirmer_rules import wait_s
+from milepost.applications.postingest.confirmer.rules import wait_s
+from milepost.applications.postingest.confirmer.service import Tally
 
 HOUR = 3600
 

@@ -15,7 +15,7 @@ import pytest
 from ocfl_scene import ASSET, FILES, HASHED, Scene, commit, hashed, problems, stage
 
 import milepost as mp
-from milepost.routes.postingest.custodial_copy import CustodialCopy
+from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.testing import VirtualClock, assert_item, drain
 
 OTHER = "00000000-0000-4000-8000-000000000002"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ocfl_scene import ASSET, FILES, MUTABLE, Scene, commit, hashed, mend_empty, problems, sign, stage
 
-from milepost.routes.postingest.ocfl import Answer, Damaged, Empty, Found, Missing, Repository, Staged
+from milepost.applications.postingest.ocfl.repository import Answer, Damaged, Empty, Found, Missing, Repository, Staged
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 

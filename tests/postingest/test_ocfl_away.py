@@ -13,7 +13,7 @@ import pytest
 from ocfl_scene import ASSET, Scene
 
 import milepost as mp
-from milepost.routes.postingest.ocfl import Found, Unreachable
+from milepost.applications.postingest.ocfl.repository import Found, Unreachable
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from ocfl_scene import Scene, problems, sign
 
-from milepost.routes.postingest.ocfl import Damaged, Found
+from milepost.applications.postingest.ocfl.repository import Damaged, Found
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/postingest.md"
 VERSIONS = ({"a": "1", "b/c": "2"}, {"a": "1", "b/c": "2", "d": "3"}, {"a": "4", "b/c": "2", "d": "3"})

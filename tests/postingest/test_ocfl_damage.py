@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ocfl_scene import ASSET, Scene, hashed, rewrite
 
-from milepost.routes.postingest.ocfl import Damaged, Found
+from milepost.applications.postingest.ocfl.repository import Damaged, Found
 
 LETTER = "v1/content/Preservation_1/co/original/g1/letter.txt"
 OTHER = "00000000-0000-4000-8000-000000000002"

@@ -10,8 +10,8 @@ import pytest
 from ocfl_scene import ASSET, FILES, HASHED, Scene, library, problems
 
 import milepost as mp
-from milepost.routes.postingest.ocfl import Found, Repository
-from milepost.routes.postingest.ocfl_layouts import KNOWN, layout_of, stays_below
+from milepost.applications.postingest.ocfl.layouts import KNOWN, layout_of, stays_below
+from milepost.applications.postingest.ocfl.repository import Found, Repository
 
 FLAT, HASH_AND_ID, OMIT, TUPLES = (KNOWN[0], KNOWN[1], KNOWN[3], KNOWN[4])
 MD5 = {"digestAlgorithm": "md5", "tupleSize": 2, "numberOfTuples": 15}

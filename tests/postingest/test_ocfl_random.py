@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ocfl_scene import ASSET, FILES, Scene, hashed, sign
 
-from milepost.routes.postingest.ocfl import Damaged, Found, Repository
+from milepost.applications.postingest.ocfl.repository import Damaged, Found, Repository
 
 CONTENT = {name: text.encode() for name, text in {**FILES, "empty": "", "copy.xml": FILES["IO_Metadata.xml"]}.items()}
 

@@ -10,15 +10,15 @@ import pytest
 from desk_scene import LEDGERS, Desk, key_of, url_of
 
 import milepost as mp
+from milepost.applications.postingest import postingest
 from milepost.core.status import Status
-from milepost.engine.observe import status
-from milepost.engine.operate import act, pause, resume
-from milepost.engine.questions import Asked, asked_view, nearest, overdue, share
+from milepost.engine.acts.bulk import act, pause, resume
 from milepost.engine.resend import Resender
-from milepost.engine.routes import apply_route
-from milepost.engine.snapshot import snapshots
+from milepost.engine.routes.versions import apply_route
+from milepost.engine.views.items import status
+from milepost.engine.views.late_items import Asked, asked_view, nearest, overdue, share
+from milepost.engine.views.snapshot import snapshots
 from milepost.ports.ledger import Query
-from milepost.routes.postingest import postingest
 from milepost.wiring import open_context
 
 QUEUES = [

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import milepost as mp
-from milepost.core.durations import iso
-from milepost.engine.operate import act
-from milepost.engine.routes import apply_route
-from milepost.routes.postingest import postingest
-from milepost.routes.postingest.dialects import COMPLETE, UPDATE, message_id
+from milepost.applications.postingest import postingest
+from milepost.applications.postingest.dialects import COMPLETE, UPDATE, message_id
+from milepost.core.values.durations import iso
+from milepost.engine.acts.bulk import act
+from milepost.engine.routes.versions import apply_route
 from milepost.subscribers import CallSubscriber
 from milepost.subscribers.formed import Formed
 from milepost.testing.clock import VirtualClock

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import milepost as mp
+from milepost.applications.postingest import postingest
 from milepost.core.status import Status
-from milepost.engine.follow_ups import follow_up_routes, follow_ups
-from milepost.routes.postingest import postingest
+from milepost.engine.events.follow_ups import follow_up_routes, follow_ups
 from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.driving import run_until_rest
+from milepost.testing.drive import run_until_rest
 from milepost.wiring import open_context
 
 QUEUES = [{"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"}, {"queueAlias": "Scout", "queueOrder": 2, "worker": "scoutam"}]
@@ -92,7 +92,7 @@ def test_a_completed_asset_is_checked_again_every_year_and_not_earlier(scene: Sc
 
 @pytest.mark.parametrize("shelf", ["disk", "tape"])
 def test_what_is_gone_is_rejected_and_goes_on_after_a_retry(scene: Scene, shelf: str) -> None:
-    from milepost.engine.operate import act
+    from milepost.engine.acts.bulk import act
 
     getattr(scene, shelf).there = False
     advance(scene, "366d")
@@ -117,7 +117,7 @@ def test_a_partner_that_does_not_answer_is_no_loss(scene: Scene) -> None:
 
 def test_an_event_that_comes_again_makes_no_second_item(scene: Scene) -> None:
     from milepost.core.events import cloud_event
-    from milepost.engine.parking import entries_of
+    from milepost.engine.events.parked_events import entries_of
 
     [subscriber] = follow_ups(scene.ctx, scene.ctx.plans)
     envelopes = [cloud_event(entry.event) for written in scene.ctx.ledger.history("postingest", KEY) for entry in entries_of(written)]
@@ -129,7 +129,7 @@ def test_a_row_that_has_left_is_refused_with_the_reason(scene: Scene) -> None:
     from msgspec.structs import replace
 
     from milepost.core.events import Envelope, cloud_event
-    from milepost.engine.parking import entries_of
+    from milepost.engine.events.parked_events import entries_of
 
     [subscriber] = follow_ups(scene.ctx, scene.ctx.plans)
     written = scene.ctx.ledger.history("postingest", KEY)[-1]

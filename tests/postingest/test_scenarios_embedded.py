@@ -14,11 +14,11 @@ from desk_scene import ASSET, BATCH, INPUT, LAST, LEDGERS, OTHER, PATHS, VOLUMES
 from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, long_names, whole
 
 import milepost as mp
-from milepost.engine.doctor import doctor
-from milepost.engine.evidence import evidence_of
-from milepost.engine.observe import status
+from milepost.applications.postingest import postingest
+from milepost.engine.evidence.records import evidence_of
+from milepost.engine.health.doctor import doctor
+from milepost.engine.views.items import status
 from milepost.evidence.reported_files import reported_files
-from milepost.routes.postingest import postingest
 from milepost.wiring import open_context
 
 DAY = 86_400_000

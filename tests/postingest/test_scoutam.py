@@ -14,7 +14,7 @@ import pytest
 from tape_scene import QUICK, Scene, scene_of
 
 import milepost as mp
-from milepost.routes.postingest.scoutam import (
+from milepost.applications.postingest.scoutam.api import (
     AuthenticationFailed,
     FileState,
     NotThere,
@@ -24,7 +24,7 @@ from milepost.routes.postingest.scoutam import (
     Unreadable,
     read_state,
 )
-from milepost.routes.postingest.scoutam_standin import LOGIN
+from milepost.applications.postingest.scoutam.standin import LOGIN
 
 ROOT = "/archive"
 A = f"{ROOT}/a"

@@ -11,8 +11,8 @@ import threading
 import pytest
 from tape_scene import scene_of
 
-from milepost.routes.postingest.scoutam import ScoutAM
-from milepost.routes.postingest.scoutam_standin import StandIn, derived, main
+from milepost.applications.postingest.scoutam.api import ScoutAM
+from milepost.applications.postingest.scoutam.standin import StandIn, derived, main
 
 
 def test_a_file_is_archived_a_while_after_it_was_first_asked_for() -> None:
@@ -48,7 +48,7 @@ def test_it_ends_though_somebody_hangs_in_it_and_leaves_no_thread() -> None:
 
 
 def test_as_a_program_it_prints_its_address_and_answers() -> None:
-    command = [sys.executable, "-m", "milepost.routes.postingest.scoutam_standin", "--port", "0", "--after", "1h", "--root", "/tape"]
+    command = [sys.executable, "-m", "milepost.applications.postingest.scoutam.standin", "--port", "0", "--after", "1h", "--root", "/tape"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as program:
         try:
             assert program.stdout is not None

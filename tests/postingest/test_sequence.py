@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from sequence_scene import FILES, Oracle, confirmations, on_tape
 
 import milepost as mp
+from milepost.applications.postingest.dialects import key_parts
 from milepost.core.status import FAILED
+from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
-from milepost.engine.operate import act
 from milepost.ports.ledger import Ledger
-from milepost.routes.postingest.dialects import key_parts
 from milepost.station import Station
 from milepost.testing import SeededChance, SimRunner, problems
-from milepost.testing.sim_faults import MORTAL, Died, MortalLedger, prove_dead
+from milepost.testing.simulator_faults import MORTAL, Died, MortalLedger, prove_dead
 
 DAY = 86_400_000
 OTHER_CONTENT = {"preservationSystemId": "another"}

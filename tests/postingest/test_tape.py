@@ -11,9 +11,9 @@ import pytest
 from tape_scene import QUICK, Scene, scene_of
 
 import milepost as mp
-from milepost.routes.postingest.scoutam import ScoutAM
-from milepost.routes.postingest.scoutam_standin import LOGIN
-from milepost.routes.postingest.tape import Tape
+from milepost.applications.postingest.scoutam.api import ScoutAM
+from milepost.applications.postingest.scoutam.standin import LOGIN
+from milepost.applications.postingest.tape import Tape
 from milepost.testing import SeededChance, VirtualClock, assert_item, drain
 
 ENVIRONMENT = {

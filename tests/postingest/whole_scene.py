@@ -11,8 +11,8 @@ from tests.postingest.ocfl_scene import Scene as Repository
 from tests.postingest.tape_scene import Scene as Library
 from tests.postingest.tape_scene import scene_of
 
-from milepost.routes.postingest.custodial_copy import CustodialCopy
-from milepost.routes.postingest.tape import Tape
+from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost.applications.postingest.tape import Tape
 
 PAYLOAD = {"preservationSystemId": ASSET}
 FOLDER = "Preservation_1/7f1b7a2c-4d5e-4f60-8a9b-0c1d2e3f4a5b/original/g1"

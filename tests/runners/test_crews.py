@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from milepost.core.decide import NOTHING
 from milepost.core.item import Content, Item
 from milepost.core.outcome import Done, Outcome, Retry
-from milepost.core.plan import Plan
-from milepost.core.route import Route, Stage
-from milepost.engine.execute import run_async, run_plain
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route, Stage
+from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.runner import Job, Ran
-from milepost.runners import crews
-from milepost.runners.crews import PORTION, AsyncCrew, ThreadCrew
+from milepost.runners import handler_pool
+from milepost.runners.handler_pool import PORTION, AsyncCrew, ThreadCrew
 from milepost.runners.jobs import Jobs
 
 TIMEOUT = 30
@@ -192,7 +192,7 @@ def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(
             lying.append(len(crew._out._done))
             return super().__bool__()
 
-    monkeypatch.setattr(crews, "SIGNAL_MS", 1_000 * TIMEOUT)  # only the last result wakes the engine
+    monkeypatch.setattr(handler_pool, "SIGNAL_MS", 1_000 * TIMEOUT)  # only the last result wakes the engine
     crew = ThreadCrew(stage_with(handler), 1, run_plain, woken.set)
     crew._jobs = Watched()
     crew._mean_ms = 0.0

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import milepost as mp
-from milepost.ports.observe import ABOUT
+from milepost.ports.observer import ABOUT
 from milepost.runners.logs import logs
 
 log = logging.getLogger("some.part")

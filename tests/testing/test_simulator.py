@@ -111,7 +111,7 @@ def test_a_ledger_that_does_not_fence_is_found_out(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_engine_that_forgets_the_probe_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milepost.engine.execute._probe_plain", lambda stage, item: None)
+    monkeypatch.setattr("milepost.engine.work.execute._probe_plain", lambda stage, item: None)
     with pytest.raises(AssertionError, match="without asking verify"):
         for seed in range(10):
             Simulator(seed, routes()).run()
@@ -169,7 +169,7 @@ def test_what_never_comes_to_rest_is_told(url: str) -> None:
 
 
 def test_paused_items_are_left_and_rates_are_kept(url: str) -> None:
-    from milepost.engine.operate import pause
+    from milepost.engine.acts.bulk import pause
 
     clock = VirtualClock()
     route = mp.Route("parcels", key="id")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing, UsageError
 
 if TYPE_CHECKING:
-    from milepost.core.route import Route
+    from milepost.core.routes.route import Route
     from milepost.engine.context import Context
     from milepost.evidence.signing import Signer
-    from milepost.ports.publisher import Subscriber
+    from milepost.ports.subscriber import Subscriber
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
 FILE = "milepost.toml"
@@ -58,7 +58,7 @@ class Settings:
         named = self._routes or self.file.get("routes", [])
         if not named:
             return []
-        from milepost.loading import load_routes
+        from milepost.route_files import load_routes
 
         return load_routes(named)
 
@@ -73,7 +73,7 @@ class Settings:
 
     def grace_ms(self, given: str | None = None) -> int | None:
         """How long running handlers may go on after a stop: as the command says, then as milepost.toml says; None: the default."""
-        from milepost.core.durations import span_ms
+        from milepost.core.values.durations import span_ms
 
         if given is not None:
             return span_ms(given, "--grace")
@@ -123,8 +123,8 @@ class Settings:
 
 def _check_routes(ctx: Context) -> None:
     """Refuse routes that differ from the ledger's, as registering them would; a route it does not know stays unknown."""
-    from milepost.engine.closing import refuse_moved
-    from milepost.engine.routes import register
+    from milepost.engine.routes.versions import register
+    from milepost.engine.transfer.lock import refuse_moved
     from milepost.ports.documents import ROUTE
 
     refuse_moved(ctx.ledger, list(ctx.plans.values()))
@@ -196,7 +196,7 @@ def _subscriber(spec: str, *, offers: bool = True) -> Subscriber:
         return _topic(name, offers)
     if place in ("https", "http"):
         return _webhook(spec)
-    from milepost.loading import load_file, load_module
+    from milepost.route_files import load_file, load_module
 
     module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
     found: Any = getattr(module, name, None)

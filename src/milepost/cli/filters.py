@@ -47,7 +47,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask, whatever it c
 
 def afford(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) -> None:
     """Say what looking for these costs, where it costs anything; ask if it is much. Without a terminal --yes must have been said."""
-    from milepost.engine.choosing import WORTH_A_WORD, WORTH_ASKING, told_cost
+    from milepost.engine.views.queries import WORTH_A_WORD, WORTH_ASKING, told_cost
 
     cost = ctx.ledger.cost_of(query)
     if cost is None or cost.rows < WORTH_A_WORD:
@@ -68,6 +68,6 @@ def any_given(chosen: dict[str, Any]) -> bool:
 
 def choice_of(ctx: Context, route: str, **chosen: Any) -> Query:
     """The options as a question to the ledger."""
-    from milepost.engine.choosing import choose
+    from milepost.engine.views.queries import choose
 
     return choose(ctx, route, **chosen)

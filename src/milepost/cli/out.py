@@ -107,7 +107,7 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 def ago(ms: int | None, now: int) -> str:
     """A span in short: '5 min'; '-' for none, and for a moment that is still to come."""
-    from milepost.core.durations import short_span
+    from milepost.core.values.durations import short_span
 
     return "-" if ms is None or ms > now + 1000 else short_span(now - ms)
 

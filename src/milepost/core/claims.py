@@ -6,7 +6,7 @@ one worker can claim an item twice within a millisecond, and the line of a lost 
 
 from __future__ import annotations
 
-from milepost.core.failing import CANNOT_BE_STORED, message_of
+from milepost.core.failures import CANNOT_BE_STORED, message_of
 from milepost.core.history import Line
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry

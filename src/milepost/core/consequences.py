@@ -9,7 +9,7 @@ from msgspec import Struct
 from milepost.core.change import Change
 from milepost.core.events import Event, events_of
 from milepost.core.item import Row
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 
 HOUR = 3_600_000

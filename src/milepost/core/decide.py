@@ -9,15 +9,14 @@ from msgspec.structs import replace
 
 from milepost.core.change import FREE, Change, Fields, Teller, also, change, end, next_line
 from milepost.core.claims import KEPT_BY
-from milepost.core.durations import iso, span_ms
-from milepost.core.failing import CANNOT_BE_STORED, fail, message_of
+from milepost.core.failures import CANNOT_BE_STORED, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
 from milepost.core.item import Item, Put, Row, canonical_json, digest_of, work_id
-from milepost.core.limits import cut_note, too_large
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry, outcome_from_builtins, outcome_to_builtins
-from milepost.core.plan import Plan
-from milepost.core.route import Stage
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
 from milepost.core.status import Reason, Status
+from milepost.core.values.durations import iso, span_ms
 
 MAX_LOSSES = 10
 SHORTEST_LOOK_MS = 50
@@ -346,3 +345,25 @@ def _claim_of(row: Row) -> str | None:
 
 def without(kept: dict[str, Any], stage: str) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name != stage}
+
+
+NOTE_LIMIT = 2_000
+"""Characters of a note that are kept."""
+OUTCOME_LIMIT = 1_048_576
+"""Bytes of JSON of an outcome that is kept beside the row: an outside confirmation, or an outcome that waits to be decided."""
+
+
+def cut_note(note: str | None) -> str | None:
+    """The note, cut to size; its end then says how long it was."""
+    if note is None or len(note) <= NOTE_LIMIT:
+        return note
+    marker = f"… (cut: {len(note):,} characters)"
+    return note[: NOTE_LIMIT - len(marker)] + marker
+
+
+def too_large(outcome: Outcome) -> str | None:
+    """Why this outcome cannot be kept beside the row; None: it can."""
+    size = len(canonical_json(outcome))
+    if size <= OUTCOME_LIMIT:
+        return None
+    return f"it takes {size:,} bytes as JSON, and at most {OUTCOME_LIMIT:,} can be kept; keep the rest elsewhere, and give its address"

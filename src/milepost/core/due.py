@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from milepost.core.change import FREE, Change, Fields, Teller, also, change, end
 from milepost.core.decide import MAX_LOSSES, decide
-from milepost.core.failing import fail
+from milepost.core.failures import fail
 from milepost.core.history import Attempt, claim_digest
 from milepost.core.item import Failure, Item, Row, work_id_of
 from milepost.core.outcome import Done, Retry, outcome_from_builtins
-from milepost.core.plan import Plan
-from milepost.core.route import Stage
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
 from milepost.core.status import Reason, Status
 
 _PENDING, _QUEUED, _PROCESSING = Status.PENDING, Status.QUEUED, Status.PROCESSING

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.durations import iso
 from milepost.core.history import Line, attempt_to_public
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
+from milepost.core.values.durations import iso
 
 QUIET = frozenset({Reason.UNDECIDED, Reason.GIVEN_BACK, Reason.KEPT, Reason.NOTED, Reason.LATE, Reason.OFFERED, Reason.RESENT})
 """Lines that are kept for the record and told to nobody; an external stage's offer is an event of its own."""

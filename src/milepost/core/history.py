@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from milepost.core.durations import iso
 from milepost.core.status import Reason, Status
+from milepost.core.values.durations import iso
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from milepost.core.key_parts import SEPARATOR, unescape_part
 from milepost.core.status import TERMINAL, Status
 
 
@@ -221,3 +220,27 @@ canonical_json: Callable[[Any], bytes] = _canonical.encode
 def digest_of(value: Any) -> bytes:
     """SHA-256 of the content's canonical JSON."""
     return sha256(_canonical.encode(value)).digest()
+
+
+SEPARATOR = "#"
+
+
+class KeyPart(Struct, frozen=True, array_like=True):
+    """A condition on one part of a key: at `position` (from 0) it must be `text`, as it is written in the key."""
+
+    position: int
+    text: str
+
+    def matches(self, key: str) -> bool:
+        parts = key.split(SEPARATOR)
+        return self.position < len(parts) and parts[self.position] == self.text
+
+
+def escape_part(text: str) -> str:
+    """A part as it is written in a key."""
+    return text.replace("%", "%25").replace(SEPARATOR, "%23")
+
+
+def unescape_part(text: str) -> str:
+    """A part as it was handed over."""
+    return text.replace("%23", SEPARATOR).replace("%25", "%")

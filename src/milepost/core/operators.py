@@ -9,11 +9,11 @@ from msgspec import structs
 from milepost.core.change import Change, Fields, Teller, also, change, end
 from milepost.core.decide import arrive, pass_on, rescheduled
 from milepost.core.due import resent
-from milepost.core.durations import iso
 from milepost.core.item import Content, Item, Put, digest_of
 from milepost.core.outcome import Done
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
+from milepost.core.values.durations import iso
 
 VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule")
 

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
-from milepost.core.durations import span_ms
-from milepost.core.redacting import redacted_text
+from milepost.core.values.durations import span_ms
+from milepost.core.values.redaction import redacted_text
 
 TRACEBACK_LIMIT = 4_000
 """Characters that are kept of a traceback: its beginning and its end."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from milepost.core.change import Change
 from milepost.core.decide import decide
-from milepost.core.failing import unstorable
+from milepost.core.failures import unstorable
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done
 from milepost.core.status import Status

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from milepost.core.errors import UsageError
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.engine.share import Accepts
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
-from milepost.ports.observe import NOBODY, Observer
+from milepost.ports.observer import NOBODY, Observer
 from milepost.ports.runner import Chance, Clock
 
 

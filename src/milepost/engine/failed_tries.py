@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from milepost.core.durations import short_span
 from milepost.core.item import Row
 from milepost.core.outcome import bounded_traceback
 from milepost.core.status import Status
+from milepost.core.values.durations import short_span
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from milepost.core.decide import Acceptance
-from milepost.core.depth import SHALLOW, check_depth
-from milepost.core.durations import Moment, iso, moment_ms
 from milepost.core.errors import LedgerError, MalformedInput, UsageError
 from milepost.core.item import canonical_json
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Status
+from milepost.core.values.durations import Moment, iso, moment_ms
+from milepost.core.values.json import SHALLOW, check_depth
 from milepost.engine.context import Context
 from milepost.ports.ledger import Known, Newcomer, Refused, Same
 
@@ -103,7 +103,7 @@ def take_in(
     reason and signed by `by`. (While the row is there, an operator retries it.)"""
     check_open(plan)
     if failed_again is not None and not dry_run:
-        from milepost.engine.acts import signed  # which needs this module, by way of what it shows
+        from milepost.engine.act_log import signed
 
         signed(by or "", failed_again)
     try:

@@ -13,12 +13,12 @@ from milepost.core.change import Change
 from milepost.core.due import look
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
 from milepost.engine.apply import count_refused, follow_up
-from milepost.engine.back_fill import step
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
+from milepost.engine.routes.backfill import step
 from milepost.ports.documents import BACK_FILL, HOLD, is_held
 from milepost.ports.ledger import Query, Refused
 

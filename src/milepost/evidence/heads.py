@@ -14,7 +14,7 @@ import msgspec
 
 from milepost.core.errors import UsageError
 from milepost.core.item import canonical_json
-from milepost.core.merkle import Step, climb, leaf
+from milepost.evidence.merkle import Step, climb, leaf
 from milepost.evidence.signing import Signer, is_signed, public_text
 
 SCHEMA = "milepost.head/1"

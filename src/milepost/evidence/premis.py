@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from milepost.core.durations import iso
 from milepost.core.events import event_id
-from milepost.core.evidence import SCHEMA
 from milepost.core.history import Line, decode_line
-from milepost.core.item import canonical_json
-from milepost.core.key_parts import SEPARATOR, unescape_part
+from milepost.core.item import SEPARATOR, canonical_json, unescape_part
 from milepost.core.status import REASON_MEANING
+from milepost.core.values.durations import iso
 from milepost.evidence.files import chosen
+from milepost.evidence.record import SCHEMA
 from milepost.evidence.reported_files import FileFacts, reported_files
 
 NAMESPACE = "http://www.loc.gov/premis/v3"

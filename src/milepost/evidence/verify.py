@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import MilepostError, UsageError
-from milepost.core.evidence import SEAL_SCHEMA, differences
 from milepost.core.item import canonical_json
 from milepost.evidence.files import BESIDE, END, FILE_SIGNED, HEADER, RECORD_SIGNED, chosen, records_in
 from milepost.evidence.heads import Heads
+from milepost.evidence.record import SEAL_SCHEMA, differences
 from milepost.evidence.reported_files import reported_files, volumes_of
 from milepost.evidence.signing import fingerprint, is_signed, public_text, read_public
 from milepost.evidence.views import VIEWS

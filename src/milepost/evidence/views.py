@@ -7,12 +7,12 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from milepost.core.durations import iso
 from milepost.core.events import events_of
-from milepost.core.evidence import SCHEMA, rounds
 from milepost.core.history import decode_line
 from milepost.core.item import canonical_json
+from milepost.core.values.durations import iso
 from milepost.evidence.premis import premis
+from milepost.evidence.record import SCHEMA, rounds
 
 Record = dict[str, Any]
 Records = Callable[[], Iterable[Record]]

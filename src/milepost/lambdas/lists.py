@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import LedgerError, MilepostError, UsageError
-from milepost.engine.list_source import Source
-from milepost.engine.lists import ListReport, take_in_list
+from milepost.engine.lists.reconcile import ListReport, take_in_list
+from milepost.engine.lists.source import Source
 from milepost.lambdas.objects import Gone, Object, Objects
 from milepost.lambdas.start import Call, Opened, log, logged, opened
 from milepost.lambdas.traces import Trace, traced

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from milepost.core.errors import LedgerError, LedgerMissing, MilepostError
-from milepost.ledgers.aws.client import AwsRefused, Requests
+from milepost.ledgers.aws.requests.client import AwsRefused, Requests
 
 PART = 4 << 20
 

@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
+from milepost.lambdas.events import tell
 from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
-from milepost.lambdas.telling import tell
 from milepost.lambdas.traces import Trace, traced
-from milepost.ledgers.aws.finishing import Ended, finish
 from milepost.ledgers.aws.relay import Relay
-from milepost.ledgers.aws.stream import Record, from_event
+from milepost.ledgers.aws.retention.row_end import Ended, finish
+from milepost.ledgers.aws.stream.records import Record, from_event
 
 RESERVE_MS = 30_000
 """Kept for what comes after telling; of a short run, half."""

@@ -11,15 +11,15 @@ from typing import Any
 from msgspec.structs import asdict
 
 from milepost.core.errors import LedgerError, RouteChanged
-from milepost.engine.head_route import ROUTE as HEADS
-from milepost.engine.heads import HeadKeeper
+from milepost.engine.heads.daily import HeadKeeper
+from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
-from milepost.lambdas.measures import tell_run, tell_standing
+from milepost.lambdas.events import tell
+from milepost.lambdas.metrics import tell_run, tell_standing
 from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
-from milepost.lambdas.telling import tell
 from milepost.lambdas.traces import traced
-from milepost.ledgers.aws.holding import resume
-from milepost.ledgers.aws.repair import Repair
+from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.repair.repair import Repair
 
 RESERVE_MS = 30_000
 """Kept for the end of a run; of a short one, a quarter."""

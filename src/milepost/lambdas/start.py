@@ -13,17 +13,17 @@ from msgspec.structs import replace
 
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.engine.context import Context
-from milepost.engine.follow_ups import follow_ups
-from milepost.engine.relay import Relay as Teller
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.deadline import CALL
+from milepost.engine.events.deliver import Relay as Teller
+from milepost.engine.events.follow_ups import follow_ups
 from milepost.ledgers.aws.ledger import AwsLedger, parse
 from milepost.ledgers.aws.names import Names
-from milepost.ledgers.aws.queues import Message, Queues
+from milepost.ledgers.aws.queues.messages import Message, Queues
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.requests.deadline import CALL
 from milepost.ledgers.aws.store import Store
-from milepost.loading import load_routes
 from milepost.ports.documents import PROCESS, Process
-from milepost.ports.publisher import Subscriber
+from milepost.ports.subscriber import Subscriber
+from milepost.route_files import load_routes
 from milepost.wiring import open_context, who
 
 BEAT_MS = 20_000

@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
-from milepost.lambdas.shift import OUTDATED_S, TROUBLE_S, Shift, Station
 from milepost.lambdas.start import Call, forget, hide, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
-from milepost.ledgers.aws.calling import from_event
+from milepost.lambdas.worker_call import OUTDATED_S, TROUBLE_S, Shift, Station
+from milepost.ledgers.aws.claim.received_messages import from_event
 
 _station: Station | None = None
 

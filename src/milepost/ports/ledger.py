@@ -16,12 +16,11 @@ from msgspec import Struct
 from milepost.core.change import Change
 from milepost.core.due import Grip
 from milepost.core.history import Line, decode_line
-from milepost.core.item import Content, Item, Row
-from milepost.core.key_parts import KeyPart
-from milepost.core.plan import Plan
+from milepost.core.item import Content, Item, KeyPart, Row
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ports.answers import BackupReport, Count, Document, Group, Progress, Pruned, ScanCost, Taken
-from milepost.ports.outside import Outside, QuarantineStore
+from milepost.ports.foreign_rows import Outside, QuarantineStore
 from milepost.ports.runner import Chance, Clock, Service
 
 

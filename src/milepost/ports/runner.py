@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from milepost.core.item import Item
 from milepost.core.outcome import Outcome
-from milepost.core.route import Stage
+from milepost.core.routes.route import Stage
 
 
 class Ran(Struct, gc=False, eq=False):

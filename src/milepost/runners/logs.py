@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from milepost.core.durations import iso
 from milepost.core.item import Item
-from milepost.core.redacting import redacted, redacted_text
-from milepost.ports.observe import ABOUT
+from milepost.core.values.durations import iso
+from milepost.core.values.redaction import redacted, redacted_text
+from milepost.ports.observer import ABOUT
 
 FORMS = ("text", "json")
 TALKATIVE = ("botocore", "boto3", "urllib3", "uvicorn", "asyncio")

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from weakref import WeakSet
 
-from milepost.core.route import Stage
+from milepost.core.routes.route import Stage
 from milepost.ports.runner import Crew, Execute, ExecuteAsync, Service
-from milepost.runners.crews import AsyncCrew, ThreadCrew
+from milepost.runners.handler_pool import AsyncCrew, ThreadCrew
 
 STOP_SEEN_S = 0.1
 CUT_OFF_S = 1.0

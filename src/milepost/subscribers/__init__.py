@@ -1,4 +1,4 @@
-"""Who is told: each subscriber has a name, a cursor of its own, and a `tell` (see `milepost.ports.publisher`)."""
+"""Who is told: each subscriber has a name, a cursor of its own, and a `tell` (see `milepost.ports.subscriber`)."""
 
 from __future__ import annotations
 

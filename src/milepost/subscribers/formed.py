@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from milepost.core.events import Envelope
-from milepost.ports.publisher import Subscriber
+from milepost.ports.subscriber import Subscriber
 
 PREFIX = "formed+"
 """Before a subscriber's address: only what has a form of its own goes there."""

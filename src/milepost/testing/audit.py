@@ -9,7 +9,7 @@ from milepost.core.consequences import HOUR
 from milepost.core.decide import MAX_LOSSES
 from milepost.core.history import Line, origin, verify_chain
 from milepost.core.item import Item, Row
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status, allowed
 from milepost.ports.ledger import Ledger, Query
 

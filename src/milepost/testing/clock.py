@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from milepost.core.durations import Span, span_ms
+from milepost.core.values.durations import Span, span_ms
 
 START = 2_015_619_200_000
 """A Monday in November 2033: times in failing tests look like times, and a stand-in that goes by its own clock does not take for past

@@ -21,21 +21,21 @@ from msgspec import Struct
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.events import events_of
 from milepost.core.outcome import Done, Retry
-from milepost.core.plan import Plan
-from milepost.core.route import Route
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
+from milepost.engine.acts.bulk import act, confirm_outside, pause, resume
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
-from milepost.engine.operate import act, confirm_outside, pause, resume
-from milepost.engine.routes import register
+from milepost.engine.routes.versions import register
 from milepost.ports.documents import HOLD
 from milepost.ports.ledger import Ledger
 from milepost.station import Station
 from milepost.testing.audit import every_item, problems
 from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.testing.driving import run_until_rest
-from milepost.testing.sim_faults import MORTAL, Died, Ear, Meddler, MortalLedger, plain_input, prove_dead
-from milepost.testing.sim_runner import SimRunner
+from milepost.testing.drive import run_until_rest
+from milepost.testing.seeded_runner import SimRunner
+from milepost.testing.simulator_faults import MORTAL, Died, Ear, Meddler, MortalLedger, plain_input, prove_dead
 from milepost.wiring import open_ledger
 
 DAY = 86_400_000

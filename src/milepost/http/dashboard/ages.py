@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from milepost.core.durations import short_span
+from milepost.core.values.durations import short_span
 
 
 def ms_since(moment: str, now: int) -> float:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from milepost.core.consequences import HOUR
 from milepost.core.status import FAILED
 from milepost.engine.context import Context
-from milepost.engine.snapshot import Snapshot
+from milepost.engine.views.snapshot import Snapshot
 from milepost.ports.ledger import Group, Query
 
 CAUSES = 8

@@ -8,19 +8,19 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from milepost.core.durations import short_span
 from milepost.core.errors import MilepostError
 from milepost.core.status import Status
+from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
-from milepost.engine.cursors import live_cursors
-from milepost.engine.heartbeat import HEARD_MS, last_runs
-from milepost.engine.late import WAITING, late_at, worked_stages
-from milepost.engine.observe import counted, live_processes, processes
-from milepost.engine.refused_answers import AWAITED, external_stages, refused_at
-from milepost.engine.snapshot import Snapshot
-from milepost.http.seldom import Seldom
+from milepost.engine.events.cursors import live_cursors
+from milepost.engine.health.overdue import WAITING, late_at, worked_stages
+from milepost.engine.health.refused_answers import AWAITED, external_stages, refused_at
+from milepost.engine.presence import HEARD_MS, last_runs
+from milepost.engine.views.items import counted, live_processes, processes
+from milepost.engine.views.snapshot import Snapshot
+from milepost.http.state.ttl_cache import Seldom
 from milepost.ports.documents import HOLD, PARKED, Parked, Process, read_as
-from milepost.ports.outside import QuarantineStore
+from milepost.ports.foreign_rows import QuarantineStore
 
 WORK = (Status.PENDING, Status.QUEUED)
 

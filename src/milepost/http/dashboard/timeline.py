@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.durations import iso, short_span
 from milepost.core.history import Line
 from milepost.core.item import digest_of
 from milepost.core.status import Reason
-from milepost.engine.story import Told
+from milepost.core.values.durations import iso, short_span
+from milepost.engine.views.story import Told
 
 GOOD = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED})
 

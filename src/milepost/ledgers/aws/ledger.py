@@ -12,24 +12,26 @@ from msgspec import Struct
 from milepost.core.change import Change
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item, Row
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws import adding, applying, keeping, upkeep
-from milepost.ledgers.aws.attending import StreamReader, Sweeper
-from milepost.ledgers.aws.claiming import Claims
-from milepost.ledgers.aws.client import Requests
-from milepost.ledgers.aws.finding import cost_of, find
-from milepost.ledgers.aws.keys import Layout
-from milepost.ledgers.aws.lost_calls import LostCalls
+from milepost.ledgers.aws import apply as applying
+from milepost.ledgers.aws import intake, upkeep
+from milepost.ledgers.aws.claim.claim import Claims
+from milepost.ledgers.aws.find import cost_of, find
+from milepost.ledgers.aws.journal import kept_evidence
 from milepost.ledgers.aws.names import Names
-from milepost.ledgers.aws.outsiders import Outsiders
-from milepost.ledgers.aws.pruning import prune
-from milepost.ledgers.aws.queues import LONGEST_WAIT_S
-from milepost.ledgers.aws.reading import whole
-from milepost.ledgers.aws.renaming import rename_stage
+from milepost.ledgers.aws.quarantine.port import Outsiders
+from milepost.ledgers.aws.queues.messages import LONGEST_WAIT_S
+from milepost.ledgers.aws.readable_rows import whole
+from milepost.ledgers.aws.rename import rename_stage
+from milepost.ledgers.aws.repair.lost_calls import LostCalls
+from milepost.ledgers.aws.requests.client import Requests
+from milepost.ledgers.aws.retention.prune import prune
+from milepost.ledgers.aws.services import StreamReader, Sweeper
 from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings, Store
-from milepost.ledgers.aws.tables import make_common, make_route
-from milepost.ledgers.aws.taking_over import take_over
+from milepost.ledgers.aws.tables.create import make_common, make_route
+from milepost.ledgers.aws.tables.keys import Layout
+from milepost.ledgers.aws.transfer import take_over
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import (
@@ -116,7 +118,7 @@ class AwsLedger:
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
-        return adding.peek(self.store, route, keys)
+        return intake.peek(self.store, route, keys)
 
     def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
         return compare(self.peek(route, keys), digests)
@@ -129,7 +131,7 @@ class AwsLedger:
         self.prepare(plan)
         if self.store.outdated(plan.name, plan.version, now):
             raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
-        return adding.add(self.store, plan, newcomers, now)
+        return intake.add(self.store, plan, newcomers, now)
 
     def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
         for ask in asks:
@@ -167,7 +169,7 @@ class AwsLedger:
         return find(self.store, query)
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
-        return keeping.history(self.store, route, key, self.store.images(route, [key]).get(key), payloads=payloads)
+        return kept_evidence.history(self.store, route, key, self.store.images(route, [key]).get(key), payloads=payloads)
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[Written]:

@@ -16,25 +16,25 @@ from milepost.core.decide import NOTHING
 from milepost.core.due import offered
 from milepost.core.errors import LedgerDamaged, LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.adopting import Adoption, adopt, carry_out
-from milepost.ledgers.aws.applying import Ref, apply
-from milepost.ledgers.aws.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.confirming import disputed, has_refused, keep_input, still_waiting, take_off
-from milepost.ledgers.aws.finishing import Ended
-from milepost.ledgers.aws.image import content_of, is_ours, links_of, row_of
-from milepost.ledgers.aws.journal import Entry
-from milepost.ledgers.aws.keys import FULL_KEY, Image, Layout
-from milepost.ledgers.aws.lines import named
-from milepost.ledgers.aws.offering import call_of, send
-from milepost.ledgers.aws.queues import Outgoing
-from milepost.ledgers.aws.row_faults import row_fault, why_unreadable
-from milepost.ledgers.aws.standing import answered, deciding, seal_for, uncopied
+from milepost.ledgers.aws.apply import Ref, apply
+from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_out
+from milepost.ledgers.aws.foreign_rows.confirmations import disputed, has_refused, keep_input, still_waiting, take_off
+from milepost.ledgers.aws.journal.journal import Entry
+from milepost.ledgers.aws.journal.lines import named
+from milepost.ledgers.aws.offers import call_of, send
+from milepost.ledgers.aws.queues.messages import Outgoing
+from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.retention.row_end import Ended
+from milepost.ledgers.aws.row_duties import answered, deciding, seal_for, uncopied
 from milepost.ledgers.aws.store import Sealing, Store
-from milepost.ledgers.aws.stream import Record
-from milepost.ledgers.aws.values import has_blobs, plain
-from milepost.ledgers.aws.writing import LONG_TRAIL, Update
+from milepost.ledgers.aws.stream.records import Record
+from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update
+from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of, row_of
+from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
+from milepost.ledgers.aws.tables.row_faults import row_fault, why_unreadable
+from milepost.ledgers.aws.tables.values import has_blobs, plain
 from milepost.ports.ledger import Refused
 
 STALE_MS = 60_000

@@ -9,19 +9,19 @@ from itertools import islice
 from msgspec import Struct
 
 from milepost.core.errors import LedgerMissing, LedgerReadOnly
-from milepost.core.plan import Plan
-from milepost.core.route import Stage
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.ledgers.aws.client import ConditionFailed, Requests
-from milepost.ledgers.aws.control import Control
-from milepost.ledgers.aws.counters import Counters
-from milepost.ledgers.aws.journal import Journal
-from milepost.ledgers.aws.keeping import AtHand, keep_evidence
-from milepost.ledgers.aws.keys import FULL_KEY, Image, Layout
-from milepost.ledgers.aws.lines import item_name
+from milepost.ledgers.aws.journal.journal import Journal
+from milepost.ledgers.aws.journal.kept_evidence import AtHand, keep_evidence
+from milepost.ledgers.aws.journal.lines import item_name
 from milepost.ledgers.aws.names import Names, b64, iso, ms, unb64
-from milepost.ledgers.aws.queues import Queues
-from milepost.ledgers.aws.values import Values
+from milepost.ledgers.aws.queues.messages import Queues
+from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
+from milepost.ledgers.aws.tables.counters import Counters
+from milepost.ledgers.aws.tables.documents import Control
+from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
+from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, read_as
 from milepost.ports.ledger import Document, Known

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from milepost.core.errors import LedgerError, LedgerMissing
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.client import ConditionFailed, Requests
-from milepost.ledgers.aws.keys import Image, Layout
-from milepost.ledgers.aws.lines import item_name
+from milepost.ledgers.aws.journal.lines import item_name
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, Names, iso
-from milepost.ledgers.aws.reading import readable
+from milepost.ledgers.aws.readable_rows import readable
+from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
 from milepost.ledgers.aws.store import Store, seal_of
-from milepost.ledgers.aws.writing import Update
+from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.documents import HOLD, is_held, scope
 from milepost.ports.ledger import Known
 

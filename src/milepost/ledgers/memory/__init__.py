@@ -17,13 +17,13 @@ from milepost.core.change import Change, holds
 from milepost.core.consequences import HOUR
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.memory.claiming import claim_one
-from milepost.ledgers.memory.finding import matches
-from milepost.ledgers.memory.pruning import prune
+from milepost.ledgers.memory.claim import claim_one
+from milepost.ledgers.memory.find import matches
 from milepost.ledgers.memory.quarantine import MemoryQuarantine
-from milepost.ledgers.memory.renaming import rename_stage
+from milepost.ledgers.memory.rename import rename_stage
+from milepost.ledgers.memory.retention import prune
 from milepost.ledgers.memory.state import Record, State, encode
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.ledger import (

@@ -7,10 +7,10 @@ from threading import RLock
 
 from msgspec.structs import replace
 
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.ledgers.memory.state import State
+from milepost.ports.foreign_rows import Adopted, Aside
 from milepost.ports.ledger import Refused
-from milepost.ports.outside import Adopted, Aside
 
 
 class MemoryQuarantine:

@@ -10,11 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from milepost.core.change import Change, keeps_lease
-from milepost.core.durations import rate_per_second
 from milepost.core.item import Content, Item, Put, Row
+from milepost.core.values.durations import rate_per_second
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as
+from milepost.ports.foreign_rows import Aside
 from milepost.ports.ledger import Known, Refused, Written
-from milepost.ports.outside import Aside
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.due import claimed_on_arrival
-from milepost.core.failing import unreadable
+from milepost.core.failures import unreadable
 from milepost.core.item import Item, Row
-from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
-from milepost.ledgers.sqlite.codec import items_of
-from milepost.ledgers.sqlite.due_rows import live_rows
-from milepost.ledgers.sqlite.names import Names
-from milepost.ledgers.sqlite.writing import Tally, write_changes
+from milepost.ledgers.sqlite.claim import Rules, Served, claim_one
+from milepost.ledgers.sqlite.rows.changes import Tally, write_changes
+from milepost.ledgers.sqlite.rows.codec import items_of
+from milepost.ledgers.sqlite.rows.due_rows import live_rows
+from milepost.ledgers.sqlite.rows.names import Names
 from milepost.ports.ledger import Ask, Claimed, Refused
 
 DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= ?2')} LIMIT ?3)"

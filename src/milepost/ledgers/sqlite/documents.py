@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from milepost.ledgers.sqlite.codec import decode, encode
+from milepost.ledgers.sqlite.rows.codec import decode, encode
 from milepost.ports.ledger import Document
 
 REMOVED = "removed"

@@ -11,20 +11,23 @@ from typing import Any, TypeVar
 from milepost.core.change import Change
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
-from milepost.core.plan import Plan
+from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.sqlite import claiming, documents, finding, pruning, reading, upkeep
+from milepost.ledgers.sqlite import claim as claiming
+from milepost.ledgers.sqlite import documents, retention, upkeep
+from milepost.ledgers.sqlite import find as finding
+from milepost.ledgers.sqlite import read as reading
 from milepost.ledgers.sqlite.arrivals import Arrivals
-from milepost.ledgers.sqlite.claiming import Rules, Served, claim_one
-from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, rows_of
+from milepost.ledgers.sqlite.claim import Rules, Served, claim_one
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
-from milepost.ledgers.sqlite.fence import fenced
-from milepost.ledgers.sqlite.liveness import Liveness
-from milepost.ledgers.sqlite.names import Names
-from milepost.ledgers.sqlite.new_items import write_new
+from milepost.ledgers.sqlite.file.liveness import Liveness
+from milepost.ledgers.sqlite.file.store import Store
 from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_aside
-from milepost.ledgers.sqlite.store import Store
-from milepost.ledgers.sqlite.writing import Tally, one_by_one, write_changes
+from milepost.ledgers.sqlite.rows.changes import Tally, one_by_one, write_changes
+from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, rows_of
+from milepost.ledgers.sqlite.rows.fence import fenced
+from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.new_items import write_new
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.ledger import (
     Ask,
@@ -290,7 +293,7 @@ class SqliteLedger:
         limit: int,
         keep: Keep | None = None,
     ) -> Pruned:
-        return pruning.prune(self._read, self._write, route, statuses, ended_before, forget_before, told, limit, keep)
+        return retention.prune(self._read, self._write, route, statuses, ended_before, forget_before, told, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         self._liveness.sign_on(holder)
@@ -310,7 +313,7 @@ class SqliteLedger:
         return []
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
-        from milepost.ledgers.sqlite.backup import back_up
+        from milepost.ledgers.sqlite.file.backup import back_up
 
         return back_up(self.path, target, overwrite=overwrite, on_progress=on_progress)
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from milepost.core.item import Item, Row
-from milepost.core.plan import Plan
-from milepost.ledgers.sqlite.codec import COLUMNS, LOOK_AT, items_of, rows_of
-from milepost.ledgers.sqlite.names import Names
-from milepost.ledgers.sqlite.store import Run
+from milepost.core.routes.plan import Plan
+from milepost.ledgers.sqlite.file.store import Run
+from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, items_of, rows_of
+from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ports.foreign_rows import Adopted, Aside
 from milepost.ports.ledger import Refused
-from milepost.ports.outside import Adopted, Aside
 
 NEVER = 253_402_300_799_000
 """When a row in quarantine is due: at the end of the year 9999. So it stays in the index, and `find` finds it."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
-from milepost.ledgers.sqlite.codec import CODES, LOOK_AT, UNREADABLE, Rest, decode, encode
-from milepost.ledgers.sqlite.names import Names
+from milepost.ledgers.sqlite.rows.codec import CODES, LOOK_AT, UNREADABLE, Rest, decode, encode
+from milepost.ledgers.sqlite.rows.names import Names
 from milepost.ports.documents import HOLD, LIMIT
 
 PROCESSING = CODES[Status.PROCESSING]

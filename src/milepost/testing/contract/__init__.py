@@ -22,26 +22,26 @@ _PARTS = (
 # Before the parts are imported, so that a failing promise shows its values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from milepost.testing.contract.acting import Acting  # noqa: E402
-from milepost.testing.contract.adding import Adding  # noqa: E402
-from milepost.testing.contract.applying import Applying  # noqa: E402
-from milepost.testing.contract.chain import Chain  # noqa: E402
-from milepost.testing.contract.claiming import Claiming  # noqa: E402
-from milepost.testing.contract.claims import Claims  # noqa: E402
-from milepost.testing.contract.concurrency import Concurrency  # noqa: E402
-from milepost.testing.contract.counting import Counting  # noqa: E402
-from milepost.testing.contract.documents import Documents  # noqa: E402
-from milepost.testing.contract.feeding import Feeding  # noqa: E402
-from milepost.testing.contract.fencing import Fencing  # noqa: E402
-from milepost.testing.contract.finding import Finding  # noqa: E402
-from milepost.testing.contract.holding import Holding  # noqa: E402
-from milepost.testing.contract.lives import Lives  # noqa: E402
-from milepost.testing.contract.one_step import OneStep  # noqa: E402
-from milepost.testing.contract.partial_answers import PartialAnswers  # noqa: E402
-from milepost.testing.contract.pruning import Pruning  # noqa: E402
-from milepost.testing.contract.refusing import Refusing  # noqa: E402
-from milepost.testing.contract.renaming import Renaming  # noqa: E402
+from milepost.testing.contract.acts.controls import Holding
+from milepost.testing.contract.acts.far_reaching import Acting
+from milepost.testing.contract.acts.partial_answers import PartialAnswers
+from milepost.testing.contract.acts.rename import Renaming
+from milepost.testing.contract.reads.chain import Chain
+from milepost.testing.contract.reads.counters import Counting
+from milepost.testing.contract.reads.feed import Feeding
+from milepost.testing.contract.reads.find import Finding
+from milepost.testing.contract.retention import Pruning
+from milepost.testing.contract.work.claim import Claiming
+from milepost.testing.contract.work.claim_names import Claims
+from milepost.testing.contract.work.concurrency import Concurrency
+from milepost.testing.contract.work.fences import Fencing
+from milepost.testing.contract.work.one_step import OneStep
 from milepost.testing.contract.world import World, sample_route  # noqa: E402
+from milepost.testing.contract.writes.changes import Applying
+from milepost.testing.contract.writes.documents import Documents
+from milepost.testing.contract.writes.intake import Adding
+from milepost.testing.contract.writes.lives import Lives
+from milepost.testing.contract.writes.refused_rows import Refusing
 
 
 class LedgerContract(

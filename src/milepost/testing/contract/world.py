@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.core.backoff import Backoff, Checks
 from milepost.core.change import Change
+from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide
 from milepost.core.due import Grip, look
 from milepost.core.history import Line
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.outcome import Done, Outcome
-from milepost.core.outside import confirm
-from milepost.core.plan import Plan
-from milepost.core.route import Limits, Route
+from milepost.core.routes.backoff import Backoff, Checks
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Limits, Route
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
 from milepost.ports.ledger import Ask, Claimed, Conflict, Known, Ledger, Newcomer, Refused
 from milepost.testing.audit import audit

@@ -1,0 +1,330 @@
+"""A confirmer that stands alone: it takes messages from a queue, checks, and writes the confirmation on the asset's row. It needs
+nothing of a ledger's, so that it can work for a postingest of somebody else's as well.
+
+    python -m milepost.applications.postingest.confirmer.service [--once] [--every 60s]
+
+A waiting asset's message is hidden for longer each time, up to twelve hours, so that those that wait take up ever less of the
+confirmer and what is ready is seen among them; and a turn that met its cap is followed by the next at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+import milepost as mp
+from milepost.applications.postingest.confirmer.json_lines import log_to
+from milepost.applications.postingest.confirmer.rows import Gone, NotWritten, Rows
+from milepost.applications.postingest.confirmer.rules import PREFIXES, Asked, confirmation, read_message, seconds, set_aside, wait_s
+from milepost.applications.postingest.confirmer.settings import MAX_MESSAGES, SET_UP, open_clients, open_worker, read_settings
+from milepost.applications.postingest.tape import Tape
+
+BATCH = 10
+WIDTH = 8
+EVERY_S = 60.0
+NOTES = 5
+"""Of what stands in the way of those that wait, so much is told with each turn."""
+
+WAITING = "waiting_"
+"""How the attribute begins that says on the row what a stage waits for."""
+MOST_NOTED = 10_000
+"""Rows of which it is remembered what was last written on them."""
+
+Check = Callable[..., mp.Outcome]
+"""Checks a payload. With `notes` it also takes `absent`, which makes the outcome for files that were looked for and are not there."""
+Became = Literal["confirmed", "gone", "not_yet", "refused", "failed", "unreadable"]
+
+log = logging.getLogger(__name__)
+
+
+class Missing(mp.NotYet, frozen=True):
+    """Files were looked for, and are not there yet; the note names them."""
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """What became of the messages of one turn: each is counted as received, and as one of the others."""
+
+    received: int = 0
+    confirmed: int = 0
+    gone: int = 0
+    """Their row is not there any more: nothing to do."""
+    not_yet: int = 0
+    refused: int = 0
+    failed: int = 0
+    """They come again when the queue shows them again."""
+    unreadable: int = 0
+    notes: dict[str, int] = {}
+    """What those that wait are waiting for: the most frequent, with how many."""
+    cut_short: bool = False
+    """The queue could not be asked to its end, or the waiting could not be hidden for longer: the next turn is not to hurry."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What became of one message."""
+
+    became: Became
+    note: str | None = None
+    unhidden: str | None = None
+    """Why it could not be hidden for longer."""
+
+
+class Message:
+    """One message in hand."""
+
+    def __init__(self, raw: Mapping[str, Any], at: float) -> None:
+        self.raw, self.at = raw, at
+        self.handle: str = raw["ReceiptHandle"]
+        self.received = int(raw.get("Attributes", {}).get("ApproximateReceiveCount", 1))
+        self.id: str = raw.get("MessageId", "")
+
+
+class Confirmer:
+    """Checks what `queue_url` asks for with `check`, and confirms it in `table`, as `attribute`, in the words of `dialect`.
+
+    What `check` refuses, and what cannot be read, goes to `quarantine_url` with its content and the reason; without one it stays
+    in the queue, hidden like what waits. `blobs` is as for `Rows`. `sqs` and `dynamodb` are boto3 clients; `width` messages are
+    seen to at once. With `notes`, the files that are missing are named on the row, as `waiting_<stage>`, whenever that has changed.
+    """
+
+    def __init__(
+        self,
+        check: Check,
+        *,
+        queue_url: str,
+        table: str,
+        attribute: str,
+        dialect: str,
+        sqs: Any,
+        dynamodb: Any,
+        max_messages: int = MAX_MESSAGES,
+        quarantine_url: str | None = None,
+        blobs: str | None = None,
+        width: int = WIDTH,
+        notes: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.check, self.queue_url, self.attribute, self.dialect = check, queue_url, attribute, dialect
+        self.max_messages, self.quarantine_url, self.width = max_messages, quarantine_url, width
+        self._sqs = sqs
+        self._rows = Rows(dynamodb, table, PREFIXES[dialect], blobs)
+        self._clock = clock
+        self._check = partial(check, absent=lambda note: Missing(note=note)) if notes else check
+        self._waiting = WAITING + attribute.removeprefix(PREFIXES[dialect])
+        self._noted: dict[str, str | None] = {}
+
+    def run(self, every: float = EVERY_S, until: threading.Event | None = None) -> None:
+        """Turn after turn until `until` is set: `every` seconds apart, or at once while there is more to do."""
+        until = until or threading.Event()
+        while not until.is_set():
+            try:
+                tally = self.tick()
+            except Exception:
+                log.exception("this turn failed; the next is in %g s", every)
+                tally = Tally(cut_short=True)
+            if tally.received < self.max_messages or tally.failed or tally.cut_short:
+                until.wait(every)
+
+    def tick(self) -> Tally:
+        """One turn: at most `max_messages`, each by itself. One log line says what became of them."""
+        started = self._clock()
+        jobs: list[Future[Seen]] = []
+        whole = True
+        with ThreadPoolExecutor(self.width, thread_name_prefix="confirmer") as pool:
+            while len(jobs) < self.max_messages:
+                messages = self._receive(min(BATCH, self.max_messages - len(jobs)))
+                if not messages:
+                    whole = messages is not None
+                    break
+                jobs += [pool.submit(self._see_to, message) for message in messages]
+        tally = _tally([job.result() for job in jobs], whole)
+        log.info("turn", extra={"attribute": self.attribute, **msgspec.to_builtins(tally), "seconds": round(self._clock() - started, 3)})
+        return tally
+
+    def _receive(self, most: int) -> list[Message] | None:
+        """The next few; None if the queue could not be asked."""
+        try:
+            answer = self._sqs.receive_message(
+                QueueUrl=self.queue_url,
+                MaxNumberOfMessages=most,
+                MessageAttributeNames=["All"],
+                MessageSystemAttributeNames=["ApproximateReceiveCount"],
+            )
+        except Exception as error:
+            # With 120,000 messages hidden SQS gives out no more (OverLimit) until some of them come back; that passes by itself.
+            log.error("%s gives no messages: %s", self.queue_url, error)
+            return None
+        now = self._clock()
+        return [Message(raw, now) for raw in answer.get("Messages") or ()]
+
+    # One message ------------------------------------------------------------------------------------------------------------
+    def _see_to(self, message: Message) -> Seen:
+        try:
+            return self._answered(message)
+        except Exception as error:
+            log.error("a message is left for later: %s: %s", type(error).__name__, error, extra={"id": message.id})
+            return Seen("failed")
+
+    def _answered(self, message: Message) -> Seen:
+        asked = read_message(message.raw)
+        if isinstance(asked, str):
+            return Seen("unreadable", unhidden=self._refuse(message, asked, {"id": message.id}))
+        named = {"id": message.id, "row": asked.key}
+        outcome = self._outcome(asked)
+        match outcome:
+            case mp.Done():
+                became = self._confirm(asked, outcome, named)
+            case None:
+                became = "gone"
+            case mp.NotYet():
+                if isinstance(outcome, Missing):
+                    self._note(asked, outcome.note, named)
+                return Seen("not_yet", outcome.note, self._hide(message, outcome.after))
+            case mp.Reject():
+                return Seen("refused", unhidden=self._refuse(message, f"{outcome.category}: {outcome.error}", named))
+            case mp.Retry():
+                log.error("the check failed: %s: %s", outcome.category, outcome.error, extra=named)
+                return Seen("failed", unhidden=None if outcome.after is None else self._hide(message, outcome.after))
+            case _:
+                raise TypeError(f"the check answered {outcome!r}; a confirmer takes Done, NotYet, Retry and Reject")
+        self._sqs.delete_message(QueueUrl=self.queue_url, ReceiptHandle=message.handle)
+        log.info(became, extra=named)
+        return Seen(became)
+
+    def _outcome(self, asked: Asked) -> mp.Outcome | None:
+        """What is to be said; None: the row is gone."""
+        try:
+            payload = self._rows.payload(asked)
+        except Gone:
+            return None
+        except NotWritten as error:
+            return mp.NotYet(note=str(error))
+        return self._check(payload)
+
+    def _note(self, asked: Asked, note: str | None, named: dict[str, Any]) -> None:
+        """Say on the row which files are missing, unless it was told so the last time. A row that does not take it waits all the same."""
+        place = "\0".join(asked.key.values())
+        if note is None or self._noted.get(place) == note:
+            return
+        try:
+            self._rows.note(asked, self._waiting, note)
+        except Gone:
+            return
+        except Exception as error:
+            log.warning("what is missing could not be written on the row (is %s allowed?): %s", self._waiting, error, extra=named)
+            return
+        if len(self._noted) >= MOST_NOTED:
+            self._noted.clear()
+        self._noted[place] = note
+
+    def _confirm(self, asked: Asked, done: mp.Done, named: dict[str, Any]) -> Became:
+        try:
+            texts = confirmation(self.dialect, self.attribute, done, self._rows.room)
+            if self._rows.room is not None and texts != confirmation(self.dialect, self.attribute, done):
+                log.warning("digests and sizes are left out, since they are too large for the row; set MILEPOST_BLOBS", extra=named)
+            self._rows.confirm(asked, texts)
+        except Gone:
+            return "gone"
+        return "confirmed"
+
+    def _refuse(self, message: Message, reason: str, named: dict[str, Any]) -> str | None:
+        """Told to people, with the message where there is a place for it: sent there first, so that it may be there twice but is
+        never lost. Without a place it is hidden like what waits; the answer is that of `_hide`."""
+        log.error("not confirmed: %s", reason, extra=named)
+        if self.quarantine_url is None:
+            return self._hide(message, None)
+        answer = self._sqs.send_message(QueueUrl=self.quarantine_url, MessageBody=set_aside(self.queue_url, message.raw, reason))
+        if "MessageId" not in answer:
+            raise mp.LedgerError(f"{self.quarantine_url} has not said that it took the message")
+        self._sqs.delete_message(QueueUrl=self.queue_url, ReceiptHandle=message.handle)
+        return None
+
+    def _hide(self, message: Message, after: float | int | str | None) -> str | None:
+        """Hide the message for longer. If that cannot be done, the answer says why: it comes again when the queue shows it again."""
+        hidden = wait_s(message.received, after, self._clock() - message.at)
+        try:
+            self._sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.handle, VisibilityTimeout=hidden)
+        except Exception as error:
+            return str(error)
+        return None
+
+
+def _tally(seen: Sequence[Seen], whole: bool) -> Tally:
+    unhidden = [one.unhidden for one in seen if one.unhidden is not None]
+    if unhidden:
+        log.warning("%d messages could not be hidden for longer (is sqs:ChangeMessageVisibility allowed?): %s", len(unhidden), unhidden[0])
+    became: dict[str, int] = Counter(one.became for one in seen)
+    notes = Counter(one.note for one in seen if one.note is not None).most_common(NOTES)
+    return Tally(len(seen), **became, notes=dict(notes), cut_short=bool(unhidden) or not whole)
+
+
+# The process ----------------------------------------------------------------------------------------------------------------
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="confirmer",
+        description="Takes messages from a queue, checks, and confirms on the rows of a table.",
+        epilog=SET_UP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--once", action="store_true", help="one turn, then end: with 1 if anything failed")
+    parser.add_argument("--every", default=f"{EVERY_S:g}s", help="the pause between two turns, such as 60s or 5m")
+    given = parser.parse_args(arguments)
+    try:
+        every = seconds(given.every)
+    except mp.UsageError:
+        parser.error(f"--every is {given.every!r}; give a span such as 60s or 5m")
+    with ExitStack() as stack:
+        try:
+            confirmer = open_confirmer(os.environ, stack)
+        except mp.UsageError as mistake:
+            print(mistake, file=sys.stderr)
+            return 2
+        log_to(sys.stdout, log)
+        if given.once:
+            tally = confirmer.tick()
+            return int(bool(tally.failed or tally.cut_short))
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        confirmer.run(every, stop)
+    return 0
+
+
+def open_confirmer(env: Mapping[str, str], stack: ExitStack) -> Confirmer:
+    """As the environment says; what it opens is closed with `stack`."""
+    settings = read_settings(env)
+    worker = open_worker(settings.worker, env)
+    if isinstance(worker, Tape):
+        stack.enter_context(worker.client)
+    sqs, dynamodb = open_clients(WIDTH)
+    stack.callback(sqs.close)
+    stack.callback(dynamodb.close)
+    return Confirmer(
+        worker.check,
+        queue_url=settings.queue_url,
+        table=settings.table,
+        attribute=settings.attribute,
+        dialect=settings.dialect,
+        sqs=sqs,
+        dynamodb=dynamodb,
+        max_messages=settings.max_messages,
+        quarantine_url=settings.quarantine_url,
+        blobs=settings.blobs,
+        notes=isinstance(worker, Tape),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

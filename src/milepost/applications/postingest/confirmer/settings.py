@@ -1,0 +1,102 @@
+"""How a confirmer that stands alone is set up: by its environment, in the words of today's confirmers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+import milepost as mp
+from milepost.applications.postingest.confirmer.rules import WORKERS, split
+from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost.applications.postingest.tape import Tape
+
+MAX_MESSAGES = 50
+NEEDED = {
+    "SQS_QUEUE_URL": "the address of the queue that messages come from",
+    "DYNAMO_TABLE_NAME": "the table whose rows are confirmed",
+    "DYNAMO_ATTRIBUTE_NAME": "what a confirmation is called there, such as result_CC or ingested_CC",
+}
+SET_UP = """\
+environment:
+  SQS_QUEUE_URL, DYNAMO_TABLE_NAME   where messages come from, and where confirmations are written
+  DYNAMO_ATTRIBUTE_NAME              result_CC, result_TC; or ingested_CC, ingested_Scout, as the design document has them
+  CONFIRMER                          ocfl or scoutam, for an attribute of another name (result_<stage>, ingested_<stage>)
+  OCFL_REPO_DIR, OCFL_LAYOUT, OCFL_FIXITY                                       the repository
+  SCOUTAM_URL, SCOUTAM_USERNAME, SCOUTAM_PASSWORD, MOUNT_ROOT, SCOUTAM_COPY     the tapes
+  MAX_MESSAGES                       messages in one turn (50)
+  QUARANTINE_URL                     the queue for what is refused or cannot be read; without it, that stays where it is
+  MILEPOST_BLOBS                     where Milepost keeps large values (s3://BUCKET/PREFIX or a folder), if the table is Milepost's
+  AWS_DEFAULT_REGION, AWS_ENDPOINT_URL, HTTPS_PROXY and credentials are as everywhere with boto3
+"""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    queue_url: str
+    table: str
+    attribute: str
+    dialect: str
+    worker: str
+    max_messages: int = MAX_MESSAGES
+    quarantine_url: str | None = None
+    blobs: str | None = None
+
+
+def read_settings(env: Mapping[str, str]) -> Settings:
+    """Raises mp.ConfigMistake with a sentence for everything that is missing."""
+    missing = [f"{name} is not set; expected {what}" for name, what in NEEDED.items() if not env.get(name)]
+    if missing:
+        raise mp.ConfigMistake("\n".join(missing))
+    url, table, attribute = (env[name] for name in NEEDED)
+    dialect, stage = split(attribute)
+    return Settings(
+        url,
+        table,
+        attribute,
+        dialect,
+        _worker(stage, attribute, env.get("CONFIRMER", "")),
+        _number(env.get("MAX_MESSAGES") or str(MAX_MESSAGES)),
+        env.get("QUARANTINE_URL") or None,
+        env.get("MILEPOST_BLOBS") or None,
+    )
+
+
+def _worker(stage: str, attribute: str, said: str) -> str:
+    kinds = sorted(set(WORKERS.values()))
+    if said and said not in kinds:
+        raise mp.ConfigMistake(f"CONFIRMER is {said!r}; expected {' or '.join(kinds)}")
+    worker = said or WORKERS.get(stage)
+    if worker is None:
+        raise mp.ConfigMistake(
+            f"DYNAMO_ATTRIBUTE_NAME is {attribute!r}, which does not tell what confirms it; set CONFIRMER to {' or '.join(kinds)}"
+        )
+    return worker
+
+
+def _number(said: str) -> int:
+    if not said.isdecimal() or int(said) < 1:
+        raise mp.ConfigMistake(f"MAX_MESSAGES is {said!r}; expected a whole number from 1 up")
+    return int(said)
+
+
+def open_worker(kind: str, env: Mapping[str, str]) -> CustodialCopy | Tape:
+    """What checks; nothing is contacted yet."""
+    return CustodialCopy.from_environment(env) if kind == "ocfl" else Tape.from_environment(env)
+
+
+def open_clients(width: int) -> tuple[Any, Any]:
+    """boto3's clients of SQS and DynamoDB, found as boto3 finds everything."""
+    try:
+        from boto3.session import Session
+        from botocore.config import Config
+        from botocore.exceptions import NoRegionError
+    except ImportError:
+        raise mp.ConfigMistake("a confirmer needs boto3, which is not installed: pip install 'milepost[aws]'") from None
+    # Every request here may be repeated without harm.
+    config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20, max_pool_connections=width)
+    session = Session()
+    try:
+        return session.client("sqs", config=config), session.client("dynamodb", config=config)
+    except NoRegionError:
+        raise mp.ConfigMistake("AWS_DEFAULT_REGION is not set; expected the region of the queue and the table, such as eu-west-2") from None

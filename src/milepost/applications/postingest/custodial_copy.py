@@ -1,0 +1,140 @@
+"""The Custodial Copy's confirmer: an asset has arrived once the OCFL repository holds it, whole and committed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import milepost as mp
+from milepost.applications.postingest.absence import waits
+from milepost.applications.postingest.ocfl.repository import Damaged, Empty, Found, Missing, Repository, Staged, Unreachable
+
+ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"
+EXPECTED = 'expected {"preservationSystemId": "…"}'
+SETTLED_S = 900.0
+log = logging.getLogger(__name__)
+_SAID = {"1": True, "true": True, "yes": True, "": False, "0": False, "false": False, "no": False}
+
+
+class CustodialCopy:
+    """A stage's handler, and as `check` the same for a confirmer that stands alone. Any number of threads may use it at once.
+
+    `root` and `layout` are as for `Repository`; with `fixity` every file is read and its digest computed, which on storage with
+    tape behind it may recall each file. The repository is opened by the first check, so that a route can be imported where it
+    is not mounted.
+
+    While the whole repository is away, or is none, assets wait, uncounted. An object that looks damaged and was touched less than `settled`
+    seconds ago may still be on its way in: it is looked at again before people are told.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        layout: str | Mapping[str, Any] | None = None,
+        fixity: bool = False,
+        settled: float = SETTLED_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.root, self.layout, self.fixity = root, layout, fixity
+        self.settled, self._clock = settled, clock
+        self._opened: Repository | None = None
+        self._opening = threading.Lock()
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> CustodialCopy:
+        """From OCFL_REPO_DIR, and if they are set OCFL_LAYOUT and OCFL_FIXITY (1: read every file)."""
+        root = env.get(ROOT, "")
+        if not root:
+            raise mp.ConfigMistake(f"{ROOT} is not set; expected the folder of the OCFL repository")
+        said = env.get(FIXITY, "")
+        fixity = _SAID.get(said.strip().lower())
+        if fixity is None:
+            raise mp.ConfigMistake(f"{FIXITY} is {said!r}; expected 1 or 0")
+        return cls(root, layout=env.get(LAYOUT) or None, fixity=fixity)
+
+    def ready(self) -> None:
+        """Says in the log, before any asset is looked for, if the repository cannot be read: they would all wait."""
+        try:
+            self._repository()
+        except (mp.ConfigMistake, Unreachable) as error:
+            log.warning("assets wait until this is put right: %s", error)
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        return self.check(item.payload)
+
+    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+        """What is to be said of the asset that this payload names; a repository that cannot be read is a Retry. `absent` makes the
+        outcome for an object that was looked for and is not there, or has no files."""
+        object_id = _object_id(payload)
+        if object_id is None:
+            return mp.Reject(f"the payload does not name an asset; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})
+        try:
+            answer = self._repository().look(object_id, fixity=self.fixity)
+        except Unreachable as error:
+            return mp.NotYet(note=str(error)) if error.whole else mp.Retry(str(error), category="UNREACHABLE")
+        except mp.ConfigMistake as mistake:
+            return mp.NotYet(note=str(mistake))
+        except mp.MalformedInput as error:
+            return mp.Reject(f"{error}; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})
+        match answer:
+            case Found():
+                return _confirmed(object_id, answer)
+            case Missing():
+                return absent("not in the repository yet")
+            case Staged():
+                return mp.NotYet(note="it has staged changes")
+            case Empty():
+                return absent("its head version has no files")
+            case Damaged():
+                if self._touched_lately(answer):
+                    return mp.NotYet(note=f"it is being written, or damaged: {answer.what}")
+                return mp.Reject(
+                    f"{answer.what} ({answer.where}); have the object repaired, then retry the item",
+                    category="DAMAGED",
+                    details={"objectId": object_id, "what": answer.what, "where": answer.where, "code": answer.code},
+                )
+
+    def _touched_lately(self, damaged: Damaged) -> bool:
+        try:
+            return self._repository().age(damaged.object_root, self._clock()) < self.settled
+        except OSError:
+            return False
+
+    def _repository(self) -> Repository:
+        if self._opened is None:
+            with self._opening:
+                if self._opened is None:
+                    self._opened = Repository(self.root, layout=self.layout)
+        return self._opened
+
+
+def _object_id(payload: Any) -> str | None:
+    if isinstance(payload, str):
+        try:
+            payload = msgspec.json.decode(payload)
+        except (msgspec.MsgspecError, UnicodeEncodeError):
+            return None
+    object_id = payload.get("preservationSystemId") if isinstance(payload, dict) else None
+    return object_id if isinstance(object_id, str) and object_id.strip() and object_id.isprintable() else None
+
+
+def _confirmed(object_id: str, found: Found) -> mp.Done:
+    kept = {file.path: file for file in found.files}
+    paths = list(kept)
+    output = {
+        "filePaths": paths,
+        "digests": {path: f"{found.algorithm}:{file.digest}" for path, file in kept.items()},
+        "sizes": {path: file.bytes for path, file in kept.items()},
+        "version": found.version,
+        "objectId": object_id,
+        "fixity": found.fixity,
+        "bytes": sum(file.bytes for file in kept.values()),
+    }
+    return mp.Done(output=output, payload={"filePaths": paths})

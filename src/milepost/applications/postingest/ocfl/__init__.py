@@ -1,0 +1,1 @@
+"""OCFL: repository, storage layouts, objects and inventories."""

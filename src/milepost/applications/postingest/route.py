@@ -1,0 +1,153 @@
+"""The route of an asset after its ingest, made from the configuration of its queues."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import milepost as mp
+from milepost.applications.postingest.absence import waits
+from milepost.applications.postingest.answers import accepts_of, next_payload
+from milepost.applications.postingest.batches import STAGE, OtherBatches
+from milepost.applications.postingest.dialects import ALIASES, INGESTED, TEXTS, form_of, message_of
+from milepost.applications.postingest.queues import Queue, read_queues
+from milepost.applications.postingest.recheck import add_recheck
+
+RETRY = mp.Backoff(attempts=10, base="1m", cap="6h")
+"""What fails, fails for reasons that people put right: it is tried for about a day before it is given up."""
+CHECKS: dict[str, dict[str, str]] = {
+    "ocfl": {"every": "1m", "up_to": "6h", "overdue": "7d"},
+    "scoutam": {"every": "10m", "up_to": "12h", "overdue": "14d"},
+}
+OVERDUE = "30d"
+"""Somebody else's stage: longer than queues keep messages, so that it has been sent again by then, and was not answered twice."""
+CONCURRENCY = {"ocfl": 8, "scoutam": 4}
+MEDIA = {"ocfl": "disk", "scoutam": "tape", "CC": "disk", "Scout": "tape", "TC": "tape"}
+"""The storage medium that a stage speaks of, by its worker or by its name; for PREMIS."""
+
+Handler = Any
+"""Takes an item and gives an outcome."""
+
+
+def postingest(
+    queues: str | Path | Sequence[Mapping[str, Any]] | None = None,
+    *,
+    name: str = "postingest",
+    dialect: str = "seed",
+    workers: Mapping[str, Handler] | None = None,
+    ingested_text: str = INGESTED,
+    wait_for_batches: bool = False,
+    recheck: str | timedelta | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> mp.Route:
+    """The route made of these queues: a JSON file, JSON text or a list (see docs/guides/postingest.md); without them the two that
+    the dialect knows, both confirmed by somebody else.
+
+    A queue with `"worker": "ocfl"` or `"scoutam"` is a stage of our own workers, set up from the environment (`os.environ`, unless
+    another is given) or from `workers`, by alias. With `wait_for_batches` an asset is not complete while another batch of it is
+    unfinished. With `recheck="1y"` each complete asset is looked for again every year, on the route NAME-recheck, by the stages that have
+    a worker of ours. Stages are never skipped, and an asset's evidence outlives its row.
+    """
+    if dialect not in TEXTS:
+        raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
+    given = _usual(dialect) if queues is None else queues
+    found = read_queues(given, TEXTS[dialect])
+    texts = {queue.queue_alias: queue.status_text or TEXTS[dialect][queue.queue_alias] for queue in found}
+    route = mp.Route(
+        name,
+        key=("assetId", "batchId"),
+        carries="input",
+        keep="0s",
+        skips=False,
+        evidence=True,
+        dialect=dialect,
+        form=form_of(dialect, texts, ingested_text, quiet=[STAGE] if wait_for_batches else []),
+    )
+    given_to = os.environ if environment is None else environment
+    own = {
+        queue.queue_alias: (workers or {}).get(queue.queue_alias) or FromEnvironment(queue.worker, given_to)
+        for queue in found
+        if queue.worker != "external" or queue.queue_alias in (workers or {})
+    }
+    for queue in found:
+        _add(route, queue, texts[queue.queue_alias], dialect, own.get(queue.queue_alias))
+    if wait_for_batches:
+        route.stage(STAGE, claims=False, checks=mp.Checks(every="1m", up_to="1h"), retry=RETRY)(OtherBatches())
+    if recheck is not None:
+        add_recheck(route, {alias: worker.check for alias, worker in own.items() if hasattr(worker, "check")}, recheck, RETRY)
+    return route
+
+
+def _usual(dialect: str) -> list[dict[str, Any]]:
+    return [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
+
+
+def _add(route: mp.Route, queue: Queue, text: str, dialect: str, worker: Handler | None) -> None:
+    alias, schedule = queue.queue_alias, queue.checks
+    accepts = accepts_of(dialect, alias)
+    if worker is None:
+        route.external(
+            alias,
+            queue=queue.queue_url,
+            resend_after=queue.resend_after,
+            overdue=schedule.overdue or OVERDUE,
+            accepts=accepts,
+            next_payload=next_payload,
+            announce=text,
+            medium=MEDIA.get(alias),
+            message=message_of(dialect),
+            retry=RETRY,
+        )
+        return
+    usual = CHECKS.get(queue.worker, CHECKS["ocfl"])
+    route.stage(
+        alias,
+        claims=False,
+        checks=mp.Checks(
+            every=schedule.every or usual["every"], up_to=schedule.up_to or usual["up_to"], overdue=schedule.overdue or usual["overdue"]
+        ),
+        rate=queue.rate,
+        concurrency=queue.concurrency or CONCURRENCY.get(queue.worker, 8),
+        accepts=accepts,
+        next_payload=next_payload,
+        announce=text,
+        medium=MEDIA.get(queue.worker) or MEDIA.get(alias),
+        retry=RETRY,
+    )(worker)
+
+
+class FromEnvironment:
+    """A worker of ours, set up when somebody works with it: who only submits or looks needs none of its settings."""
+
+    def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
+        self._kind, self._environment = kind, environment
+        self._worker: Handler = None
+
+    def ready(self) -> None:
+        """Raises mp.ConfigMistake if a setting is missing or wrong."""
+        if self._worker is not None:
+            return
+        # What a worker needs is imported only where there is one.
+        if self._kind == "ocfl":
+            from milepost.applications.postingest.custodial_copy import CustodialCopy
+
+            self._worker = CustodialCopy.from_environment(self._environment)
+            self._worker.ready()
+        else:
+            from milepost.applications.postingest.tape import Tape
+
+            self._worker = Tape.from_environment(self._environment)
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        self.ready()
+        outcome: mp.Outcome = self._worker(item)
+        return outcome
+
+    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+        """The worker's check of a payload, apart from any item."""
+        self.ready()
+        outcome: mp.Outcome = self._worker.check(payload, absent)
+        return outcome

@@ -1,0 +1,298 @@
+"""ScoutAM's HTTP API, as much of it as is needed to ask whether a file is on tape.
+
+Errors, all of them without the password, the token or anything that an answer held:
+
+    ScoutAMError
+    ├── AuthenticationFailed    it does not take our user and password, or its own token
+    ├── NotThere                it does not know the file
+    ├── Unavailable             it cannot be asked now: 5xx, refused, too slow, cut off
+    └── Unreadable              it answered, and not what was promised
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote_plus
+
+import milepost as mp
+from milepost.applications.postingest.scoutam.http import LARGEST, TIMEOUT, Answer, AnswerTooLarge, NoAnswer, Web
+
+REST = 5.0
+LOGIN_REST = 60.0
+IN_A_ROW = 3
+NOT_NOW = frozenset({408, 425, 429})
+
+
+class ScoutAMError(mp.MilepostError):
+    """Something that ScoutAM said, or did not say."""
+
+    def __init__(self, message: str, *, http_status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.http_status = http_status
+        self.retry_after = retry_after
+
+
+class AuthenticationFailed(ScoutAMError):
+    """ScoutAM does not let us in."""
+
+
+class NotThere(ScoutAMError):
+    """ScoutAM does not know the file."""
+
+
+class Unavailable(ScoutAMError):
+    """ScoutAM cannot be asked now."""
+
+
+class Unreadable(ScoutAMError):
+    """ScoutAM's answer is not what was promised."""
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What ScoutAM says of one file. `copies` has the volumes of each copy; a copy without any is not on tape."""
+
+    archdone: bool
+    copies: Mapping[str, tuple[str, ...]]
+    checksum: str | None = None
+    damaged: frozenset[str] = frozenset()
+    """The copies that are marked as damaged."""
+    harmed: bool = False
+    """The file is marked as damaged, whichever copy is meant."""
+    never: bool = False
+    """The file is marked not to be archived: waiting for it is in vain."""
+
+    def volumes(self, copy: str) -> tuple[str, ...]:
+        """The volumes that hold this copy; empty unless the file is archived and the copy is whole."""
+        return self.copies.get(copy, ()) if self.archdone and not self.is_damaged(copy) else ()
+
+    def is_damaged(self, copy: str) -> bool:
+        """If only the file is marked, each of its copies may be the one."""
+        return copy in self.damaged or (self.harmed and not self.damaged)
+
+
+class ScoutAM:
+    """A client that any number of threads may use: one login for all, renewed once when its token is not taken any more.
+
+    `timeout` (seconds) is for a whole answer; no more than `concurrency` requests are under way at any time, and no more than `rate`
+    are begun in a second. When it has been unavailable three times in a row, or has said when to come back, it is left alone for
+    `rest` seconds (a minute at most), and for a minute when it does not let us in: whoever asks meanwhile is told the same at once.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        user: str,
+        password: str,
+        *,
+        timeout: float = TIMEOUT,
+        concurrency: int = 4,
+        rate: float | None = None,
+        rest: float = REST,
+        largest: int = LARGEST,
+        ticks: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if concurrency < 1 or timeout <= 0 or rest < 0 or (rate is not None and rate <= 0):
+            raise mp.UsageError("ScoutAM(timeout=…, concurrency=…, rate=…) must be more than nothing, and rest=… not less")
+        # What a dripping or hanging server makes of the deadline is real time, whatever `ticks` say.
+        self._web = Web(url, timeout=timeout, largest=largest)
+        if "?" in self._web.target:
+            raise mp.UsageError(f"the URL of ScoutAM at {self._web.host} must be the base of its API, without '?'")
+        self._base = self._web.target.rstrip("/")
+        self._user, self._password = user, password
+        self._token: str | None = None
+        self._login = threading.Lock()
+        self._slots = threading.BoundedSemaphore(concurrency)
+        self._pace = _Pace(rate, ticks, pause)
+        self._rest = _Rest(rest, ticks)
+
+    def __repr__(self) -> str:
+        return f"<ScoutAM at {self._web.host}>"
+
+    def __enter__(self) -> ScoutAM:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._web.close()
+
+    def file(self, path: str) -> FileState:
+        """What it says of the file with this path, as ScoutAM sees it."""
+        answer = self._get(path)
+        if answer.status == 404:
+            raise NotThere("ScoutAM does not know this file", http_status=404)
+        return read_state(answer.body)
+
+    def knows(self, path: str) -> bool:
+        """Is there anything at this path, be it a folder?"""
+        return self._get(path).status != 404
+
+    def _get(self, path: str) -> Answer:
+        """The answer for a path: one with 200 or 404."""
+        target = f"{self._base}/v1/file?path={quote_plus(path)}"
+        with self._slots:
+            token = self._token or self._log_in(None)
+            answer = self._ask("GET", target, _with(token))
+            if answer.status == 401:
+                answer = self._ask("GET", target, _with(self._log_in(token)))
+            if answer.status == 401:
+                raise self._rest.failed(AuthenticationFailed("Authentication failed with status code: 401", http_status=401))
+        if answer.status not in (200, 404):
+            raise Unreadable(f"ScoutAM answered with status code: {answer.status}", http_status=answer.status)
+        return answer
+
+    def _log_in(self, stale: str | None) -> str:
+        """A token that is not the stale one. One thread asks for it; the others wait and share it."""
+        with self._login:
+            if self._token is not None and self._token != stale:
+                return self._token
+            self._token = None
+            content = json.dumps({"acct": self._user, "pass": self._password}).encode()
+            answer = self._ask("POST", f"{self._base}/v1/security/login", {**_ACCEPT, "Content-Type": "application/json"}, content)
+            if answer.status != 200:
+                said = f"Authentication failed with status code: {answer.status}"
+                raise self._rest.failed(AuthenticationFailed(said, http_status=answer.status))
+            token = _token_of(answer.body)
+            if token is None:
+                said = 'Failed to parse authentication response: it must be {"response": TOKEN}'
+                raise self._rest.failed(AuthenticationFailed(said, http_status=200))
+            self._token = token
+            return token
+
+    def _ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Answer:
+        """One request, if it may be made now. An answer that says "not now" is an error."""
+        self._rest.check()
+        self._pace.wait()
+        try:
+            answer = self._web.ask(method, target, headers, body)
+        except AnswerTooLarge as error:
+            self._rest.worked()
+            raise Unreadable(str(error)) from None
+        except NoAnswer as error:
+            raise self._rest.failed(Unavailable(str(error))) from None
+        if answer.status >= 500 or answer.status in NOT_NOW:
+            raise self._rest.failed(Unavailable(str(answer.status), http_status=answer.status, retry_after=answer.retry_after))
+        self._rest.worked()
+        return answer
+
+
+_ACCEPT = {"Accept": "application/json"}
+
+
+def _with(token: str) -> dict[str, str]:
+    return {**_ACCEPT, "Authorization": f"Bearer {token}"}
+
+
+def _token_of(body: bytes) -> str | None:
+    """The token, if it can stand in a header."""
+    try:
+        token = json.loads(body)["response"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    fit = isinstance(token, str) and token.isascii() and token.isprintable() and token.strip() == token
+    return token if fit and token else None
+
+
+def read_state(body: bytes) -> FileState:
+    """The state in an answer's body. Whatever is not as promised makes it unreadable: nothing is guessed from the rest."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Unreadable("ScoutAM's answer is no JSON", http_status=200) from None
+    _expect(isinstance(said, dict), "an object")
+    archdone, checksum = said.get("archdone"), said.get("checksum")
+    _expect(isinstance(archdone, bool), "an object with archdone: true or false")
+    _expect(checksum is None or isinstance(checksum, str), "a checksum that is text")
+    copies: dict[str, tuple[str, ...]] = {}
+    damaged: set[str] = set()
+    for entry in _list(said, "copies"):
+        _expect(isinstance(entry, dict), "a list of objects for copies")
+        name = entry.get("copy")
+        _expect((isinstance(name, str) and name != "") or type(name) is int, "a name for each copy")
+        _expect(str(name) not in copies, "each copy once")
+        sections = _list(entry, "sections")
+        _expect(all(isinstance(section, dict) for section in sections), "a list of objects for sections")
+        volumes = [section.get("volume") for section in sections]
+        _expect(all(volume is None or isinstance(volume, str) for volume in volumes), "volumes that are texts")
+        # A section that is on no volume yet makes the copy a part of one.
+        copies[str(name)] = tuple(volumes) if all(volume and volume.strip() for volume in volumes) else ()
+        if _flag(entry, "damaged") or any(_flag(section, "damaged") for section in sections):
+            damaged.add(str(name))
+    return FileState(archdone, copies, checksum, frozenset(damaged), _flag(said, "damaged"), _flag(said, "noarchive"))
+
+
+def _list(said: dict[str, Any], name: str) -> list[Any]:
+    value = said.get(name)
+    _expect(value is None or isinstance(value, list), f"a list for {name}")
+    return value or []
+
+
+def _flag(said: dict[str, Any], name: str) -> bool:
+    value = said.get(name)
+    _expect(value is None or isinstance(value, bool), f"true or false for {name}")
+    return bool(value)
+
+
+def _expect(right: bool, what: str) -> None:
+    if not right:
+        raise Unreadable(f"ScoutAM's answer is not what was promised: {what}", http_status=200)
+
+
+class _Pace:
+    """No more than `rate` beginnings in a second, evenly spread."""
+
+    def __init__(self, rate: float | None, ticks: Callable[[], float], pause: Callable[[float], None]) -> None:
+        self._gap = 0.0 if rate is None else 1 / rate
+        self._ticks, self._pause = ticks, pause
+        self._next = float("-inf")
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        if not self._gap:
+            return
+        with self._lock:
+            now = self._ticks()
+            begin = max(now, self._next)
+            self._next = begin + self._gap
+        if begin > now:
+            self._pause(begin - now)
+
+
+class _Rest:
+    """Remembers an error for a while, so that nobody has to wait for it again."""
+
+    def __init__(self, seconds: float, ticks: Callable[[], float]) -> None:
+        self._seconds, self._ticks = seconds, ticks
+        self._lock = threading.Lock()
+        self._error: ScoutAMError | None = None
+        self._until = float("-inf")
+        self._in_a_row = 0
+
+    def check(self) -> None:
+        with self._lock:
+            if self._error is not None and self._ticks() < self._until:
+                # A copy: an error that several threads raise would gather all their stacks.
+                raise copy.copy(self._error)
+
+    def failed(self, error: ScoutAMError) -> ScoutAMError:
+        with self._lock:
+            self._in_a_row += 1
+            rest = LOGIN_REST if isinstance(error, AuthenticationFailed) else min(LOGIN_REST, max(self._seconds, error.retry_after or 0))
+            if isinstance(error, AuthenticationFailed) or error.retry_after or self._in_a_row >= IN_A_ROW:
+                self._error, self._until = copy.copy(error), self._ticks() + rest
+        return error
+
+    def worked(self) -> None:
+        with self._lock:
+            self._in_a_row, self._error = 0, None

@@ -1,0 +1,182 @@
+"""Is every file of an asset on tape? Asked of ScoutAM, file by file.
+
+What is confirmed here lets others delete their copies, so only one thing confirms: each single file is archived and has the required
+copy on at least one volume. Everything else waits, or is told to people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import milepost as mp
+from milepost.applications.postingest.absence import waits
+from milepost.applications.postingest.answers import named
+from milepost.applications.postingest.scoutam.api import AuthenticationFailed, FileState, NotThere, ScoutAM, ScoutAMError, Unavailable
+
+COPY = "3"
+MISSES = 100
+NEEDED = ("SCOUTAM_URL", "SCOUTAM_USERNAME", "SCOUTAM_PASSWORD", "MOUNT_ROOT")
+SHORTEST = 60.0
+WRONG_ROOT_AFTER = "10m"
+"""Between two looks of one asset while the mount root is wrong: these count, and people need time to put it right."""
+
+
+@dataclass
+class Tally:
+    """What the files of an asset have come to so far."""
+
+    paths: list[str]
+    volumes: dict[str, list[str]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    unknown: int = 0
+
+    @property
+    def files(self) -> int:
+        return len(self.paths)
+
+    @property
+    def whole(self) -> bool:
+        """Has each file been asked for, and is each on tape?"""
+        return self.files > 0 and len(self.volumes) == self.files and not self.missing
+
+    @property
+    def note(self) -> str:
+        """How many files are on tape, and which are missing. Changes only with progress, and so does the history."""
+        # Not all were asked for: those after the last may be there as well.
+        at_least = "" if len(self.volumes) + len(self.missing) == self.files else "at least "
+        unknown = f", {at_least}{self.unknown:,} not known to ScoutAM" if self.unknown else ""
+        return f"{at_least}{len(self.volumes):,} of {self.files:,} files on tape{unknown}; missing: {named(self.paths, self.missing)}"
+
+
+class Tape:
+    """A stage's handler, or with `check` a plain function of a payload: {"filePaths": [...]}, paths below `mount_root`.
+
+    ScoutAM's troubles are nobody's failure: while it does not answer, does not let us in or says what cannot be read, assets wait,
+    uncounted. An asset's files are asked for in their order; of one with many, no more are asked for once `misses` were not there.
+    """
+
+    def __init__(self, client: ScoutAM, mount_root: str, *, copy: str = COPY, misses: int = MISSES) -> None:
+        if not mount_root.startswith("/") or not _fits(mount_root):
+            raise mp.ConfigMistake(
+                f"MOUNT_ROOT is {mount_root!r}; it must be the folder of the files as ScoutAM sees it, such as /scoutfs/ocfl"
+            )
+        if not copy:
+            raise mp.ConfigMistake("SCOUTAM_COPY is empty; give the number of the copy that must be on tape, such as 3")
+        self.client = client
+        self.mount_root = mount_root.rstrip("/")
+        self.copy = copy
+        self.misses = misses
+        self._root_known = False
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> Tape:
+        """From SCOUTAM_URL, SCOUTAM_USERNAME, SCOUTAM_PASSWORD, MOUNT_ROOT and SCOUTAM_COPY ("3" if not given). Nothing is
+        contacted before the first check."""
+        missing = [name for name in NEEDED if not env.get(name)]
+        if missing:
+            raise mp.ConfigMistake(f"the tape stage needs {', '.join(missing)} in the environment; not set, or empty")
+        url, user, password, mount_root = (env[name] for name in NEEDED)
+        try:
+            client = ScoutAM(url, user, password)
+        except mp.UsageError as error:
+            raise mp.ConfigMistake(f"SCOUTAM_URL: {error}") from None
+        return cls(client, mount_root, copy=env.get("SCOUTAM_COPY", COPY))
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        return self.check(item.payload)
+
+    def check(self, payload: Any, absent: Callable[[str], mp.Outcome] = waits) -> mp.Outcome:
+        """Done with {path: [volume, ...]} if all files are on tape; else what stands in the way. `absent` makes the outcome for files
+        that ScoutAM was asked for and that are not on tape."""
+        paths = file_paths(payload)
+        if isinstance(paths, str):
+            return mp.Reject(f'{paths}; the tape stage needs {{"filePaths": ["path below the mount root", ...]}}', category="WRONG_PAYLOAD")
+        try:
+            return self._look(paths, absent)
+        except AuthenticationFailed as error:
+            return mp.NotYet(note=f"ScoutAM does not let us in: {error}")
+        except Unavailable as error:
+            # Without a word of its own, ScoutAM is asked again by the stage's schedule. One that says "1" does not mean each asset.
+            after = None if error.retry_after is None else max(SHORTEST, error.retry_after)
+            return mp.NotYet(after=after, note=f"ScoutAM does not answer: {error}")
+        except ScoutAMError as error:
+            return mp.NotYet(note=str(error))
+
+    def _look(self, paths: list[str], absent: Callable[[str], mp.Outcome]) -> mp.Outcome:
+        tally = Tally(paths)
+        for path in paths:
+            state = self._state(path)
+            wrong = None if state is None else self._wrong(path, state)
+            if wrong is not None:
+                return wrong
+            volumes = () if state is None else state.volumes(self.copy)
+            if volumes:
+                tally.volumes[path] = list(volumes)
+            else:
+                tally.missing.append(path)
+                tally.unknown += state is None
+            if len(tally.missing) >= self.misses:
+                break
+        if tally.whole:
+            return mp.Done(tally.volumes)
+        if not self._root_known and not self.client.knows(self.mount_root or "/"):
+            return mp.Retry(
+                f"ScoutAM knows neither the asset's files nor MOUNT_ROOT itself, which is set to {self.mount_root or '/'}; "
+                "look at what ScoutAM calls the folder that the repository is in, and whether it is mounted there",
+                category="WRONG_MOUNT_ROOT",
+                after=WRONG_ROOT_AFTER,
+                http_status=404,
+            )
+        self._root_known = True
+        return absent(tally.note)
+
+    def _state(self, path: str) -> FileState | None:
+        """What ScoutAM says of a file; None if it does not know it."""
+        try:
+            state = self.client.file(f"{self.mount_root}/{path}")
+        except NotThere:
+            return None
+        self._root_known = True
+        return state
+
+    def _wrong(self, path: str, state: FileState) -> mp.Reject | None:
+        """What no waiting would mend."""
+        if state.is_damaged(self.copy):
+            return mp.Reject(
+                f"copy {self.copy} of {path} is marked as damaged; have it made again, then retry this asset",
+                category="DAMAGED_COPY",
+                details={"path": path, "copy": self.copy, "volumes": list(state.copies.get(self.copy, ()))},
+            )
+        if state.never and not state.volumes(self.copy):
+            return mp.Reject(
+                f"{path} is marked not to be archived; take the mark off in ScoutAM, then retry this asset",
+                category="NO_ARCHIVE",
+                details={"path": path},
+            )
+        return None
+
+
+def file_paths(payload: Any) -> list[str] | str:
+    """The paths of a payload, each once, in their order; or what is wrong with it."""
+    if isinstance(payload, str):
+        try:
+            payload = json.loads(payload)
+        except (ValueError, RecursionError):
+            return "the payload is text, and no JSON"
+    if not isinstance(payload, dict) or not isinstance(payload.get("filePaths"), list):
+        return "the payload has no list of filePaths"
+    paths = payload["filePaths"]
+    if not paths:
+        return "the payload's filePaths are empty, and nothing would be proved by that"
+    for number, path in enumerate(paths, 1):
+        if not isinstance(path, str) or not _fits(path) or any(part in ("", ".", "..") for part in path.split("/")):
+            return f"entry {number} of the payload's filePaths is not a path below the mount root"
+    return list(dict.fromkeys(paths))
+
+
+def _fits(path: str) -> bool:
+    """Can it be asked for at all? (JSON can hold halves of characters, which no encoding has.)"""
+    return "\x00" not in path and not any("\ud800" <= character <= "\udfff" for character in path)

@@ -1,0 +1,1 @@
+"""Commands that act on items and stages."""

@@ -1,0 +1,152 @@
+"""`milepost cost`: what items will cost on AWS, at list prices. Needs the routes alone, no ledger and no boto3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import console, print_json, safe, show_table, table
+from milepost.core.errors import ConfigMistake, UsageError
+
+if TYPE_CHECKING:
+    from milepost.core.routes.route import Route
+    from milepost.ledgers.aws.cost.model import Need, Usage
+    from milepost.ledgers.aws.cost.prices import Prices
+
+MILLION = 1_000_000
+
+
+@click.command()
+@click.option("--items", type=click.FloatRange(1), default=1e6, metavar="N", help="How many items; 1e6 is a million.  [default: 1e6]")
+@click.option("--route", "names", multiple=True, metavar="NAME", help="Only this route; may be repeated.")
+@click.option("--region", metavar="NAME", default="us-east-1", show_default=True, help="us-east-1 or eu-west-2.")
+@click.option("--retries", type=click.FloatRange(0, 1, max_open=True), default=0.0, show_default=True, help="The share of tries that fail.")
+@click.option("--checks", type=click.IntRange(1), default=1, show_default=True, help="Looks at each waiting item.")
+@click.option("--wait", metavar="SPAN", default="1d", show_default=True, help="How long an item is at each external stage.")
+@click.option("--payload", type=click.IntRange(0), default=500, show_default=True, metavar="BYTES", help="How large an input is.")
+@click.option("--result", type=click.IntRange(0), default=100, show_default=True, metavar="BYTES", help="What an external stage answers.")
+@click.option(
+    "--batch", type=click.IntRange(1, 100), default=10, show_default=True, help="How full batches are, of messages and of changes."
+)
+@click.option("--takes", metavar="SPAN", default="100ms", show_default=True, help="How long a handler takes.")
+@click.option("--adopted", is_flag=True, help="Others put the rows; the relay takes them in.")
+@click.option("--no-lambda", "own", is_flag=True, help="Relay and workers are processes of your own.")
+@json_option
+@settings
+def cost(
+    given: Settings, items: float, names: tuple[str, ...], region: str, wait: str, takes: str, own: bool, as_json: bool, **told: Any
+) -> None:
+    """What items will cost on AWS.
+
+    Requests, units and dollars for each route, by service, for a million items and for as many as you say. Reckoned from what
+    each step of an item asks of AWS, at list prices that are written down in Milepost with their date.
+    """
+    from milepost.core.values.durations import span_ms
+    from milepost.ledgers.aws.cost.model import Usage, predicted
+    from milepost.ledgers.aws.cost.prices import AS_OF, NOTE, prices_in, standing
+
+    prices = prices_in(region)
+    usage = Usage(wait_ms=span_ms(wait, "--wait"), takes_ms=span_ms(takes, "--takes"), lambdas=not own, **told)
+    routes = _chosen(given.routes(), names)
+    found = [(route, predicted(route, usage)) for route in routes]
+    month = standing(routes, prices)
+    if as_json:
+        views = [_view(route, need, usage, prices, items) for route, need in found]
+        print_json(
+            {
+                "region": region,
+                "prices_as_of": AS_OF,
+                "note": NOTE,
+                "items": items,
+                "assumed": usage,
+                "routes": views,
+                "standing_dollars_a_month": month,
+            }
+        )
+        return
+    to = console()
+    for route, need in found:
+        to.print(f"[bold]{safe(route.name)}[/]  {safe(_way(route))}", soft_wrap=True)
+        _show(need, usage, prices, items)
+        to.print()
+    to.print(f"Beside that about ${month:,.2f} a month in {region} when nothing happens: alarms, metrics, pollers, the resender.")
+    to.print(NOTE, soft_wrap=True)
+
+
+def _chosen(routes: list[Route], names: tuple[str, ...]) -> list[Route]:
+    if not routes:
+        raise ConfigMistake('no route is known: give --routes file.py, or name it in milepost.toml (routes = ["file.py"])')
+    known = {route.name: route for route in routes}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no route {name!r}; given are: {', '.join(known)}")
+    chosen = [known[name] for name in dict.fromkeys(names)] or routes
+    for route in chosen:
+        if not route.stages:
+            raise ConfigMistake(f"route {route.name!r} has no stages; there is nothing to reckon")
+    return chosen
+
+
+def _way(route: Route) -> str:
+    return " → ".join(f"[{stage.name}]" if stage.external else stage.name for stage in route.stages)
+
+
+def _show(need: Need, usage: Usage, prices: Prices, items: float) -> None:
+    from milepost.ledgers.aws.cost.prices import dollars
+
+    costs = dollars(need, prices, lambdas=usage.lambdas)
+    blobs = sum(need.calls.get(("s3", name), 0) for name in ("put_object", "get_object"))
+    quantities = {
+        "DynamoDB writes": f"{need.total('write'):.1f} units",
+        "DynamoDB reads": f"{need.total('read'):.1f} units",
+        "DynamoDB streams": f"{need.stream_reads:.2f} reads",
+        "SQS": f"{need.queue_requests:.2f} requests, {need.messages:.1f} messages",
+        "SNS": f"{need.publishes:.2f} publishes, {need.events:.1f} events",
+        "Lambda": f"{need.invocations:.2f} calls, {need.gb_seconds:.3f} GB-s",
+        "S3": f"{blobs:.1f} requests",
+        "CloudWatch logs": f"{need.log_bytes:,.0f} bytes",
+        "a month's storage": f"{need.kept_bytes + need.blob_bytes:,.0f} bytes",
+    }
+    last = f"$ for {items:,.0f}"
+    shown = table("service", "for an item", "$ a million", last, right=["for an item", "$ a million", last])
+    for service, dollar in costs.items():
+        if dollar:
+            shown.add_row(service, quantities[service], f"{dollar * MILLION:,.2f}", f"{dollar * items:,.2f}")
+    whole = sum(costs.values())
+    shown.add_row("in all", f"{sum(need.calls.values()):.1f} requests", f"{whole * MILLION:,.2f}", f"{whole * items:,.2f}")
+    show_table(shown)
+
+
+def _view(route: Route, need: Need, usage: Usage, prices: Prices, items: float) -> dict[str, Any]:
+    from milepost.ledgers.aws.cost.prices import dollars
+
+    costs = dollars(need, prices, lambdas=usage.lambdas)
+    whole = sum(costs.values())
+    return {
+        "route": route.name,
+        "stages": [[stage.name, "external" if stage.external else "handler"] for stage in route.stages],
+        "for_an_item": {
+            "requests": sum(need.calls.values()),
+            "calls": {f"{service} {operation}": n for (service, operation), n in need.calls.items() if n},
+            "write_units": need.total("write"),
+            "read_units": need.total("read"),
+            "units": {f"{table} {kind}": n for (table, kind), n in need.units.items()},
+            "steps": need.steps,
+            "messages": need.messages,
+            "queue_requests": need.queue_requests,
+            "events": need.events,
+            "publishes": need.publishes,
+            "invocations": need.invocations,
+            "gb_seconds": need.gb_seconds,
+            "stream_records": need.records,
+            "stream_reads": need.stream_reads,
+            "history_lines": need.lines,
+            "row_bytes": need.row_bytes,
+            "kept_bytes": need.kept_bytes,
+        },
+        "dollars_a_million": {**{service: each * MILLION for service, each in costs.items()}, "in all": whole * MILLION},
+        "dollars_for_items": {**{service: each * items for service, each in costs.items()}, "in all": whole * items},
+    }

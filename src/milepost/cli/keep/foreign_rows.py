@@ -1,0 +1,224 @@
+"""What others wrote to the ledger: `adopt` takes rows in, `quarantine` shows what was set aside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.out import console, print_json, progress, safe, show_table, table
+from milepost.core.errors import MilepostError
+
+if TYPE_CHECKING:
+    from milepost.engine.acts.foreign_rows import AsideView
+    from milepost.ports.foreign_rows import Adopted
+
+SHOWN = 20
+
+
+@click.command()
+@click.argument("route")
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@click.option("--all", "whole", is_flag=True, help="Every row of the table that is not taken in yet.")
+@click.option("--pace", type=click.IntRange(1), default=50, show_default=True, help="So many rows a second, at most.")
+@signed
+@dry_run_option
+@json_option
+@settings
+def adopt(
+    given: Settings,
+    route: str,
+    keys: tuple[str, ...],
+    whole: bool,
+    pace: int,
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Take in rows that others put into the table.
+
+    Each is taken in where it stands: at the stage that its 'queue' names, with what it has been through. Rows at a stage that the route has not are told, and left alone.
+    """
+    from milepost.engine.acts.foreign_rows import adopt as take_in
+    from milepost.engine.views.items import counted
+
+    if whole == bool(keys):
+        raise click.UsageError("say which rows: keys, or --all for the whole table")
+    who, why = check_signed(by, reason, dry_run=dry_run)
+    with given.context(act=True, dry_run=dry_run) as ctx, progress("rows looked at", quiet=as_json or dry_run) as told:
+        report = take_in(
+            ctx,
+            route,
+            None if whole else keys,
+            by=who,
+            reason=why,
+            dry_run=dry_run,
+            on_progress=lambda done, all_of: told(done, done, all_of),
+            pause=_paced(pace),
+        )
+    if as_json:
+        print_json(report)
+        return 1 if report.refused_count else 0
+    to = console()
+    verb = "would be taken in" if dry_run else "taken in"
+    gone = f"{counted(report.rows, 'row')} looked at: " if whole else ""
+    to.print(f"{gone}{counted(report.adopted, 'item')} {verb}" + ("; nothing was changed." if dry_run else f" (act {report.id})."))
+    for stage, n in report.stages.items():
+        to.print(f"  {n:,} at {safe(stage)}")
+    if report.refused:
+        shown = table("not taken in", "why")
+        for key, reasoned in report.refused[:SHOWN]:
+            shown.add_row(safe(key), safe(reasoned))
+        show_table(shown)
+        if report.refused_count > SHOWN:
+            to.print(f"… and {report.refused_count - SHOWN:,} more.")
+    return 1 if report.refused_count else 0
+
+
+def _paced(pace: int) -> Callable[[int], None]:
+    """Wait so long after each batch that no more than so many rows a second are taken in."""
+    began, done = time.monotonic(), 0
+
+    def pause(n: int) -> None:
+        nonlocal done
+        done += n
+        time.sleep(max(0.0, began + done / pace - time.monotonic()))
+
+    return pause
+
+
+@click.group()
+def quarantine() -> None:
+    """What was set aside because it could not be used.
+
+    Rows that others put, changes that could not be decided, messages that nobody can read. See to them again with 'replay', or throw them away with 'drop'.
+    """
+
+
+@quarantine.command("list")
+@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many.")
+@json_option
+@settings
+def list_aside(given: Settings, limit: int, as_json: bool) -> None:
+    """What is set aside, oldest first."""
+    from milepost.engine.acts.foreign_rows import quarantine_view
+    from milepost.engine.events.replay import moment_ms
+    from milepost.engine.views.items import when
+
+    with given.context() as ctx:
+        found = quarantine_view(ctx, limit)
+        now = ctx.clock.now()
+    if as_json:
+        print_json(found)
+        return
+    if not found.set_aside:
+        click.echo("Nothing is set aside.")
+        return
+    shown = table("id", "what", "when", "why")
+    for aside in found.set_aside:
+        at = "" if aside.at is None else when(moment_ms(aside.at, now, "when"), now)
+        shown.add_row(safe(aside.id), safe(_what(aside)), at, safe(aside.reason))
+    show_table(shown)
+    if found.more:
+        click.echo(f"… and more: these are {len(found.set_aside)}; give -n.")
+
+
+@quarantine.command()
+@click.argument("name", metavar="ID")
+@json_option
+@settings
+def show(given: Settings, name: str, as_json: bool) -> None:
+    """One of them, with its content."""
+    import msgspec
+
+    from milepost.engine.acts.foreign_rows import ALL, aside_view, quarantined
+
+    with given.context() as ctx:
+        found = next((aside_view(aside) for aside in quarantined(ctx, ALL)[0] if aside.id == name), None)
+    if found is None:
+        raise MilepostError(f"nothing of the id {name!r} is set aside; 'milepost quarantine list' shows what is")
+    if as_json:
+        print_json(found)
+        return
+    to = console()
+    to.print(f"[bold]{safe(_what(found))}[/]: {safe(found.reason)}", soft_wrap=True)
+    click.echo(msgspec.json.format(msgspec.json.encode(found.content), indent=2).decode())
+
+
+@quarantine.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--all", "whole", is_flag=True, help="All that is set aside.")
+@signed
+@json_option
+@settings
+def replay(given: Settings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
+    """See to them again.
+
+    A row, or a change of one, is looked at as the row stands now; a message goes back to its queue. What still cannot be used stays, with the reason.
+    """
+    from milepost.engine.acts.foreign_rows import all_ids
+    from milepost.engine.acts.foreign_rows import replay as again
+
+    who, why = _asked(ids, whole, by, reason)
+    with given.context(act=True) as ctx:
+        answers = again(ctx, all_ids(ctx) if whole else ids, by=who, reason=why)
+    if as_json:
+        print_json({"replayed": answers})
+    else:
+        _tell(answers)
+    return 0 if all(answer.done for answer in answers) else 1
+
+
+@quarantine.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--all", "whole", is_flag=True, help="All that is set aside.")
+@signed
+@json_option
+@settings
+def drop(given: Settings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
+    """Throw them away."""
+    from milepost.engine.acts.foreign_rows import all_ids
+    from milepost.engine.acts.foreign_rows import drop as throw
+    from milepost.engine.views.items import counted
+
+    who, why = _asked(ids, whole, by, reason)
+    with given.context() as ctx:
+        wanted = all_ids(ctx) if whole else list(ids)
+        dropped = throw(ctx, wanted, by=who, reason=why)
+    if as_json:
+        print_json({"dropped": dropped})
+    else:
+        click.echo(f"{counted(len(dropped), 'entry').replace('entrys', 'entries')} thrown away.")
+    for name in wanted:
+        if name not in dropped:
+            click.echo(f"milepost: nothing of the id {name!r} is set aside", err=True)
+    return 0 if len(dropped) == len(wanted) else 1
+
+
+def _asked(ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None) -> tuple[str, str]:
+    if whole == bool(ids):
+        raise click.UsageError("say which: ids (see 'milepost quarantine list'), or --all")
+    return check_signed(by, reason)
+
+
+def _tell(answers: list[Adopted]) -> None:
+    from milepost.engine.views.items import counted
+
+    done = sum(answer.done for answer in answers)
+    click.echo(f"{done:,} of {counted(len(answers), 'entry').replace('entrys', 'entries')} seen to.")
+    for answer in answers:
+        if not answer.done:
+            click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
+
+
+def _what(aside: AsideView) -> str:
+    """A row or a change by its route and key, a message by its queue."""
+    content: Any = aside.content if isinstance(aside.content, dict) else {}
+    if aside.kind == "message":
+        return f"message in {str(content.get('url', '')).rsplit('/', 1)[-1]}"
+    return " ".join(filter(None, (aside.kind, str(content.get("route", "")))))

@@ -1,0 +1,116 @@
+"""`milepost keys`: who may call over HTTP, and what."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import check_signed, json_option, settings, signed
+from milepost.cli.out import print_json, safe, show_table, table
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@settings
+def keys(given: Settings, as_json: bool) -> None:
+    """Who may call over HTTP, and what.
+
+    Without any key the server lets in this machine alone, and everybody on it. Once a key has been made, it asks for one.
+    """
+    from milepost.engine.auth.keys import all_keys, key_view, state_of
+    from milepost.engine.views.items import when
+
+    context = click.get_current_context()
+    context.obj = given
+    if context.invoked_subcommand is not None:
+        return
+    with given.context() as ctx:
+        found, now = all_keys(ctx), ctx.clock.now()
+    if as_json:
+        print_json({"keys": [key_view(key, now) for key in found]})
+        return
+    if not found:
+        click.echo("There are no keys: whoever is at this machine may call, and nobody else. To make one:")
+        click.echo("  milepost keys new NAME --scope read --by YOU --reason '…'")
+        return
+    shown = table("name", "id", "state", "scopes", "routes", "expires", "last used")
+    for key in found:
+        shown.add_row(
+            safe(key.name),
+            key.id,
+            state_of(key, now),
+            ", ".join(key.scopes),
+            "all" if key.routes is None else safe(", ".join(key.routes)),
+            "never" if key.expires_at is None else when(key.expires_at, now),
+            "never" if key.used_at is None else when(key.used_at, now),
+        )
+    show_table(shown)
+
+
+@keys.command()
+@click.argument("name")
+@click.option(
+    "--scope", "scopes", multiple=True, required=True, metavar="SCOPE", help="read, submit, work, operate or admin; may be repeated."
+)
+@click.option("--route", "only", multiple=True, metavar="ROUTE", help="See this route alone; may be repeated [all routes].")
+@click.option("--expires", metavar="SPAN", help="How long it holds, such as 90d [for ever].")
+@click.option("--rate", metavar="RATE", help="Calls that one server takes, such as 50/s [200/s].")
+@click.option("--burst", type=click.IntRange(1), help="Calls that it takes at once [those of two seconds].")
+@signed
+@json_option
+@settings
+def new(
+    given: Settings,
+    name: str,
+    scopes: tuple[str, ...],
+    only: tuple[str, ...],
+    expires: str | None,
+    rate: str | None,
+    burst: int | None,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> None:
+    """Make a key. It is shown this once.
+
+    'read' looks, 'submit' hands over items, 'work' takes work and reports it, 'operate' does what people do (retry, skip,
+    pause, …), 'admin' may do all of it. Calls then have the header 'Authorization: Bearer KEY'.
+    """
+    from milepost.core.values.durations import rate_per_second, span_ms
+    from milepost.engine.auth.keys import key_view, make_key
+
+    who, why = check_signed(by, reason)
+    lasts = None if expires is None else span_ms(expires, "--expires")
+    pace = None if rate is None else rate_per_second(rate, "--rate")
+    with given.context(create=True) as ctx:
+        made, text = make_key(
+            ctx, name, scopes, by=who, reason=why, routes=only or None, lasts_ms=lasts, rate=pace, burst=burst
+        )  # fmt: skip
+        now = ctx.clock.now()
+    if as_json:
+        print_json({"key": text, **key_view(made, now)})
+        return
+    click.echo(text)
+    click.echo("Keep it where only its user can read it: it cannot be shown again.", err=True)
+
+
+@keys.command()
+@click.argument("name")
+@signed
+@json_option
+@settings
+def revoke(given: Settings, name: str, by: str | None, reason: str | None, as_json: bool) -> None:
+    """Let a key open nothing any more.
+
+    Every server obeys within five seconds; whoever has logged in with it is out, too.
+    """
+    from milepost.engine.auth.keys import key_view, revoke_key
+
+    who, why = check_signed(by, reason)
+    with given.context() as ctx:
+        revoked = revoke_key(ctx, name, by=who, reason=why)
+        now = ctx.clock.now()
+    if as_json:
+        print_json(key_view(revoked, now))
+    else:
+        click.echo(f"{name} opens nothing any more.")

@@ -1,0 +1,235 @@
+"""`milepost routes`: the routes and their versions, and how a changed one is put in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.out import console, print_json, progress, safe, show_table, table
+from milepost.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from milepost.engine.context import Context
+    from milepost.engine.routes.backfill_progress import Preview
+    from milepost.engine.routes.versions import Applied
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@settings
+def routes(given: Settings, as_json: bool) -> None:
+    """The routes, their stages and versions.
+
+    Also says how a route file differs from what the ledger holds; 'milepost routes apply' puts a changed route in force.
+    """
+    context = click.get_current_context()
+    context.obj = given
+    if context.invoked_subcommand is not None:
+        return
+    from milepost.core.values.durations import short_span
+    from milepost.engine.routes.description import route_view
+
+    with given.context() as ctx:
+        found = [route_view(ctx, name) for name in _names(ctx)]
+    if as_json:
+        print_json({"routes": found})
+        return
+    to = console()
+    if not found:
+        to.print("No route is known; give --routes file.py, or name it in milepost.toml.")
+        return
+    shown = table("route", "version", "stages (external in brackets)", "the route file", right=["version"])
+    for view in found:
+        stages = " → ".join(f"[{name}]" if kind == "external" else name for name, kind in view["stages"])
+        version = str(view["version"]) if view["version"] else "new"
+        shown.add_row(safe(view["route"]), version, safe(stages), safe(view["difference"]))
+    show_table(shown)
+    for view in found:
+        if view["remembers_s"] is not None:
+            to.print(f"{safe(view['route'])} remembers a finished key for {short_span(view['remembers_s'] * 1000)}, not for good.")
+        if view["version"] and view["differs"]:
+            to.print(f"To put it in force (look first with --dry-run):\n  {safe(view['cure'])}", soft_wrap=True)
+        if view["back_fill"] is not None:
+            to.print(safe(f"{view['route']}: {_sending(view['back_fill'])}"), soft_wrap=True)
+
+
+def _names(ctx: Context) -> list[str]:
+    from milepost.engine.views.items import route_names
+
+    return route_names(ctx)
+
+
+def _sending(view: dict[str, Any]) -> str:
+    """How far a back-fill has come."""
+    from milepost.core.values.durations import short_span
+    from milepost.engine.views.items import counted
+
+    how_many = f"{counted(view['done'], 'finished item')} {'run again from' if view['verb'] == 'rerun' else 'sent on to'} {view['stage']}"
+    passed = f", {view['passed_over']:,} passed over" if view["passed_over"] else ""
+    if view["state"] == "finished":
+        return f"{how_many}{passed}; finished {view['finished_at']}."
+    left = f"{how_many}{passed}, {view['left']:,} left"
+    if view["state"] == "stopped":
+        return (
+            f"{left}; stopped by {view['stopped_by']}: {view['stopped_why']} ('milepost routes back-fill {view['route']} --pace …' goes on)"
+        )
+    if view["waits"]:
+        return f"{left}; it waits: {view['waits']}"
+    return f"{left}, {_rate(view['pace_per_s'])}, about {short_span(view['left'] / view['pace_per_s'] * 1000)} more"
+
+
+def _rate(pace: float) -> str:
+    """A pace as people write it."""
+    unit, seconds = next(((unit, n) for unit, n in (("s", 1), ("m", 60)) if pace * n >= 1), ("h", 3600))
+    return f"{pace * seconds:,.6g}/{unit}"
+
+
+@routes.command()
+@click.argument("route", required=False)
+@click.option("--map", "maps", multiple=True, metavar="OLD=NEW", help="Where items of a removed stage go; 'OLD=' cancels them.")
+@click.option("--back-fill", metavar="STAGE", help="Send finished items on to this added stage.")
+@click.option("--pace", metavar="RATE", help="With --back-fill: so many at a time, such as 50/s, from now on; else all at once.")
+@signed
+@dry_run_option
+@json_option
+@settings
+def apply(
+    given: Settings,
+    route: str | None,
+    maps: tuple[str, ...],
+    back_fill: str | None,
+    pace: str | None,
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Put a changed route in force.
+
+    Processes that still have the old stages then stand by until they are started again. Look first with --dry-run. With --pace the
+    resender ('milepost up') sends finished items on, and this command returns at once; 'milepost routes' shows how far it is.
+    """
+    from milepost.core.values.durations import rate_per_second
+    from milepost.engine.routes.versions import apply_route
+    from milepost.engine.transfer.lock import refuse_moved
+
+    name, why = check_signed(by, reason, dry_run=dry_run)
+    mapping = _mapping(maps)
+    if pace is not None and back_fill is None:
+        raise click.UsageError("--pace is for finished items that are sent on: say to which stage with --back-fill")
+    chosen: dict[str, Any] = {"back_fill": back_fill, "pace": None if pace is None else rate_per_second(pace, "--pace")}
+    with given.context() as ctx, progress("moving items", quiet=as_json) as told:
+        plan = ctx.plan(route or _only(ctx))
+        refuse_moved(ctx.ledger, [plan])
+        done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, on_progress=told, **chosen)
+    if as_json:
+        print_json(done)
+    else:
+        _tell(plan.name, done, dry_run)
+    return 1 if done.left and not dry_run else 0
+
+
+@routes.command("back-fill")
+@click.argument("route")
+@click.option("--pace", metavar="RATE", help="Another pace, such as 50/s; one that was stopped goes on.")
+@click.option("--stop", "stopping", is_flag=True, help="Send no more on until a pace is set again.")
+@signed
+@json_option
+@settings
+def back_fill(given: Settings, route: str, pace: str | None, stopping: bool, by: str | None, reason: str | None, as_json: bool) -> None:
+    """How far finished items have been sent on.
+
+    Stops that, lets it go on, or changes its pace. What has been sent on already goes its way.
+    """
+    from milepost.core.values.durations import rate_per_second
+    from milepost.engine.routes.backfill import change_pace, stop
+    from milepost.engine.routes.backfill_progress import view
+    from milepost.engine.views.items import check_route
+
+    if stopping and pace is not None:
+        raise click.UsageError("give --stop or --pace, not both")
+    signature = check_signed(by, reason, dry_run=not stopping and pace is None)
+    with given.context() as ctx:
+        check_route(ctx, route)
+        if stopping:
+            stop(ctx, route, by=signature[0], reason=signature[1])
+        elif pace is not None:
+            change_pace(ctx, route, rate_per_second(pace, "--pace"), by=signature[0], reason=signature[1])
+        found = view(ctx, route)
+    if as_json:
+        print_json({"route": route, "back_fill": found})
+    elif found is None:
+        click.echo(f"Route {route} has never had a back-fill at a pace.")
+    else:
+        console().print(safe(f"{route}: {_sending(found)}"), soft_wrap=True)
+
+
+def _only(ctx: Context) -> str:
+    """The one route that was given; of several, which one must be said."""
+    if len(ctx.plans) == 1:
+        return next(iter(ctx.plans))
+    known = ", ".join(ctx.plans) or "none; give --routes file.py"
+    raise UsageError(f"say which route is to be put in force; given are: {known}")
+
+
+def _mapping(maps: tuple[str, ...]) -> dict[str, str | None]:
+    mapping: dict[str, str | None] = {}
+    for text in maps:
+        old, sign, new = text.partition("=")
+        if not sign or not old.strip():
+            raise click.UsageError(f"--map {text!r} is not OLD=NEW (or OLD= to cancel the items at OLD)")
+        mapping[old.strip()] = new.strip() or None
+    return mapping
+
+
+def _tell(route: str, done: Applied, dry_run: bool) -> None:
+    from milepost.engine.views.items import counted
+
+    to = console()
+    would = "would be" if dry_run else "is"
+    to.print(f"[bold]{safe(route)}[/] {would} at version {done.version}: {safe(done.difference)}.")
+    for stage, n in done.renamed.items():
+        come = "would come" if dry_run else "comes" if n == 1 else "come"
+        to.print(f"{counted(n, 'item')} {come} along from {safe(stage)} to {safe((done.moves[stage] or '').removeprefix('='))}.")
+    if done.moved:
+        to.print(f"{counted(done.moved, 'item')} moved.")
+    if done.back_filled:
+        to.print(f"{counted(done.back_filled, 'finished item')} sent on.")
+    if done.back_fill is not None:
+        _tell_back_fill(done.back_fill, dry_run)
+    for stage, n in done.left.items():
+        if dry_run and stage in done.renamed:
+            continue
+        are = "is" if n == 1 else "are"
+        verb = f"{are} at a removed stage now" if dry_run else f"{are} still in the hands of workers there; run this again in a moment"
+        to.print(f"{counted(n, 'item')} at {safe(stage)} {verb}.")
+
+
+def _tell_back_fill(coming: Preview, dry_run: bool) -> None:
+    """How many finished items are sent on, how long that takes, and what it means."""
+    from milepost.core.values.durations import short_span
+    from milepost.engine.views.items import counted
+
+    to = console()
+    pace = ", all at once" if coming.pace is None else f" at {_rate(coming.pace)}, in about {short_span(coming.takes_ms or 0)}"
+    would = "would be" if dry_run else "are being" if coming.items != 1 else "is being"
+    to.print(safe(f"{counted(coming.items, 'finished item')} {would} sent on to {coming.stage}{pace}."), soft_wrap=True)
+    if coming.items and dry_run:
+        again = f", and through {', '.join(coming.again)} once more" if coming.again else ""
+        means = f"Each is unfinished until it is through {coming.stage}{again}; then it is told as completed 'again', not as news."
+        to.print(safe(means), soft_wrap=True)
+    if coming.sealed:
+        many = f"{'more than ' if coming.sealed_more else ''}{counted(coming.sealed, 'finished key')}"
+        where = "their rows are brought back first, where their input and results are still on record"
+        if not coming.brings_back:
+            what = "cannot be sent on: their rows have left the ledger, and what is kept of them (seal, evidence) does not hold their input"
+        elif coming.pace is None:
+            what = f"cannot be sent on at once, for their rows have left; with --pace {where}"
+        else:
+            what = f"whose rows have left {'would be' if dry_run else 'are'} sent on after these: {where}"
+        to.print(safe(f"{many} {what}."), soft_wrap=True)
+    if not dry_run:
+        to.print("The resender does that ('milepost up'); 'milepost routes' shows how far it is.")

@@ -1,0 +1,235 @@
+"""`milepost export`: items as they stand, or the evidence of what happened to them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import Told, plain, print_json, progress
+from milepost.core.errors import MilepostError
+
+if TYPE_CHECKING:
+    from milepost.core.item import Item
+    from milepost.engine.context import Context
+    from milepost.engine.evidence.records import Found
+    from milepost.evidence.signing import Signer
+
+CSV_FIELDS = (
+    "route", "key", "stage", "status", "attempts", "lane", "due_at", "error_category", "error_message",
+    "correlation_id", "list", "created_at", "entered_at", "updated_at", "input", "results",
+)  # fmt: skip
+SHOWN = 20
+
+
+@click.command()
+@click.argument("route")
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@filters
+@click.option("--evidence", is_flag=True, help="What happened to each item, in a form that can be proved offline (see 'milepost verify').")
+@click.option("--format", "form", type=click.Choice(["jsonl", "csv", "premis"]), default="jsonl", show_default=True)
+@click.option("-o", "--output", "--out", metavar="FILE", help="A file, instead of standard output.")
+@click.option("--history", is_flag=True, help="Each item's history as well (jsonl, without --evidence).")
+@click.option("--sign", metavar="KEYFILE", help="Sign the evidence with this key [signing_key in milepost.toml].")
+@yes_option
+@json_option
+@settings
+def export(
+    given: Settings,
+    route: str,
+    keys: tuple[str, ...],
+    evidence: bool,
+    form: str,
+    output: str | None,
+    history: bool,
+    sign: str | None,
+    yes: bool,
+    as_json: bool,
+    **chosen: Any,
+) -> int:
+    """Write items out, or the evidence of them.
+
+    One item a line, with its input and results. With --evidence (which --sign and --format premis imply) a record for each item
+    that the ledger ever had, also those whose rows have left; csv and premis then have the records beside them, in FILE.evidence.jsonl.
+    """
+    evidence = evidence or sign is not None or form == "premis"
+    if history and (evidence or form == "csv"):
+        raise click.UsageError("--history needs plain jsonl: a history does not fit into a row of csv, and evidence has it anyway")
+    if keys and any_given(chosen):
+        raise click.UsageError("give keys, or conditions, not both")
+    if evidence and form != "jsonl" and output is None:
+        raise click.UsageError(f"{form} needs --out FILE: the evidence that it is made from is written beside it")
+    if as_json and not (evidence and output):
+        raise click.UsageError("--json tells what was written as evidence to a file: give --evidence and --out FILE")
+    if evidence:
+        return _export_evidence(given, route, keys, form, output, given.signer(sign), yes, as_json, chosen)
+    with given.context() as ctx, _opened(output) as out:
+        for text in _plain_items(ctx, route, keys, form, history, yes, chosen):
+            out.write(text.encode())
+    return 0
+
+
+# Items as they stand --------------------------------------------------------------------------------------------------------
+def _plain_items(
+    ctx: Context, route: str, keys: tuple[str, ...], form: str, history: bool, yes: bool, chosen: dict[str, Any]
+) -> Iterator[str]:
+    import csv
+    import io
+
+    import msgspec
+
+    from milepost.core.history import line_to_public
+    from milepost.engine.views.items import each, row_view
+
+    def row(values: Any) -> str:
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerow(values)
+        return out.getvalue()
+
+    query = choice_of(ctx, route, with_content=True, **chosen)
+    if not keys:
+        afford(ctx, query, yes)
+    if form == "csv":
+        yield row(CSV_FIELDS)
+    for item in _named(ctx, route, keys) if keys else each(ctx, query):
+        view = {**row_view(item), "input": item.input, "results": item.results}
+        if form == "csv":
+            yield row([_cell(view, field) for field in CSV_FIELDS])
+            continue
+        if history:
+            lines = ctx.ledger.history(route, item.key)
+            view["history"] = [line_to_public(written.line, item.correlation_id) for written in lines]
+        yield msgspec.json.encode(view).decode() + "\n"
+
+
+def _named(ctx: Context, route: str, keys: tuple[str, ...]) -> Iterator[Item]:
+    from milepost.ports.ledger import Refused
+
+    for key, item in zip(keys, ctx.ledger.get([(route, key) for key in keys]), strict=True):
+        if item is None:
+            raise MilepostError(f"route {route!r} has no row with the key {key!r}; if it has left, --evidence has what is known of it")
+        if isinstance(item, Refused):
+            raise MilepostError(f"the row of {key!r} in route {route!r} cannot be read: {item.reason}")
+        yield item
+
+
+def _cell(view: dict[str, Any], field: str) -> Any:
+    """One field of an item for csv; what is no plain value is written as JSON."""
+    import msgspec
+
+    if field.startswith("error_"):
+        return (view["error"] or {}).get(field.removeprefix("error_"), "")
+    value = view[field]
+    return "" if value is None else msgspec.json.encode(value).decode() if isinstance(value, (dict, list)) else value
+
+
+@contextmanager
+def _opened(output: str | None) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that appears whole under its name when all of it is there."""
+    if output is None or output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    aside = path.with_name(f".{path.name}.unfinished")
+    try:
+        with aside.open("wb") as out:
+            yield out
+        aside.replace(path)
+    except OSError as error:
+        raise MilepostError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+# Evidence -------------------------------------------------------------------------------------------------------------------
+def _export_evidence(
+    given: Settings,
+    route: str,
+    keys: tuple[str, ...],
+    form: str,
+    output: str | None,
+    signer: Signer | None,
+    yes: bool,
+    as_json: bool,
+    chosen: dict[str, Any],
+) -> int:
+    from milepost import __version__
+    from milepost.engine.heads.evidence_lines import first_line
+    from milepost.engine.views.items import counted
+    from milepost.evidence.files import BESIDE, records_in, write_file
+    from milepost.evidence.files import chosen as told_choice
+    from milepost.evidence.signing import fingerprint
+    from milepost.evidence.views import VIEWS
+
+    view = None if form == "jsonl" else form
+    target = output if view is None else f"{output}{BESIDE}"
+    doubts: list[tuple[str, str]] = []
+    with given.context() as ctx, progress("exporting", quiet=as_json) as told:
+        choice = {"keys": list(keys)} if keys else {name.rstrip("_"): value for name, value in chosen.items() if value}
+        first = first_line(ctx, route, __version__, choice, view, signer)
+        entries = _entries(ctx, _chosen(ctx, route, keys, yes, as_json, chosen), signer, told, doubts)
+        with _opened(target) as out:
+            total = write_file(out, first, entries, signer)
+            if view == "premis" and not total.count:
+                raise MilepostError("no item matches, and PREMIS has no way to say nothing: nothing was written")
+        if view is not None and output is not None and target is not None:
+            beside = Path(target)
+            with _opened(output) as out:
+                for piece in VIEWS[view](lambda: records_in(beside), first):
+                    out.write(piece.encode())
+    by = None if signer is None else fingerprint(signer.public)
+    if as_json:
+        print_json(
+            {
+                "file": output,
+                "evidence": target,
+                "records": total.count,
+                "choice": choice,
+                "whole": not choice,
+                "digest": total.digest,
+                "signed_by": by,
+                "doubts": doubts,
+            }
+        )
+    else:
+        for key, what in doubts[:SHOWN]:
+            click.echo(f"milepost: {plain(key)}: {what}", err=True)
+        signed = "not signed" if by is None else f"signed with {by}"
+        where = "" if output is None else f" in {output}"
+        click.echo(f"milepost: {counted(total.count, 'record')}{where}, {signed}; check with 'milepost verify'", err=True)
+        click.echo(f"milepost: this is {told_choice(route, choice, first['made_at'])}", err=True)
+        if doubts:
+            click.echo(f"milepost: {counted(len(doubts), 'record')} the ledger does not bear out in full", err=True)
+    return 1 if doubts else 0
+
+
+def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: bool, chosen: dict[str, Any]) -> Iterator[Found]:
+    from milepost.engine.evidence.records import all_evidence, evidence_of
+
+    query = choice_of(ctx, route, with_content=True, **chosen)
+    if not keys:
+        afford(ctx, query, yes, quiet=quiet)
+        yield from all_evidence(ctx, query)
+    for key in keys:
+        found = evidence_of(ctx, route, key)
+        if found is None:
+            raise MilepostError(f"route {route!r} has never had an item with the key {key!r}; nothing was written")
+        yield found
+
+
+def _entries(
+    ctx: Context, evidence: Iterator[Found], signer: Signer | None, told: Told, doubts: list[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
+    from milepost.engine.heads.evidence_lines import entries
+
+    for number, entry in enumerate(entries(ctx, evidence, signer, doubts), 1):
+        yield entry
+        told(number)

@@ -1,0 +1,109 @@
+"""An item's story on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from milepost.cli.out import STYLES, page, safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from milepost.core.history import Line
+    from milepost.engine.views.story import Story
+
+SHOWN = 15
+"""So many of the last lines of a long history are shown."""
+VALUE = 600
+
+
+def tell(story: Story, view: dict[str, Any], whole: bool = False) -> None:
+    """Print the story in paragraphs; long values are cut, since --json has them whole."""
+    with page() as to:
+        _tell(to, story, view, whole)
+
+
+def _tell(to: Console, story: Story, view: dict[str, Any], whole: bool) -> None:
+    style = STYLES.get(view["status"], "")
+    to.print(f"[bold]{safe(story.route)} / {safe(story.key)}[/]")
+    to.print()
+    to.print(safe(story.where), style=style)
+    for warning in story.warnings:
+        to.print(f"[bold red]Careful:[/] {safe(warning)}")
+    for text in story.why:
+        to.print(safe(text))
+    _paragraph(to, "What happens next", story.next)
+    if story.happened:
+        _history(to, story, whole)
+    _values(to, view)
+    if story.can:
+        to.print("\n[bold]What you can do[/]")
+        for command in story.can:
+            to.print(f"  {safe(command)}", soft_wrap=True)
+
+
+def _paragraph(to: Console, title: str, sentences: list[str]) -> None:
+    from rich.padding import Padding
+
+    if sentences:
+        to.print(f"\n[bold]{title}[/]")
+    for text in sentences:
+        to.print(Padding(safe(text), (0, 0, 0, 2)))
+
+
+def _history(to: Console, story: Story, whole: bool) -> None:
+    from datetime import datetime
+
+    from rich.table import Table
+
+    from milepost.engine.views.items import counted
+
+    to.print("\n[bold]What happened[/]")
+    lines = story.happened if whole else story.happened[-SHOWN:]
+    if len(lines) < len(story.happened):
+        to.print(f"  [dim]… {counted(len(story.happened) - len(lines), 'earlier line')}; --all shows all[/]")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    day = None
+    for told in lines:
+        if not told.at:
+            grid.add_row(f"  {'?':>19}", safe(told.text))
+            continue
+        moment = datetime.fromtimestamp(told.at / 1000)
+        stamp = moment.strftime("%H:%M:%S") if moment.date() == day else moment.strftime("%Y-%m-%d %H:%M:%S")
+        day = moment.date()
+        grid.add_row(f"  {stamp:>19}", safe(told.text))
+    to.print(grid)
+    _tracebacks(to, [told.line for told in lines], whole)
+
+
+def _tracebacks(to: Console, lines: list[Line], whole: bool) -> None:
+    """The traceback of the last try that has one, or of every shown try."""
+    found = [line for line in lines if line.attempt is not None and line.attempt.traceback is not None]
+    for line in found if whole else found[-1:]:
+        assert line.attempt is not None
+        assert line.attempt.traceback is not None
+        to.print(f"\n[bold]Traceback of try {line.attempt.number} at '{safe(line.stage)}'[/]")
+        for text in line.attempt.traceback.splitlines():
+            to.print(f"  {safe(text)}", soft_wrap=True)
+
+
+def _values(to: Console, view: dict[str, Any]) -> None:
+    import msgspec
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    values = {"input": view["input"], **{f"result of {stage}": value for stage, value in (view["results"] or {}).items()}}
+    for name, value in values.items():
+        if value is not None:
+            text = msgspec.json.encode(value).decode()
+            grid.add_row(f"  {safe(name)}", safe(text if len(text) <= VALUE else f"{text[:VALUE]}… ({len(text):,} characters; --json)"))
+    for name in ("lane", "list_name", "work_id", "correlation_id"):
+        if view.get(name):
+            grid.add_row(f"  {name.replace('_', ' ').removesuffix(' name')}", safe(view[name]))
+    if grid.row_count:
+        to.print("\n[bold]What it carries[/]")
+        to.print(grid)

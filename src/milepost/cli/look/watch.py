@@ -1,0 +1,129 @@
+"""`milepost watch`: the live view of a ledger that others work on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import console, print_json
+
+if TYPE_CHECKING:
+    from milepost.engine.context import Context
+    from milepost.engine.views.snapshot import Snapshot
+
+WHOLE = 10_000
+"""Lines for a picture that is printed once: as many as it needs."""
+
+
+@click.command()
+@click.argument("route", required=False)
+@click.option("--every", metavar="SPAN", default=None, help="How often to look [0.5s on a terminal, else 1s].")
+@click.option("--for", "during", metavar="SPAN", help="Stop after this long; else at Ctrl-C.")
+@click.option("--once", is_flag=True, help="One picture, and out.")
+@json_option
+@settings
+def watch(given: Settings, route: str | None, every: str | None, during: str | None, once: bool, as_json: bool) -> None:
+    """Watch items move: counts, rate, oldest item, failures.
+
+    A live picture on a terminal; elsewhere a plain line a second (with --json: one object a line).
+    """
+    from milepost.core.values.durations import span_ms
+    from milepost.engine.views.items import check_route
+
+    live = sys.stdout.isatty() and not as_json
+    every_s = span_ms(every or ("0.5s" if live else "1s"), "--every") / 1000
+    if every_s <= 0:
+        raise click.UsageError("--every must be longer than 0")
+    over = _after(None if during is None else span_ms(during, "--for") / 1000)
+    with given.context() as ctx:
+        if route is not None:
+            check_route(ctx, route)
+        try:
+            if as_json:
+                _objects(ctx, route, every_s, lambda: once or over())
+            else:
+                look(ctx, route, every_s, lambda: once or over(), live=live and not once)
+        except KeyboardInterrupt:
+            pass
+
+
+def _after(during_s: float | None) -> Callable[[], bool]:
+    """True so long after it was asked for the first time: opening the ledger is not part of the time to watch. None: never."""
+    began: list[float] = []
+
+    def over() -> bool:
+        now = time.monotonic()
+        began.append(now)
+        return during_s is not None and now >= began[0] + during_s
+
+    return over
+
+
+def look(
+    ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool, keep: bool = True
+) -> dict[str, Snapshot]:
+    """Show the routes until `over()` holds; the last snapshots. A last look is always taken when it is over."""
+    from rich.console import Group
+    from rich.live import Live
+
+    from milepost.cli.look.live_view import Trail, line, picture
+    from milepost.engine.views.snapshot import snapshots
+
+    trails: dict[str, Trail] = {}
+    to = console()
+    began = ctx.clock.now()
+    seen: dict[str, Snapshot] = {}
+
+    def next_picture() -> Group:
+        nonlocal seen
+        seen = snapshots(ctx, seen, route)
+        for name, snapshot in seen.items():
+            trails.setdefault(name, Trail()).add(snapshot.rate)
+        at = ctx.clock.now() - began
+        return picture([*seen.values()], [trails[name] for name in seen], to.width - 1, (to.height if live else WHOLE) - 1, at)
+
+    if not live:
+        plain = not to.is_terminal
+        while True:
+            last = over()
+            drawn = next_picture()
+            for snapshot in seen.values():
+                if plain:
+                    click.echo(line(snapshot, snapshot.at - began))
+            if not plain:
+                to.print(drawn)
+            if last:
+                return seen
+            sys.stdout.flush()
+            time.sleep(every_s)
+    with Live(next_picture(), console=to, auto_refresh=False, transient=not keep) as screen:
+        while True:
+            last = over()
+            if last:
+                screen.update(next_picture(), refresh=True)
+                return seen
+            time.sleep(every_s)
+            screen.update(next_picture(), refresh=True)
+
+
+def _objects(ctx: Context, route: str | None, every_s: float, over: Callable[[], bool]) -> None:
+    from msgspec import to_builtins
+
+    from milepost.core.values.durations import iso
+    from milepost.engine.views.snapshot import snapshots
+
+    seen: dict[str, Snapshot] = {}
+    while True:
+        last = over()
+        seen = snapshots(ctx, seen, route)
+        print_json({"routes": {name: {**to_builtins(snapshot), "at": iso(snapshot.at)} for name, snapshot in seen.items()}}, indent=None)
+        if last:
+            return
+        sys.stdout.flush()
+        time.sleep(every_s)

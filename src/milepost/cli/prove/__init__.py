@@ -1,0 +1,1 @@
+"""Commands that prove: signing keys, daily heads, verify."""

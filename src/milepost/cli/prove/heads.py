@@ -1,0 +1,66 @@
+"""`milepost heads`: the daily heads, and publishing one by hand."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.config import Settings
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import print_json, safe, show_table, table
+from milepost.core.errors import UsageError
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@settings
+def heads(given: Settings, as_json: bool) -> None:
+    """The daily heads: all that was written, in one digest a day.
+
+    'milepost up' publishes one when a day is over (UTC), if a route keeps evidence, and tells every subscriber. Whoever keeps
+    these events can prove later what was there (see 'milepost verify --head').
+    """
+    from milepost.engine.heads.daily import all_heads
+
+    context = click.get_current_context()
+    context.obj = given
+    if context.invoked_subcommand is not None:
+        return
+    with given.context() as ctx:
+        found = all_heads(ctx)
+    if as_json:
+        print_json({"heads": found})
+        return
+    if not found:
+        click.echo("No head has been published; 'milepost up' does that once a day, if a route has evidence=True.")
+        return
+    shown = table("day", "lines", "root", "signed", right=["lines"])
+    for head in reversed(found):
+        shown.add_row(safe(head["day"]), f"{head['count']:,}", safe(head["root"]), "yes" if "signature" in head else "no")
+    show_table(shown)
+
+
+@heads.command("publish")
+@json_option
+@settings
+def publish_now(given: Settings, as_json: bool) -> None:
+    """Publish a head now.
+
+    That of the last day if it is missing, else that of today so far. Subscribers are told by the next 'milepost up'.
+    """
+    from milepost.engine.heads.daily import DAY_MS, day_of, publish
+    from milepost.engine.heads.route import ROUTE
+    from milepost.engine.views.items import counted
+
+    signer = given.signer()
+    with given.context(act=True) as ctx:
+        if ROUTE not in ctx.plans:
+            raise UsageError("no route here keeps evidence; give one of them evidence=True")
+        now = ctx.clock.now()
+        midnight = now // DAY_MS * DAY_MS
+        head = publish(ctx, signer, day_of(midnight - 1), midnight) or publish(ctx, signer, day_of(now), now + 1)
+    if as_json:
+        print_json({"head": head})
+    elif head is None:
+        click.echo(f"The head of {day_of(now)} is published already, or nothing has been written; nothing was changed.")
+    else:
+        click.echo(f"The head of {head['day']} is published: {counted(head['count'], 'line')}, root {head['root']}.")

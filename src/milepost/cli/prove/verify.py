@@ -1,0 +1,112 @@
+"""`milepost verify`: is this evidence true to what was written? Needs neither ledger nor network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from milepost.cli.options import json_option
+from milepost.cli.out import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from milepost.evidence.verify import Verdict, VerifiedRecord
+
+SHOWN = 20
+"""So many records are named without --all."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--public-key", metavar="KEY", help="The signer's public key (ed25519:…), or a file that holds it.")
+@click.option("--head", "heads", multiple=True, metavar="FILE", help="Events of daily heads as they were told; may be repeated.")
+@click.option("--all", "whole", is_flag=True, help="Name every record, not only the first 20.")
+@json_option
+def verify(file: str, public_key: str | None, heads: tuple[str, ...], whole: bool, as_json: bool) -> int:
+    """Check evidence offline.
+
+    Goes through a file that 'milepost export --evidence' wrote, record by record: chains, what follows from them, digests,
+    signatures. Says what is proved and what is not, which items the export was asked for, and for each record which stages were
+    confirmed when, on which volumes, and under which day's head. Exit code 1 if anything differs.
+    """
+    from milepost.evidence.heads import Heads, read_heads
+    from milepost.evidence.signing import read_public
+    from milepost.evidence.verify import verify as check
+
+    public = None if public_key is None else read_public(public_key)
+    published = Heads(read_heads(map(Path, heads)), public) if heads else None
+    if as_json:
+        return _print_json(lambda on_record: check(Path(file), public, published, on_record))
+    first: list[VerifiedRecord] = []
+
+    def on_record(record: VerifiedRecord) -> None:
+        if whole:
+            _tell_record(record)
+        elif len(first) < SHOWN:
+            first.append(record)
+
+    verdict = check(Path(file), public, published, on_record)
+    _tell(verdict)
+    for record in first:
+        _tell_record(record)
+    if not whole and verdict.records > len(first):
+        click.echo(f"… and {verdict.records - len(first):,} more; --all names them")
+    return 0 if verdict.holds else 1
+
+
+def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) -> int:
+    """One JSON object, written record by record: a file of millions takes little memory."""
+    import msgspec
+
+    before = '{"items": ['
+
+    def on_record(record: VerifiedRecord) -> None:
+        nonlocal before
+        click.echo(before + msgspec.json.encode(record).decode(), nl=False)
+        before = ",\n"
+
+    verdict = check(on_record)
+    start = before if before != ",\n" else ""
+    rest = msgspec.json.encode({"holds": verdict.holds, **msgspec.to_builtins(verdict)}).decode()
+    click.echo(f"{start}],\n{rest[1:]}")
+    return 0 if verdict.holds else 1
+
+
+def _tell_record(record: VerifiedRecord) -> None:
+    """One record in a few lines: where it ended, and each stage with who confirmed it, when, and where the files are."""
+    state = f"{record.status or 'unknown'}" + (f" {record.ended_at}" if record.ended_at else "")
+    click.echo(
+        f"{plain(record.key)}: {state}" + (" (only its seal is left)" if record.sealed else "") + ("" if record.holds else " DIFFERS")
+    )
+    for stage in record.stages:
+        by = f" by {plain(stage.by)}" if stage.by else ""
+        files = f", {stage.files:,} {'file' if stage.files == 1 else 'files'}" if stage.files else ""
+        volumes = f" on {', '.join(map(plain, stage.volumes))}" if stage.volumes else ""
+        click.echo(f"  {plain(stage.stage)}: {stage.how} {stage.at}{by}{files}{volumes}")
+    if record.head_day is not None:
+        given = "the published head" if record.under_head else "a head that was not given here"
+        click.echo(f"  under {given} of {record.head_day}")
+
+
+def _tell(verdict: Verdict) -> None:
+    from milepost.engine.views.items import counted
+
+    if verdict.holds:
+        click.echo(f"{verdict.file} holds: {counted(verdict.records, 'record')}.")
+        if verdict.chosen is not None:
+            click.echo(f"It is {plain(verdict.chosen)}.")
+    else:
+        click.echo(f"{verdict.file} does NOT hold: {counted(verdict.found, 'difference')}. Nothing is proved by it.")
+    for difference in verdict.differences:
+        of = "" if difference.key is None else f", {plain(difference.key)}"
+        click.echo(f"  line {difference.line}{of}, {plain(difference.field)}: {plain(difference.what)}")
+    if verdict.found > len(verdict.differences):
+        click.echo(f"  … and {verdict.found - len(verdict.differences):,} more")
+    for title, sentences in (("Proved:", verdict.proved), ("Not proved:", verdict.not_proved)):
+        if sentences:
+            click.echo(title)
+        for sentence in sentences:
+            click.echo(f"  - {sentence}")

@@ -1,0 +1,1 @@
+"""Commands to start with: init, demo, completion."""

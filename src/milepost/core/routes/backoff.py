@@ -1,0 +1,93 @@
+"""How long to wait before the next try, and between looks. Chance is passed in."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from milepost.core.errors import UsageError
+from milepost.core.values.durations import Span, span_ms
+
+
+class Delay(NamedTuple):
+    """A delay in milliseconds with the parts it was made of."""
+
+    ms: int
+    exponential_ms: int
+    jitter_ms: int
+
+
+class Backoff(Struct, frozen=True, kw_only=True):
+    """`base * factor**n` within `cap`, n = failures before this one; spread uniformly by ± `jitter` (a share of it).
+
+    `attempts` is the threshold: when that many tries have failed, the item ends MAX_RETRIES_EXCEEDED.
+    """
+
+    attempts: int = 3
+    base: Span = 1
+    factor: float = 2.0
+    cap: Span = "1h"
+    jitter: float = 0.25
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise UsageError(f"Backoff(attempts={self.attempts!r}): give a whole number from 1 up")
+        if not (isinstance(self.factor, (int, float)) and 1 <= self.factor < math.inf):
+            raise UsageError(f"Backoff(factor={self.factor!r}): give a number from 1 up")
+        if not (isinstance(self.jitter, (int, float)) and 0 <= self.jitter <= 1):
+            raise UsageError(f"Backoff(jitter={self.jitter!r}): give a share from 0 to 1, such as 0.25")
+        span_ms(self.base, "Backoff(base=…)")
+        span_ms(self.cap, "Backoff(cap=…)")
+
+    def exponential_ms(self, failures_before: int) -> float:
+        """The delay before jitter. Computed by logarithm past the cap, so that no exponent overflows."""
+        base, cap = float(span_ms(self.base, "base")), float(span_ms(self.cap, "cap"))
+        if base <= 0:
+            return 0.0
+        if base >= cap:
+            return cap
+        if self.factor > 1 and failures_before * math.log(self.factor) >= math.log(cap / base):
+            return cap
+        return min(cap, base * float(self.factor**failures_before))
+
+    def delay(self, failures_before: int, chance: float, floor_ms: int | None = None) -> Delay:
+        """The delay for this failure. `chance` is in [-1, 1]; `floor_ms` is a partner's "after", which jitter only adds to."""
+        exponential = self.exponential_ms(failures_before)
+        jitter = exponential * self.jitter * chance
+        total = max(0.0, exponential + jitter)
+        if floor_ms is not None and total < floor_ms:
+            jitter = floor_ms * self.jitter * abs(chance)
+            total = floor_ms + jitter
+        return Delay(math.ceil(total), round(exponential), round(jitter))
+
+
+class Checks(Struct, frozen=True, kw_only=True):
+    """How often a stage that answers NotYet is looked at again: from `every`, doubling up to `up_to`.
+
+    Each pause is spread uniformly by ± `jitter` (a share of it), so that items taken in together are not looked at together.
+    After `overdue` at the stage people are told, once; the item is not given up.
+    """
+
+    every: Span = "1m"
+    up_to: Span = "1h"
+    overdue: Span | None = None
+    jitter: float = 0.25
+
+    def __post_init__(self) -> None:
+        every, up_to = span_ms(self.every, "Checks(every=…)"), span_ms(self.up_to, "Checks(up_to=…)")
+        if every <= 0:
+            raise UsageError("Checks(every=0): looking again without a pause would never rest; give a span such as '10s'")
+        if up_to < every:
+            raise UsageError(f"Checks(up_to={self.up_to!r}) is shorter than every={self.every!r}; make it at least as long")
+        if self.overdue is not None:
+            span_ms(self.overdue, "Checks(overdue=…)")
+        if not (isinstance(self.jitter, (int, float)) and 0 <= self.jitter < 1):
+            raise UsageError(f"Checks(jitter={self.jitter!r}): give a share from 0 up, below 1, such as 0.25")
+
+    def after_ms(self, looks_before: int, chance: float = 0.0) -> int:
+        """The pause before the next look, after this many looks that said "not yet" before this one. `chance` is in [-1, 1]."""
+        every, up_to = span_ms(self.every, "every"), span_ms(self.up_to, "up_to")
+        pause = up_to if looks_before >= 40 else min(up_to, every << looks_before)
+        return math.ceil(pause * (1 + self.jitter * chance))

@@ -1,0 +1,65 @@
+"""Mistakes in a route, told while its file is being imported: what is wrong with which option, and what would be right."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from milepost.core.errors import RouteMistake, UsageError
+from milepost.core.values.durations import span_ms
+
+
+def told(parse: Callable[[Any, str], Any], value: Any, subject: str) -> Any:
+    """Parse an option of a route, telling a mistake as a mistake of the route."""
+    try:
+        return parse(value, subject)
+    except UsageError as error:
+        raise RouteMistake(str(error)) from None
+
+
+def some_ms(value: Any, subject: str) -> int:
+    """A span that may not be nothing."""
+    ms = span_ms(value, subject)
+    if ms == 0:
+        raise RouteMistake(f"{subject} is {value!r}; give more than nothing, such as '10s'")
+    return ms
+
+
+def check_name(name: object, what: str, where: str) -> None:
+    if not isinstance(name, str) or not name or len(name) > 64 or not all(c.isalnum() or c in "-_." for c in name):
+        raise RouteMistake(f"{where}: {what} is {name!r}; use 1 to 64 letters, digits, '-', '_' or '.'")
+
+
+def check_count(value: object, subject: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise RouteMistake(f"{subject} is {value!r}; give a whole number from 1 up")
+
+
+def judge(function: Callable[..., bool] | None, subject: str) -> Callable[[Any, Any], bool] | None:
+    """What tells whether an answer confirms: a function of the answer, or of the answer and of what the stage was given to do."""
+    if function is None:
+        return None
+    try:
+        inspect.signature(function).bind(object(), object())
+    except (TypeError, ValueError):
+        check_shape(function, subject, "value")
+        return lambda value, payload: function(value)
+    return function
+
+
+def check_shape(function: object, subject: str, wanted: str) -> None:
+    """A handler must be callable with exactly one positional argument."""
+    if not callable(function):
+        raise RouteMistake(f"{subject} is {function!r}; give a function of one argument ({wanted})")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(object())
+    except TypeError:
+        name = getattr(function, "__name__", repr(function))
+        raise RouteMistake(f"{subject} is {name}{signature}; it must take one argument: def {name}({wanted})") from None
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise RouteMistake(f"{subject} uses 'yield'; return one outcome instead")

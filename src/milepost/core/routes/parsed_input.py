@@ -1,0 +1,98 @@
+"""What is handed over: which item it is, what it carries, and under which name it is followed elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.errors import MalformedInput, UsageError
+from milepost.core.item import SEPARATOR, escape_part
+from milepost.core.values.durations import moment_ms
+
+CORRELATION = "correlationId"
+Key = str | Sequence[str] | Callable[[Any], Any]
+
+
+class Handed(Struct, frozen=True, gc=False):
+    """One item as it was handed over."""
+
+    key: str
+    content: Any
+    correlation_id: str | None = None
+
+
+def key_in(content: Any, key: Key) -> str:
+    """The item's key; raises MalformedInput with the field that is missing or empty."""
+    if isinstance(key, str):
+        if isinstance(content, dict):
+            value = content.get(key)
+            # The quick way for the plain case; anything else is looked at part by part below.
+            if type(value) is str and value and len(value) <= 1024 and value.isprintable() and value[0] != " " != value[-1]:
+                return value
+        return _part(content, key)
+    if callable(key):
+        try:
+            value = key(content)
+        except Exception as error:
+            raise MalformedInput(f"the route's key function failed on it: {type(error).__name__}: {error}") from error
+        return _part({"key": value}, "key")
+    return SEPARATOR.join(escape_part(_part(content, field)) for field in key)
+
+
+def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[Any, str | None]:
+    """What an item carries whose key, content and correlation id come in fields of their own; and that id, if it has one.
+
+    Text that is JSON is read as JSON, as it is where the same fields are attributes of a table's row.
+    """
+    for name in content:
+        if name not in key and name not in (field, CORRELATION):
+            taken = ", ".join([*key, field, CORRELATION])
+            raise MalformedInput(f"the field {name!r} is none that this route takes: {taken}", field=name, expected=taken)
+    if content.get(field) is None:
+        raise MalformedInput(f"the field {field!r} is missing", field=field, expected="what the item carries")
+    correlation_id = content.get(CORRELATION)
+    if correlation_id is not None and not isinstance(correlation_id, str):
+        raise MalformedInput(f"the field {CORRELATION!r} is {type(correlation_id).__name__}, not text", field=CORRELATION, expected="text")
+    value = content[field]
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            pass
+    return value, correlation_id or None
+
+
+def start_in(content: Any, field: str) -> str | None:
+    """The time before which an item does not start, from a field of what it carries; absent, null or empty: it may start at once."""
+    value = content.get(field) if isinstance(content, dict) else None
+    if value is None or value == "":
+        return None
+    expected = "a time such as '2027-01-31T08:00:00Z' or '2027-01-31'"
+    if not isinstance(value, str):
+        raise MalformedInput(f"the field {field!r} is {type(value).__name__}, not a time", field=field, expected=expected)
+    try:
+        moment_ms(value, 0, field)
+    except UsageError:
+        raise MalformedInput(f"the field {field!r} is {value[:100]!r}, not a time", field=field, expected=expected) from None
+    return value
+
+
+def _part(content: Any, field: str) -> str:
+    wrong = partial(MalformedInput, field=field, expected="text of 1 to 1,024 characters, or a whole number")
+    if not isinstance(content, dict):
+        raise wrong(f"the input is {type(content).__name__}, not an object with the field {field!r}")
+    value = content.get(field)
+    if value is None:
+        raise wrong(f"the field {field!r} is missing")
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise wrong(f"the field {field!r} is {type(value).__name__}; a key is text or a whole number")
+    text = str(value).strip()
+    if not text:
+        raise wrong(f"the field {field!r} is empty")
+    if len(text) > 1024 or any(ord(c) < 32 for c in text):
+        raise wrong(f"the field {field!r} is over 1,024 characters or holds control characters; it cannot be a key")
+    return text

@@ -1,0 +1,1 @@
+"""The demo: its two routes, and two made-up days of history."""

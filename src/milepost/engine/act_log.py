@@ -1,0 +1,231 @@
+"""Acts on record: who did what to which items, and why; and how a bulk act that was cut off goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.errors import UsageError
+from milepost.core.item import Item, Row
+from milepost.core.values.difference import Difference
+from milepost.core.values.durations import iso
+from milepost.engine.context import Context
+from milepost.engine.views.items import SIGNED
+from milepost.ports.documents import ACT, Act, read_as
+from milepost.ports.ledger import Query, Refused
+
+BATCH = 1000
+SHOWN = 100
+
+
+class ActReport(Struct):
+    """What an act came to. With `dry_run`, what it would come to."""
+
+    id: str
+    verb: str
+    route: str
+    dry_run: bool = False
+    matched: int = 0
+    done: int = 0
+    refused: list[tuple[str, str]] = []
+    """The first hundred that nothing was written for: (key, why)."""
+    refused_count: int = 0
+    skipped: int = 0
+    """Items that this act, in an earlier run, has dealt with already."""
+    retried: int = 0
+    """Lost races that were decided again."""
+    difference: list[Difference] = []
+    """Of a replacement: the fields in which the new content differs from the old."""
+    pace_per_s: float | None = None
+    """The act was begun at this pace, and the resender goes on with it; None: it was done at once."""
+
+    def refuse(self, key: str, why: str) -> None:
+        self.refused_count += 1
+        if len(self.refused) < SHOWN:
+            self.refused.append((key, why))
+
+
+class Selection(Struct, frozen=True):
+    """Which items an act is for: keys, or whatever matches a query ."""
+
+    keys: tuple[str, ...] | None = None
+    query: Query | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """As kept with the act. A query is kept whole; of keys, only enough to recognise them again."""
+        if self.keys is not None:
+            return {"keys": len(self.keys), "digest": sha256("\n".join(self.keys).encode()).hexdigest()}
+        assert self.query is not None
+        given = msgspec.to_builtins(replace(self.query, after=None))
+        query = {name: sorted(value) if isinstance(value, list) else value for name, value in given.items() if value not in (None, [])}
+        return {"query": query}
+
+    def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | Refused | None]]]:
+        """The items with their content, a batch at a time; None for a key that there is no item for,
+        Refused for one whose row cannot be read."""
+        if self.keys is not None:
+            for start in range(0, len(self.keys), BATCH):
+                batch = self.keys[start : start + BATCH]
+                yield list(zip(batch, ctx.ledger.get([(route, key) for key in batch]), strict=True))
+            return
+        assert self.query is not None
+        # Rows changed in the millisecond in which the act began are let through here; `operate` tells them apart.
+        latest = min(started_at + 1, self.query.changed_before or started_at + 1)
+        query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
+        while True:
+            page = ctx.ledger.find(query)
+            yield [*((item.key, item) for item in page.items), *((refused.key, refused) for refused in page.refused)]
+            if page.next is None:
+                return
+            query = replace(query, after=page.next)
+
+    def expected(self, ctx: Context) -> int | None:
+        """About how many there are, where that is known without looking at each."""
+        if self.keys is not None:
+            return len(self.keys)
+        query = self.query
+        assert query is not None
+        by = (query.prefix, query.parts or None, query.lane, query.group, query.lists)
+        before = (query.entered_before, query.changed_before, query.due_before, query.overdue_before)
+        if any(value is not None for value in (*by, *before)):
+            return None
+        return sum(
+            count.n
+            for count in ctx.ledger.counts(query.route)
+            if (query.statuses is None or count.status in query.statuses) and (query.stages is None or count.stage in query.stages)
+        )
+
+
+def select(route: str, keys: Sequence[str] | None, query: Query | None) -> Selection:
+    """One way of saying which, checked."""
+    if (keys is None) == (query is None):
+        raise UsageError("say which items: by their keys, or by a filter, not both")
+    if query is not None and query.route != route:
+        raise UsageError(f"the filter is for route {query.route!r}, the act for {route!r}")
+    return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query)
+
+
+def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
+    """Record the act; one that has been recorded under this id before goes on as it began."""
+    if not dry_run and ctx.ledger.write(ACT, act.id, act, expect=0):
+        return act
+    held = ctx.ledger.read_one(ACT, act.id)
+    if held is None:
+        return act
+    begun = read_as(Act, held.value)
+    check_same(begun, act.verb, act.route)
+    # A query may hold a time that was counted back from the moment of the call, and a name may stand for more lists by now,
+    # so the recorded one is used, not compared.
+    if {**begun.filter, "query": None} != {**act.filter, "query": None}:
+        raise UsageError(f"act {act.id!r} was begun for other items or with other options; leave the id out to begin a new act")
+    return begun
+
+
+def check_same(begun: Act, verb: str, route: str) -> None:
+    """An act goes on with its own verb on its own route."""
+    for what, then, now in (("verb", begun.verb, verb), ("route", begun.route, route)):
+        if then != now:
+            raise UsageError(f"act {begun.id!r} has the {what} {then!r}, not {now!r}; leave the id out to begin a new act")
+
+
+def selection_of(act: Act, given: Selection) -> Selection:
+    """The selection that an act was begun with."""
+    recorded = act.filter.get("query")
+    return given if recorded is None else Selection(query=msgspec.convert(recorded, Query))
+
+
+def has_line(ctx: Context, row: Row, act_id: str) -> bool:
+    """Has this act written to the item already?"""
+    return any(written.line.act == act_id for written in reversed(ctx.ledger.history(row.route, row.key)))
+
+
+def record(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], done: int = 1) -> None:
+    """Put an act that is done at once and touches no item (a pause, a limit, a release) on record."""
+    finish(ctx, enter(ctx, verb, route, by, reason, about), done)
+
+
+def enter(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], act_id: str | None = None) -> Act:
+    """Put an act on record before it begins. One that was cut off under this id goes on as it was begun; if it was finished,
+    this one gets an id of its own."""
+    act = Act(act_id or ctx.chance.token(), verb, route, by, reason, ctx.clock.now(), about)
+    if ctx.ledger.write(ACT, act.id, act, expect=0):
+        return act
+    begun = recorded(ctx, act.id)
+    return begun if begun.finished_at is None else enter(ctx, verb, route, by, reason, about)
+
+
+def finish(ctx: Context, act: Act, done: int) -> None:
+    """It is done, to so many."""
+    ctx.ledger.write(ACT, act.id, replace(act, done=act.done + done, finished_at=ctx.clock.now()))
+
+
+def recorded(ctx: Context, act_id: str) -> Act:
+    """The act of this id."""
+    held = ctx.ledger.read_one(ACT, act_id)
+    if held is None:
+        raise UsageError(f"there is no act {act_id!r} on record; 'milepost acts' names them")
+    return read_as(Act, held.value)
+
+
+def all_acts(ctx: Context, route: str | None = None, verb: str | None = None, by: str | None = None) -> list[Act]:
+    """The acts on record, the latest first: all, or those on a route, of a verb, by somebody. Where a program has acted for a person,
+    both have: "desk for ops" is found by either name."""
+    acts = [read_as(Act, document.value) for document in ctx.ledger.read(ACT).values()]
+    chosen = (act for act in acts if route in (None, act.route) and verb in (None, act.verb))
+    return sorted((act for act in chosen if by in (None, act.by, *act.by.split(" for ", 1))), key=lambda act: (-act.started_at, act.id))
+
+
+def act_view(act: Act) -> dict[str, Any]:
+    """One act for programs; `go_on` is the command that goes on with one that was cut off (or is still under way). `expected`: about
+    how many items it was begun for, where that was known. `moved_at`: when it last dealt with some."""
+    return {
+        "id": act.id,
+        "verb": act.verb,
+        "route": act.route or None,
+        "by": act.by,
+        "reason": act.reason,
+        "started_at": iso(act.started_at),
+        "moved_at": iso(act.moved_at),
+        "finished_at": iso(act.finished_at),
+        "finished": act.finished_at is not None,
+        "expected": act.expected,
+        "done": act.done,
+        "refused": act.refused,
+        "about": _about(act.filter),
+        "go_on": None if act.finished_at is not None else _go_on(act),
+    }
+
+
+def _about(filter: dict[str, Any]) -> dict[str, Any]:
+    """What an act was for, with moments as people read them."""
+    query = {name: value for name, value in filter.get("query", {}).items() if name not in _NOT_CHOSEN}
+    times = {name: iso(value) for name, value in query.items() if name.endswith("_before")}
+    return {name: query | times if name == "query" else value for name, value in filter.items() if value is not None}
+
+
+_NOT_CHOSEN = ("route", "with_content", "limit")
+
+
+def _go_on(act: Act) -> str:
+    if act.verb == "prune":
+        named = "".join(f"--status {status} " for status in act.filter.get("statuses", ()))
+        return f"milepost prune {act.route} --older-than {act.filter['older_than']} {named}{SIGNED}"
+    if act.verb == "apply":
+        return f"milepost routes apply {act.route} {SIGNED}"
+    if act.verb == "back-fill" or "pace" in act.filter:
+        return "milepost up"
+    if "list" in act.filter:
+        return f"milepost submit {act.route} FILE --replace-changed {SIGNED}"
+    which = "" if "query" in act.filter else " THE SAME KEYS"
+    return f"milepost {act.verb} {act.route}{which} --act {act.id} {SIGNED}"
+
+
+def signed(by: str, reason: str) -> None:
+    """Every act has a name and a reason."""
+    if not (by and by.strip()) or not (reason and reason.strip()):
+        raise UsageError("an act needs a name and a reason: --by and --reason")

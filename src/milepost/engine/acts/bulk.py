@@ -1,0 +1,424 @@
+"""What people do: retry, skip, confirm, cancel, resend, rerun, replace and reschedule items; pause, resume and limit stages. All with name and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from milepost.core import confirmations, operators
+from milepost.core.change import Change
+from milepost.core.errors import UsageError
+from milepost.core.item import Content, Item, Row
+from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
+from milepost.core.routes.mistakes import check_count
+from milepost.core.routes.plan import Plan
+from milepost.core.status import Status
+from milepost.core.values.difference import difference
+from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
+from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, record, recorded, select, selection_of, signed
+from milepost.engine.acts.replacement import NewContent, read_content, replaced
+from milepost.engine.apply import Decision, apply_all, unreadable
+from milepost.engine.context import Context
+from milepost.engine.evidence.restore import bring_back, can_bring_back
+from milepost.engine.failed_tries import warn_of_failed_try
+from milepost.engine.routes.backfill import begin_rerun
+from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
+from milepost.ports.ledger import Query, Refused
+
+__all__ = ["ActReport", "act", "confirm_outside", "go_on", "limit", "pause", "resume"]
+
+Progress = Callable[[int, int | None], None]
+"""Called with how many items have been looked at, and about how many there are, if that is known."""
+
+_ALREADY = "this act has dealt with it already"
+_SINCE = "it has changed since the act began; look at it again"
+
+
+def act(
+    ctx: Context,
+    verb: str,
+    route: str,
+    *,
+    keys: Sequence[str] | None = None,
+    query: Query | None = None,
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    act_id: str | None = None,
+    stage: str | None = None,
+    as_new: bool = False,
+    outcome: Outcome | None = None,
+    content: Any = UNSET,
+    here: bool = False,
+    rerun: bool = False,
+    not_before: Moment | None = None,
+    pace: float | None = None,
+    force: bool = False,
+    on_progress: Progress | None = None,
+) -> ActReport:
+    """Do one verb to all items with these keys, or that match the query (and were brought by one of these `lists`, if given);
+    each is done or refused by itself.
+
+    A bulk act (a query, or several keys) has an id and a start: it leaves alone what changes after its start, every line
+    that it writes carries its id, and the same call with that id again goes on where it stopped. With `dry_run` nothing
+    is written and nobody need sign. `stage`: where retry sends an item back to, what confirm confirms, or from where rerun starts.
+
+    `force`: confirm although the answer does not cover what the stage was given; the history says so.
+
+    replace takes the `content` that one item is to have; with `here` it starts again at its own stage, with `rerun` also if it is
+    COMPLETED. reschedule takes `not_before`. A rerun by query may have a `pace` (items a second): the resender goes on with it.
+    """
+    plan = _checked(ctx, verb, route, stage, as_new, outcome, force)
+    if verb == "rerun" and query is not None and query.statuses is None:
+        query = replace(query, statuses=frozenset({Status.COMPLETED}))
+    chosen = select(route, keys, query)
+    new = _check_more(plan, verb, chosen, content, here, rerun, not_before, pace)
+    if not dry_run:
+        signed(by, reason)
+    now = ctx.clock.now()
+    starts_at = None if not_before is None else moment_ms(not_before, now, "not_before")
+    options = {"stage": stage, "as_new": as_new or None, "outcome": None if outcome is None else outcome_to_builtins(outcome)}
+    options |= {
+        "not_before": iso(starts_at),
+        "content": None if new is None else new.digest.hex(),
+        "here": here or None,
+        "force": force or None,
+    }
+    if pace is not None:
+        assert query is not None, "checked above"
+        return _at_a_pace(ctx, plan, query, stage, as_new, pace, by, reason, dry_run)
+    about = chosen.to_record() | {name: value for name, value in options.items() if value is not None}
+    expected = chosen.expected(ctx)
+    asked = begun = Act(act_id or ctx.chance.token(), verb, route, by, reason, now, about, expected=expected)
+    bulk = query is not None or len(chosen.keys or ()) > 1 or act_id is not None
+    if bulk:
+        begun = begin(ctx, asked, dry_run=dry_run)
+        chosen = selection_of(begun, chosen)
+        expected = expected if begun is asked else chosen.expected(ctx)
+    teller = {"by": by, "why": reason, "act": begun.id if bulk else None}
+    decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), force, teller)
+    if verb == "reschedule":
+        decision = lambda item: operators.reschedule(item, plan, ctx.clock.now(), not_before=starts_at or 0, **teller)  # noqa: E731
+    elif new is not None:
+        decision = lambda item: replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **teller)  # noqa: E731
+    if bulk:
+        decision = _once(ctx, begun, decision)
+    report = ActReport(begun.id, verb, route, dry_run)
+    for page in chosen.pages(ctx, route, begun.started_at):
+        if verb == "rerun":
+            page = _with_those_brought_back(ctx, plan, page, report)
+        if new is not None:
+            report.difference = [one for _, item in page if isinstance(item, Item) for one in difference(item.input, new.content)]
+        _do(ctx, page, decision, report)
+        if bulk and not dry_run:
+            moved = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=ctx.clock.now())
+            ctx.ledger.write(ACT, begun.id, moved)
+        if on_progress is not None:
+            on_progress(report.matched, expected)
+    if bulk and not dry_run:
+        now = ctx.clock.now()
+        ended = replace(begun, done=begun.done + report.done, refused=report.refused_count, moved_at=now, finished_at=now)
+        ctx.ledger.write(ACT, begun.id, ended)
+    return report
+
+
+def go_on(
+    ctx: Context, verb: str, route: str, act_id: str, *, by: str, reason: str, dry_run: bool = False, on_progress: Progress | None = None
+) -> ActReport:
+    """Go on with a bulk act that was cut off, as it was begun; nothing but its id need be said again."""
+    begun = recorded(ctx, act_id)
+    check_same(begun, verb, route)
+    if "pace" in begun.filter:
+        raise UsageError(
+            f"act {act_id!r} has a pace: the resender goes on with it ('milepost up'; see 'milepost routes back-fill {route}')"
+        )
+    if "query" not in begun.filter:
+        raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to go on with it give the same keys again")
+    chosen = selection_of(begun, select(route, (), None))
+    outcome = begun.filter.get("outcome")
+    return act(
+        ctx,
+        verb,
+        route,
+        query=chosen.query,
+        by=by,
+        reason=reason,
+        dry_run=dry_run,
+        act_id=act_id,
+        stage=begun.filter.get("stage"),
+        as_new=bool(begun.filter.get("as_new")),
+        not_before=begun.filter.get("not_before"),
+        outcome=None if outcome is None else outcome_from_builtins(outcome),
+        force=bool(begun.filter.get("force")),
+        on_progress=on_progress,
+    )
+
+
+def _do(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]], decision: Decision, report: ActReport) -> None:
+    decisions = 0
+
+    def counted(item: Item) -> Change | str | None:
+        nonlocal decisions
+        decisions += 1
+        return decision(item)
+
+    chosen = [(key, _as_far_as_read(report.verb, item)) for key, item in page]
+    there = [item for _, item in chosen if isinstance(item, Item)]
+    answers: Sequence[Row | str | Change | None]
+    if report.dry_run:
+        answers = [decision(item) for item in there]
+    else:
+        answers = apply_all(ctx, [(item, counted) for item in there])
+        report.retried += decisions - len(there)
+    report.matched += len(page)
+    for key, item in chosen:
+        if item is None:
+            report.refuse(key, _absent(ctx, report.route, key))
+        elif isinstance(item, Refused):
+            report.refuse(key, unreadable(item))
+    for item, answer in zip(there, answers, strict=True):
+        if answer is _ALREADY:
+            report.skipped += 1
+        elif isinstance(answer, str):
+            report.refuse(item.key, answer)
+        else:
+            report.done += 1
+
+
+def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | None:
+    """An item whose content is damaged can still be cancelled: that needs no more than its row."""
+    if isinstance(item, Refused) and item.row is not None and verb == "cancel":
+        return Item(item.row, Content())
+    return item
+
+
+def _decision(
+    ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, force: bool, teller: dict[str, Any]
+) -> Decision:
+    """The verb's rule, as a function of an item as it is at the time."""
+
+    def decision(item: Item) -> Change | str | None:
+        now = ctx.clock.now()
+        if verb == "retry":
+            return operators.retry(item, plan, now, stage=stage, as_new=as_new, **teller)
+        if verb == "skip":
+            return operators.skip(item, plan, now, **teller)
+        if verb == "cancel":
+            return operators.cancel(item, plan, now, **teller)
+        if verb == "resend":
+            return operators.resend(item, plan, now, **teller)
+        if verb == "rerun":
+            return operators.rerun(item, plan, now, stage=stage, as_new=as_new, **teller)
+        return confirmations.confirm(
+            item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, force=force, **teller
+        )
+
+    return decision
+
+
+def _once(ctx: Context, begun: Act, decision: Decision) -> Decision:
+    """Only what was last changed before the act began, and not what the act itself has changed (in this run or another)."""
+
+    def decides(item: Item) -> Change | str | None:
+        changed = item.row.updated_at
+        if changed >= begun.started_at and has_line(ctx, item.row, begun.id):
+            return _ALREADY
+        return _SINCE if changed > begun.started_at else decision(item)
+
+    return decides
+
+
+def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None, force: bool) -> Plan:
+    plan = ctx.plan(route)
+    if verb not in operators.VERBS:
+        raise UsageError(f"there is no act {verb!r}; there are {', '.join(operators.VERBS)}")
+    if stage is not None and verb not in ("retry", "confirm", "rerun"):
+        raise UsageError(f"{verb} acts on the stage an item is at; only retry, confirm and rerun take a stage")
+    if as_new and verb not in ("retry", "rerun"):
+        raise UsageError(f"only a retry or a rerun can be as new, not {verb}")
+    if outcome is not None and verb != "confirm":
+        raise UsageError(f"only a confirmation carries an outcome, not {verb}")
+    if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):
+        raise UsageError("only a confirmation that a stage is done can be forced")
+    if stage is not None:
+        _check_stage(plan, stage)
+    return plan
+
+
+def _check_more(
+    plan: Plan, verb: str, chosen: Selection, content: Any, here: bool, rerun: bool, not_before: Moment | None, pace: float | None
+) -> NewContent | None:
+    """The content that an item is to have, if that is what the act is for; UsageError if options and verb do not fit each other."""
+    for name, given, of in (
+        ("content", content is not UNSET, "replace"),
+        ("here", here, "replace"),
+        ("rerun", rerun, "replace"),
+        ("not_before", not_before is not None, "reschedule"),
+        ("pace", pace is not None, "rerun"),
+    ):
+        if given and verb != of:
+            raise UsageError(f"{name} is for {of}, not for {verb}")
+    if verb == "reschedule" and not_before is None:
+        raise UsageError("say for when: not_before (--at) names the time")
+    if pace is not None and chosen.query is None:
+        raise UsageError("a pace is for items that are chosen by a filter, not by their keys")
+    if verb != "replace":
+        return None
+    if content is UNSET or len(chosen.keys or ()) != 1:
+        raise UsageError(
+            "replace is for one item, by its key, with the content that it is to have; for many submit a list and replace-changed"
+        )
+    return read_content(plan, content)
+
+
+def _at_a_pace(
+    ctx: Context, plan: Plan, query: Query, stage: str | None, as_new: bool, pace: float, by: str, reason: str, dry_run: bool
+) -> ActReport:
+    """Put a rerun on record that the resender goes on with; with `dry_run`, only say about how many items it is for."""
+    if query.statuses != frozenset({Status.COMPLETED}):
+        raise UsageError("only COMPLETED items are run again at a pace; leave the status out")
+    report = ActReport("", "rerun", plan.name, dry_run, matched=Selection(query=query).expected(ctx) or 0, pace_per_s=pace)
+    if not dry_run:
+        report.id = begin_rerun(ctx, plan, query, stage, as_new, pace, by=by, reason=reason).act
+    return report
+
+
+def _with_those_brought_back(
+    ctx: Context, plan: Plan, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
+) -> list[tuple[str, Item | Refused | None]]:
+    """The page, with finished items whose rows have left where the ledger can bring them back. The others are refused here, each
+    with its seal."""
+    gone = [key for key, item in page if item is None]
+    if not gone or not can_bring_back(ctx.ledger):
+        return list(page)
+    refused = bring_back(ctx, plan, gone, ctx.clock.now(), dry_run=report.dry_run)
+    for key, why in refused.items():
+        report.matched += 1
+        report.refuse(key, f"{_absent(ctx, plan.name, key)}; {why}")
+    if report.dry_run:
+        known = dict(zip(gone, ctx.ledger.peek(plan.name, gone), strict=True))
+        able = {key for key, seal in known.items() if key not in refused and seal is not None and seal.status is Status.COMPLETED}
+        report.matched += len(able)
+        report.done += len(able)
+        return [(key, item) for key, item in page if key not in refused.keys() | able]
+    back = dict(zip(gone, ctx.ledger.get([(plan.name, key) for key in gone]), strict=True))
+    return [(key, back.get(key) if item is None else item) for key, item in page if key not in refused]
+
+
+def _check_stage(plan: Plan, stage: str) -> None:
+    if stage not in plan.by_name:
+        raise UsageError(f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
+
+
+def _absent(ctx: Context, route: str, key: str) -> str:
+    known = ctx.ledger.peek(route, [key])[0]
+    if known is None:
+        return "there is no item with this key"
+    when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
+    return f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left"
+
+
+def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | str:
+    """A partner's word about one item's stage: the row as it then is, or why it was not taken. What comes too late for an item that
+    has ended, or does not confirm, is noted, once."""
+    plan = ctx.plan(route)
+    if not by.strip():
+        raise UsageError("say who confirms: by='…'")
+    item = ctx.ledger.get([(route, key)])[0]
+    if item is None:
+        return _absent(ctx, route, key)
+    if isinstance(item, Refused):
+        return unreadable(item)
+
+    refused: str | None = None
+
+    def decision(now_there: Item) -> Change | str:
+        nonlocal refused
+        now = ctx.clock.now()
+        word = confirmations.confirm(now_there, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why)
+        refused = word if isinstance(word, confirmations.Ended | confirmations.ConfirmsNothing) else None
+        if isinstance(word, confirmations.Ended):
+            word = confirmations.too_late(now_there, stage, outcome, now, by=by, why=why)
+        elif isinstance(word, confirmations.ConfirmsNothing):
+            word = _refused(ctx, plan, now_there, stage, outcome, now, by, why) or word
+        return confirmations.noted_once(word, lambda: (written.line for written in ctx.ledger.history(route, key)))
+
+    [answer] = apply_all(ctx, [(item, decision)])
+    if isinstance(answer, Row) and answer.total_attempts > item.row.total_attempts:
+        warn_of_failed_try(answer, stage)
+    return answer if refused is None or not isinstance(answer, Row | confirmations.NotedBefore) else refused
+
+
+def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome, now: int, by: str, why: str | None) -> Change | None:
+    """The note of an answer that does not confirm; only for the stage that the item is at, where it can still be confirmed."""
+    gone = stage != item.stage or item.status in (Status.COMPLETED, Status.CANCELLED)
+    if gone or not isinstance(outcome, Done) or outcome.output is None:
+        return None
+    return confirmations.refused(item, outcome.output, plan, now, ctx.chance.jitter(), by=by, why=why)
+
+
+def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> Hold:
+    """Hold a route, a stage or a lane: nothing there is claimed or sent again until it is resumed, and nothing is counted.
+    A pause that is in force already stays as it is."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    hold = Hold(ctx.clock.now(), by, reason)
+    if ctx.ledger.write(HOLD, name, hold, expect=0):
+        record(ctx, "pause", route, by, reason, {"scope": name})
+        return hold
+    held = ctx.ledger.read_one(HOLD, name)
+    return hold if held is None else read_as(Hold, held.value)
+
+
+def resume(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> bool:
+    """Lift that pause, and no other. False: there was none."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    held = ctx.ledger.read_one(HOLD, name)
+    if held is None or not ctx.ledger.write(HOLD, name, None, expect=held.version):
+        return False
+    record(ctx, "resume", route, by, reason, {"scope": name})
+    return True
+
+
+def limit(
+    ctx: Context,
+    route: str,
+    stage: str,
+    lane: str | None = None,
+    *,
+    rate: str | float | None = None,
+    concurrency: int | None = None,
+    clear: bool = False,
+    by: str,
+    reason: str,
+) -> Limit | None:
+    """Set what a stage or lane may use; it wins over the route file's. What is not given stays; `clear` takes all off."""
+    name = _scope(ctx, route, stage, lane)
+    signed(by, reason)
+    if ctx.plan(route).by_name[stage].external:
+        raise UsageError(f"stage {stage!r} of route {route!r} is external: no handler of ours runs there, so there is nothing to limit")
+    if clear == (rate is not None or concurrency is not None):
+        raise UsageError("give a rate, a concurrency or both, or else clear the limits")
+    if rate is not None:
+        rate_per_second(rate, "rate")
+    check_count(concurrency, "concurrency")
+    while True:
+        held = ctx.ledger.read_one(LIMIT, name)
+        old = Limit() if held is None else read_as(Limit, held.value)
+        new = None if clear else Limit(rate or old.rate, concurrency or old.concurrency, by, reason, ctx.clock.now())
+        if ctx.ledger.write(LIMIT, name, new, expect=0 if held is None else held.version):
+            record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear})
+            return new
+
+
+def _scope(ctx: Context, route: str, stage: str | None, lane: str | None) -> str:
+    plan = ctx.plan(route)
+    if stage is None and lane is not None:
+        raise UsageError(f"a lane belongs to a stage; say of which stage {lane!r} is a lane")
+    if stage is not None:
+        _check_stage(plan, stage)
+    return scope(route, stage, lane)

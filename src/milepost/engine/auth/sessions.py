@@ -1,0 +1,59 @@
+"""Sessions: somebody has logged in with a key, and is known by a cookie for half a day, in every process and across restarts.
+
+The ledger holds the digest of the cookie's token, so that nobody who reads the ledger can take a session over. A session lets its
+holder do what its key does, and ends with it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+
+from milepost.engine.auth.keys import digest_of
+from milepost.engine.context import Context
+from milepost.ports.documents import SESSION, Key, Session, read_as
+
+LASTS_MS = 12 * 3_600_000
+MOST = 50
+"""Of one key at a time; then the oldest ends. Documents are few."""
+
+
+def open_session(ctx: Context, key: Key, random: Callable[[int], str] = secrets.token_urlsafe) -> str:
+    """The token of a new session with this key. Sessions that are over are cleared away."""
+    now, token = ctx.clock.now(), random(32)
+    _clear(ctx, key, now)
+    ctx.ledger.write(SESSION, digest_of(token), Session(key.id, now, now + LASTS_MS))
+    return token
+
+
+def end_session(ctx: Context, token: str) -> None:
+    ctx.ledger.write(SESSION, digest_of(token), None)
+
+
+def session_key(sessions: Mapping[str, Session], keys: Mapping[str, Key], token: str, now: int) -> Key | None:
+    """The key behind a token, if both still hold. (The digest is what is looked up: its timing says nothing about the token.)"""
+    session = sessions.get(digest_of(token))
+    key = None if session is None or now >= session.until else keys.get(session.key_id)
+    return key if key is not None and key.holds(now) else None
+
+
+def csrf_token(token: str) -> str:
+    """What a page of ours has to say with every write of this session. Another site's page can make a browser send the cookie,
+    but can neither read it nor this."""
+    return hmac.new(token.encode(errors="replace"), b"csrf", sha256).hexdigest()
+
+
+def is_csrf_token(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), csrf_token(token).encode())
+
+
+def _clear(ctx: Context, key: Key, now: int) -> None:
+    sessions = {name: read_as(Session, document.value) for name, document in ctx.ledger.read(SESSION).items()}
+    over = [name for name, session in sessions.items() if now >= session.until]
+    own = [
+        name for name, session in sorted(sessions.items(), key=lambda entry: entry[1].at) if session.key_id == key.id and name not in over
+    ]
+    for name in over + own[: max(0, len(own) - MOST + 1)]:
+        ctx.ledger.write(SESSION, name, None)

@@ -1,0 +1,1 @@
+"""Events to subscribers: delivery, cursors, parked events, replay and the feed."""

@@ -1,0 +1,125 @@
+"""The cursors of all subscribers: what all have been told, which one has not been told for long, and which one is told no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.values.durations import iso
+from milepost.engine.act_log import record, signed
+from milepost.engine.context import Context
+from milepost.engine.events import parked_events
+from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
+from milepost.ports.ledger import Told
+
+
+class ParkedView(Struct, frozen=True):
+    """An item whose event a subscriber does not take, and behind which the item's later ones wait. `retry_at` is null: it is tried
+    again when somebody releases it."""
+
+    subscriber: str
+    route: str
+    key: str
+    version: int
+    since: str | None
+    tries: int
+    retry_at: str | None
+    error: str | None
+
+
+class SubscriberView(Struct, frozen=True):
+    """One that is told: when it last was, how many lines it is behind, and what it does not take. `retry_at`: it takes nothing at all,
+    and is tried again then. `silent`: it has not been told for 30 days, though there was something to tell. What speaks of the items of
+    all routes (`told_at`, `behind`, `waiting_since`, `error`) is null for somebody who sees only some."""
+
+    name: str
+    told_at: str | None
+    behind: int | None
+    waiting_since: str | None
+    """When the first line was written that it has not been told."""
+    failures: int
+    error: str | None
+    retry_at: str | None
+    silent: bool
+    parked: list[ParkedView]
+
+
+def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list[SubscriberView]:
+    """All who are told, for people and programs. With `sees`: for somebody who sees only some routes."""
+    newest, quiet = ctx.ledger.last_seq(), set(silent(ctx))
+    spaces = sorted((space.parked for space in parked_events.all_parked(ctx)), key=lambda parked: (parked.since, parked.route, parked.key))
+    found = []
+    for name, cursor in sorted(live_cursors(ctx).items()):
+        next_line = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+        found.append(
+            SubscriberView(
+                name,
+                iso(cursor.told_at or None) if sees is None else None,
+                max(0, newest - cursor.seq) if sees is None else None,
+                iso(next_line[0].line.at) if next_line and sees is None else None,
+                cursor.failures,
+                (cursor.error or None) if sees is None else None,
+                iso(cursor.retry_at or None),
+                name in quiet,
+                [_parked_view(parked) for parked in spaces if parked.subscriber == name and (sees is None or sees(parked.route))],
+            )
+        )
+    return found
+
+
+def _parked_view(parked: Parked) -> ParkedView:
+    return ParkedView(
+        parked.subscriber,
+        parked.route,
+        parked.key,
+        parked.version,
+        iso(parked.since),
+        parked.tries,
+        iso(parked.retry_at or None),
+        parked.error or None,
+    )
+
+
+def told(ctx: Context) -> Told:
+    """Which lines no live subscriber still has to be told. Items that are parked for a subscriber are judged each by itself."""
+    # The cursors first: an event is parked before a cursor passes it, so what was passed and not told is found among the parked.
+    cursors = live_cursors(ctx)
+    lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
+    spaces = parked_events.all_parked(ctx)
+    return Told(lowest, frozenset((one.parked.route, one.parked.key) for one in spaces if one.parked.subscriber in cursors))
+
+
+def silent(ctx: Context, days: int = 30) -> list[str]:
+    """Subscribers that have not been told for so long, though something has been waiting for them all that time."""
+    long_ago = ctx.clock.now() - days * 86_400_000
+    found = []
+    for name, cursor in live_cursors(ctx).items():
+        waiting = ctx.ledger.feed(cursor.seq, 1) if cursor.told_at <= long_ago else []
+        if waiting and waiting[0].line.at <= long_ago:
+            found.append(name)
+    return sorted(found)
+
+
+def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
+    """It is told no more, and nothing is kept for it. False: nobody knows it. If it is started again, it goes on from here."""
+    signed(by, reason)
+    while True:
+        document = ctx.ledger.read_one(CURSOR, name)
+        if document is None:
+            return False
+        gone = replace(read_as(Cursor, document.value), removed=True, lease="", until=0, failures=0, retry_at=0, error="")
+        if ctx.ledger.write(CURSOR, name, gone, expect=document.version):
+            break
+    for parked_name, parked in ctx.ledger.read(PARKED).items():
+        if parked.value["subscriber"] == name:
+            ctx.ledger.write(PARKED, parked_name, None)
+    record(ctx, "forget", "", by, reason, {"subscriber": name})
+    return True
+
+
+def live_cursors(ctx: Context) -> dict[str, Cursor]:
+    """By subscriber: the cursors of all who are told."""
+    cursors = {name: read_as(Cursor, document.value) for name, document in ctx.ledger.read(CURSOR).items()}
+    return {name: cursor for name, cursor in cursors.items() if not cursor.removed}

@@ -1,0 +1,272 @@
+"""Telling: each subscriber is a cursor over the history lines of all items. At least once, and in order per item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.errors import EventRefused
+from milepost.core.events import cloud_event
+from milepost.core.routes.mistakes import check_name
+from milepost.engine.context import Context
+from milepost.engine.events import parked_events
+from milepost.engine.events.parked_events import Entry, Ref, Space
+from milepost.engine.routes.versions import outdated
+from milepost.ports.documents import CURSOR, Cursor, read_as
+from milepost.ports.ledger import Written
+from milepost.ports.subscriber import Subscriber
+
+PAGE = 500
+OUTAGE = 5
+"""So many events of different items failing in a row are the subscriber's trouble, not the items'."""
+LEASE_MS = 30_000
+POLL, STAND_BY = 0.5, 5.0
+
+
+class Summary(Struct):
+    """What one run came to: events told, items parked now, lines not yet come to. `standing_by` says why nothing was told."""
+
+    told: int = 0
+    parked: int = 0
+    waiting: int = 0
+    standing_by: str | None = None
+
+
+class _Lost(Exception):
+    """Another process has taken the cursor."""
+
+
+class _Outage(Exception):
+    """The subscriber takes nothing. `seq` is the place of the first line that has not been told whole."""
+
+    def __init__(self, seq: int, error: Exception) -> None:
+        self.seq = seq
+        self.error = error
+
+
+class Relay:
+    """Tells one subscriber. Any number of processes may have one for it: the cursor's lease lets one of them tell at a time.
+
+    A subscriber that the ledger does not know yet is told everything from the beginning, or `from_now` on.
+    """
+
+    def __init__(self, ctx: Context, subscriber: Subscriber, holder: str, *, from_now: bool = False) -> None:
+        check_name(subscriber.name, "a subscriber's name", "subscribers")
+        self.name = f"relay-{subscriber.name}"
+        self._ctx = ctx
+        self._subscriber = subscriber
+        self._lease = f"{holder}/{ctx.chance.token()}"
+        self._from_now = from_now
+        self._joined = False
+        self._cursor = Cursor(0, 0)
+        self._version = 0
+        self._next = POLL
+
+    def turn(self) -> float:
+        self.run_once()
+        return self._next
+
+    def run_once(self) -> Summary:
+        """Tell one page of what is new, then what is parked and due."""
+        ctx, now = self._ctx, self._ctx.clock.now()
+        summary = Summary()
+        self._next = STAND_BY
+        summary.standing_by = self._look(now)
+        if summary.standing_by is None:
+            lines = ctx.ledger.feed(self._cursor.seq, PAGE)
+            spaces = parked_events.parked_for(ctx, self._subscriber.name)
+            due = [ref for ref, space in spaces.items() if parked_events.NEVER < space.parked.retry_at <= now]
+            # Asked after the lines were read: a line written under a newer version is then never told by an older process.
+            old = outdated(ctx)
+            if old:
+                summary.standing_by = f"the ledger holds a newer version of {', '.join(old)}"
+            elif lines or due:
+                self._tell(lines, spaces, due, summary)
+        left = parked_events.parked_for(ctx, self._subscriber.name)
+        summary.parked = len(left)
+        summary.waiting = max(0, ctx.ledger.last_seq() - self._cursor.seq)
+        if summary.standing_by is None:
+            retries = [space.parked.retry_at - now for space in left.values() if space.parked.retry_at != parked_events.NEVER]
+            self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *(ms / 1000 for ms in retries)]))
+        return summary
+
+    def _tell(self, lines: Sequence[Written], spaces: dict[Ref, Space], due: Sequence[Ref], summary: Summary) -> None:
+        try:
+            self._hold()
+            more = len(lines) == PAGE
+            if lines:
+                self._tell_new(lines, spaces, summary)
+                # Saved before anything parked is told: what is told of a parked item ends where the saved cursor stands.
+                now = self._ctx.clock.now()
+                until = now + LEASE_MS if more or due else 0
+                self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="")
+            if due:
+                self._tell_parked([spaces[ref] for ref in due if ref in spaces], summary)
+                if not more:
+                    self._save(until=0)
+        except _Lost:
+            summary.standing_by = "another process tells it now"
+        except _Outage as outage:
+            self._back_off(outage)
+            summary.standing_by = f"it takes nothing ({self._cursor.error})"
+
+    # New events ---------------------------------------------------------------------------------------------------------
+    def _tell_new(self, lines: Sequence[Written], spaces: dict[Ref, Space], summary: Summary) -> None:
+        """Tell a page of lines, each item's in their order, but for what waits behind a parked one. After an event that fails its
+        item waits, too; it is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
+        queue = self._untold(lines, spaces)
+        waiting: set[Ref] = set()
+        failing: list[tuple[Entry, Exception]] = []
+        alone = 0
+        while queue:
+            chunk = self._chunk(queue, waiting, 1 if alone else max(1, self._subscriber.batch))
+            alone = max(0, alone - 1)
+            if not chunk:
+                continue
+            self._hold()
+            errors = self._ask(chunk)
+            if errors is None:
+                # The call as a whole has failed. Whose fault it is shows when each is told by itself.
+                alone = len(chunk)
+                queue[:0] = chunk
+                continue
+            for entry, error in zip(chunk, errors, strict=True):
+                if error is None:
+                    summary.told += 1
+                else:
+                    waiting.add(entry.ref)
+                    failing.append((entry, error))
+                if error is None or isinstance(error, EventRefused):
+                    self._park(failing)
+            if len(failing) >= OUTAGE:
+                untold = [entry for entry, _ in failing] + queue
+                raise _Outage(min(entry.seq for entry in untold), failing[0][1])
+        self._park(failing)
+
+    def _untold(self, lines: Sequence[Written], spaces: dict[Ref, Space]) -> list[Entry]:
+        """The page's events in their order, without those that wait behind a parked one. `spaces` is brought up to date."""
+        entries = [entry for written in lines for entry in parked_events.entries_of(written)]
+        for ref, newest in {entry.ref: entry.seq for entry in entries if parked_events.waits(spaces, entry)}.items():
+            space = parked_events.wait_behind(self._ctx, spaces[ref], newest)
+            if space is None:
+                del spaces[ref]
+            else:
+                spaces[ref] = space
+        return [entry for entry in entries if not parked_events.waits(spaces, entry)]
+
+    def _chunk(self, queue: list[Entry], waiting: set[Ref], size: int) -> list[Entry]:
+        """Take the next events to be told at once off the queue: no two of one item. The second event of a line stays for the
+        next call, so that many such lines are told in two full calls, and not in one for each."""
+        chunk: list[Entry] = []
+        stay: list[Entry] = []
+        within: dict[Ref, int] = {}
+        at = 0
+        while at < len(queue) and len(chunk) < size:
+            entry = queue[at]
+            if within.get(entry.ref, entry.seq) != entry.seq:
+                break
+            at += 1
+            if entry.ref in within:
+                stay.append(entry)
+            elif entry.ref not in waiting:
+                chunk.append(entry)
+                within[entry.ref] = entry.seq
+        queue[:at] = stay
+        return chunk
+
+    def _ask(self, chunk: Sequence[Entry]) -> Sequence[Exception | None] | None:
+        """Tell these: for each, why it was not taken, if it was not. None: several were told and it is not known which."""
+        try:
+            envelopes = [cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk]
+            answers = self._subscriber.tell(envelopes)
+            if answers is not None and len(answers) != len(chunk):
+                raise ValueError(f"it was told {len(chunk)} events and answered for {len(answers)}")
+        except Exception as error:
+            if len(chunk) > 1:
+                return None
+            answers = [error]
+        failed = 0 if answers is None else sum(error is not None for error in answers)
+        self._ctx.observer.told(self._subscriber.name, len(chunk) - failed, failed)
+        return [None] * len(chunk) if answers is None else answers
+
+    def _park(self, failing: list[tuple[Entry, Exception]]) -> None:
+        for entry, error in failing:
+            parked_events.park(self._ctx, self._subscriber.name, entry, error)
+        failing.clear()
+
+    # Parked items -------------------------------------------------------------------------------------------------------
+    def _tell_parked(self, due: Sequence[Space], summary: Summary) -> None:
+        """Try parked items again, until several in a row fail: the others keep for the next run."""
+        in_a_row = 0
+        for space in sorted(due, key=lambda space: space.parked.retry_at):
+            entries = parked_events.pending(self._ctx, space.parked, self._cursor.seq)
+            if entries == []:
+                continue  # parked ahead of the cursor, which was set back by an outage
+            failed = False
+            for entry in entries or ():
+                self._hold()
+                error = (self._ask([entry]) or [None])[0]
+                if error is not None:
+                    parked_events.park_again(self._ctx, space, entry, error)
+                    failed = True
+                    break
+                summary.told += 1
+            if not failed:
+                parked_events.unpark(self._ctx, space)
+            in_a_row = in_a_row + 1 if failed else 0
+            if in_a_row >= OUTAGE:
+                return
+
+    # The cursor ---------------------------------------------------------------------------------------------------------
+    def _look(self, now: int) -> str | None:
+        """Read the cursor; say why it is not our turn, if it is not."""
+        ledger, name = self._ctx.ledger, self._subscriber.name
+        document = ledger.read_one(CURSOR, name)
+        if document is None:
+            ledger.write(CURSOR, name, Cursor(ledger.last_seq() if self._from_now else 0, now), expect=0)
+            document = ledger.read_one(CURSOR, name)
+        if document is None:
+            return "it has just been forgotten"
+        self._cursor, self._version = read_as(Cursor, document.value), document.version
+        if self._cursor.removed:
+            if self._joined:
+                return "it has been forgotten; start again to tell it again"
+            try:
+                self._save(removed=False)
+            except _Lost:
+                return "another process has just begun to tell it"
+        self._joined = True
+        if self._cursor.until > now and self._cursor.lease != self._lease:
+            self._next = min(STAND_BY, (self._cursor.until - now) / 1000)
+            return "another process tells it now"
+        if self._cursor.retry_at > now:
+            self._next = min(STAND_BY, (self._cursor.retry_at - now) / 1000)
+            return f"it takes nothing ({self._cursor.error})"
+        return None
+
+    def _hold(self) -> None:
+        """Take the lease, or make sure that enough of it is left."""
+        now = self._ctx.clock.now()
+        if self._cursor.lease != self._lease or self._cursor.until < now + LEASE_MS // 2:
+            self._save(lease=self._lease, until=now + LEASE_MS)
+
+    def _back_off(self, outage: _Outage) -> None:
+        """Nothing is passed over: the cursor stays before the first line of which something is untold."""
+        cursor, now = self._cursor, self._ctx.clock.now()
+        delay = parked_events.RETRY.delay(cursor.failures, self._ctx.chance.jitter()).ms
+        self._next = min(STAND_BY, delay / 1000)
+        seq = max(cursor.seq, outage.seq - 1)
+        error = parked_events.error_text(outage.error)
+        try:
+            self._save(seq=seq, until=0, failures=cursor.failures + 1, retry_at=now + delay, error=error)
+        except _Lost:
+            return
+
+    def _save(self, **fields: object) -> None:
+        """Write the cursor, if nobody else has meanwhile."""
+        changed = replace(self._cursor, **fields)
+        if not self._ctx.ledger.write(CURSOR, self._subscriber.name, changed, expect=self._version):
+            raise _Lost
+        self._cursor, self._version = changed, self._version + 1

@@ -1,0 +1,69 @@
+"""Follow-up items: hands over an item of another route for each item that completes.
+
+It is a subscriber with a cursor of its own, so nothing is missed: an event that comes twice finds the key known, and one whose item
+cannot be handed over is parked with the reason and tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from milepost.core.errors import EventRefused
+from milepost.core.events import Envelope, Event
+from milepost.core.item import Item
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Route
+from milepost.core.status import NOTES, Status
+from milepost.engine.context import Context
+from milepost.engine.intake import submit
+
+
+class FollowUps:
+    """Makes the follow-up items of one route."""
+
+    batch = 500
+
+    def __init__(self, ctx: Context, plan: Plan) -> None:
+        assert plan.route.follow_up is not None
+        self.name = f"follow-up-{plan.name}"
+        self._ctx = ctx
+        self._route = plan.name
+        self._follow_up = plan.route.follow_up
+
+    def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
+        completed = [place for place, envelope in enumerate(envelopes) if self._completes(envelope.event)]
+        answers: list[Exception | None] = [None] * len(envelopes)
+        items = self._ctx.ledger.get([(self._route, envelopes[place].event.key) for place in completed])
+        made = []
+        for place, item in zip(completed, items, strict=True):
+            if not isinstance(item, Item):
+                answers[place] = EventRefused(f"the row of {self._route}/{envelopes[place].event.key} is not there any more, or damaged")
+                continue
+            content = self._follow_up.make_input(item, datetime.fromtimestamp(envelopes[place].event.at / 1000, UTC))
+            if content is not None:
+                made.append((place, content))
+        receipts = submit(self._ctx, self._follow_up.target.name, [content for _, content in made], by=self.name)
+        for (place, _), receipt in zip(made, receipts, strict=True):
+            if receipt.answer == "malformed":
+                answers[place] = EventRefused(f"its follow-up item was not taken in: {receipt.error}")
+        return answers
+
+    def _completes(self, event: Event) -> bool:
+        line = event.line
+        return event.route == self._route and line.status is Status.COMPLETED and line.reason not in NOTES and event.kind != "offered"
+
+
+def follow_up_routes(routes: Sequence[Route]) -> list[Route]:
+    """The routes that follow-up items of these are for, and that are not among them."""
+    names = {route.name for route in routes}
+    found: dict[str, Route] = {}
+    for route in routes:
+        if route.follow_up is not None and route.follow_up.target.name not in names:
+            found[route.follow_up.target.name] = route.follow_up.target
+    return list(found.values())
+
+
+def follow_ups(ctx: Context, plans: Mapping[str, Plan]) -> list[FollowUps]:
+    """The subscribers that make follow-up items for these routes."""
+    return [FollowUps(ctx, plan) for plan in plans.values() if plan.route.follow_up is not None]

@@ -1,0 +1,1 @@
+"""Evidence from the ledger: records of items, restored rows, and files by storage volume."""

@@ -1,0 +1,140 @@
+"""Evidence from the ledger: of rows that are there, of rows that have left, one item at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from milepost.core.errors import LedgerDamaged, LedgerError, MilepostError
+from milepost.core.item import Item
+from milepost.engine.apply import unreadable
+from milepost.engine.context import Context
+from milepost.engine.views.items import each
+from milepost.evidence.record import blob_name, differences, evidence, kept, seal_record
+from milepost.ports.blobs import Blobs
+from milepost.ports.ledger import Keep, Known, Leaving, Query, Refused, Written
+
+SEALS = 500
+
+
+class Found(Struct, frozen=True):
+    """An item's record, the place of its last line in the feed (0: not known), and what was handed over, where that was kept."""
+
+    record: dict[str, Any]
+    place: int
+    input: Any = UNSET
+
+    @property
+    def faults(self) -> list[str]:
+        """What the ledger itself does not bear out."""
+        return [f"{field}: {what}" for field, what in differences(self.record)]
+
+
+def keeper(blobs: Blobs) -> Keep:
+    """Writes the evidence of items whose rows are about to leave."""
+
+    def keep(leaving: Sequence[Leaving]) -> None:
+        for one in leaving:
+            name, body = kept(one.item, [written.body for written in one.lines], one.lines[-1].seq if one.lines else 0)
+            try:
+                blobs.write(name, [body])
+            except OSError as error:
+                raise LedgerError(f"the evidence of {one.item.route}/{one.item.key} cannot be kept, so its row stays: {error}") from error
+
+    return keep
+
+
+def evidence_of(ctx: Context, route: str, key: str) -> Found | None:
+    """The evidence of one item, wherever it is; None if the key was never seen."""
+    [item] = ctx.ledger.get([(route, key)])
+    if isinstance(item, Refused):
+        raise LedgerDamaged(f"{route}/{key}: {unreadable(item)}")
+    if item is not None:
+        return _of_row(ctx, item)
+    [known] = ctx.ledger.peek(route, [key])
+    return None if known is None else _of_seal(ctx, route, known)
+
+
+def all_evidence(ctx: Context, query: Query) -> Iterator[Found]:
+    """Of all items that match, those whose rows are there first; `query` must ask for content."""
+    for item in each(ctx, query):
+        yield _of_row(ctx, item)
+    yield from sealed_evidence(ctx, query)
+
+
+def sealed_evidence(ctx: Context, query: Query) -> Iterator[Found]:
+    """Of all items that match and whose rows have left: what was kept of them, or their seal."""
+    matches = _sealed_match(query)
+    after: str | None = None
+    while True:
+        seals, after = ctx.ledger.sealed(query.route, after, SEALS)
+        for known in seals:
+            if matches(known):
+                yield _of_seal(ctx, query.route, known)
+        if after is None:
+            return
+
+
+def _of_row(ctx: Context, item: Item) -> Found:
+    row = item.row
+    # The item may have gone on since its row was read: then its later lines are not spoken of.
+    lines = ctx.ledger.history(row.route, row.key)[: row.version]
+    if not lines:
+        [known] = ctx.ledger.peek(row.route, [row.key])
+        if known is not None and known.sealed:
+            return _of_seal(ctx, row.route, known)
+    return Found(
+        evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, [line.body for line in lines], item.results),
+        _place(lines),
+    )
+
+
+def _of_seal(ctx: Context, route: str, known: Known) -> Found:
+    """From what was kept when the row left; without that, from the lines where these have stayed; else there is only the seal."""
+    try:
+        body = b"".join(ctx.blobs.read(blob_name(route, known.key, known.life)))
+    except FileNotFoundError:
+        body = b""
+    except OSError as error:
+        raise LedgerError(f"the evidence of {route}/{known.key} cannot be read: {error}") from error
+    if body:
+        try:
+            found = msgspec.json.decode(body, type=Found)
+            # The seal's word counts: lines that lead elsewhere are then found to.
+            found.record["chain"]["head"] = known.head.hex()
+            return found
+        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+            raise MilepostError(
+                f"the evidence of {route}/{known.key} is damaged ({blob_name(route, known.key, known.life)}): {error}"
+            ) from None
+    lines = ctx.ledger.history(route, known.key)
+    if not lines:
+        seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
+        return Found(seal, 0)
+    bodies = [line.body for line in lines]
+    return Found(evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {}), _place(lines))
+
+
+def _place(lines: Sequence[Written]) -> int:
+    return lines[-1].seq if lines else 0
+
+
+def _sealed_match(query: Query) -> Callable[[Known], bool]:
+    """A seal knows neither lane nor error: whoever asks for these asks for rows."""
+
+    def matches(known: Known) -> bool:
+        return (
+            query.lane is None
+            and query.group is None
+            and known.key.startswith(query.prefix or "")
+            and all(part.matches(known.key) for part in query.parts)
+            and (query.statuses is None or known.status in query.statuses)
+            and (query.stages is None or known.stage in query.stages)
+            and (query.lists is None or known.list_id in query.lists)
+            and (query.entered_before is None or (known.ended_at or 0) < query.entered_before)
+        )
+
+    return matches

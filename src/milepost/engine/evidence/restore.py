@@ -1,0 +1,95 @@
+"""Bringing back a finished item whose row has left: as it was then, from its seal and the evidence that was kept.
+
+Only a ledger that can take over rows, and keeps lines when rows leave, can do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+
+from milepost.core.errors import LedgerError, MilepostError
+from milepost.core.history import decode_line
+from milepost.core.item import Content, Item, Row, digest_of
+from milepost.core.routes.plan import Plan
+from milepost.core.status import Reason, Status
+from milepost.engine.context import Context
+from milepost.engine.evidence.records import evidence_of
+from milepost.evidence.record import SCHEMA
+from milepost.ports.ledger import Known, Ledger
+
+NO_INPUT = "its input is not on record any more: it was not kept, or is not what was handed over"
+
+
+STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED})
+"""Lines after which the item's work may have another work_id."""
+
+
+def can_bring_back(ledger: Ledger) -> bool:
+    """Does this ledger take rows back?"""
+    return "take over" not in ledger.lacks
+
+
+def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False) -> dict[str, str]:
+    """Put the rows of these finished keys back as they were, if they had finished by then; why not, for those that stay away.
+    Said again it changes nothing. With `dry_run` nothing is written."""
+    refused: dict[str, str] = {}
+    items: list[Item] = []
+    for known in ctx.ledger.peek(plan.name, keys):
+        if known is None or not known.sealed or known.status is not Status.COMPLETED or (known.ended_at or 0) > since:
+            continue
+        found = as_it_was(ctx, plan, known)
+        if isinstance(found, Item):
+            items.append(found)
+        else:
+            refused[known.key] = found
+    if items and not dry_run:
+        refused |= dict(ctx.ledger.take_over(plan, items, (), (), ctx.clock.now()).refused)
+    return refused
+
+
+def as_it_was(ctx: Context, plan: Plan, known: Known) -> Item | str:
+    """The item that a seal is left of, or why it cannot be made again. Nothing is taken on trust: the lines must lead to the seal's
+    head, and input and results must be the ones whose digests were recorded."""
+    try:
+        found = evidence_of(ctx, plan.name, known.key)
+    except LedgerError:
+        raise
+    except MilepostError as error:
+        return str(error)
+    if found is None or found.record["schema"] != SCHEMA:
+        return "its lines are gone"
+    if found.faults:
+        return f"its record does not hold: {found.faults[0]}"
+    record = found.record
+    # Of a stage that was done several times only the last answer is the item's result.
+    last = {entry["stage"]: entry for entry in record["stages"]}
+    missing = [stage for stage, entry in last.items() if entry["output_digest"] is not None and "output" not in entry]
+    if missing:
+        return f"what came of {', '.join(missing)} is not on record any more"
+    if found.input is UNSET or digest_of(found.input) != known.current_digest:
+        return NO_INPUT
+    content = found.input
+    lines = [decode_line(body.encode()) for body in record["chain"]["lines"]]
+    stage = plan.by_name.get(known.stage)
+    row = Row(
+        plan.name,
+        known.key,
+        known.stage,
+        known.status,
+        len(lines),
+        known.head,
+        lines[0].at,
+        lines[-1].at,
+        known.ended_at or lines[-1].at,
+        record["correlation_id"],
+        known.input_digest,
+        "" if stage is None or stage.lane is None else stage.lane_of(content),
+        list_id=known.list_id,
+        # At least as high as it was: which retry was as new is in no line, and a work_id must not be given out twice.
+        pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
+        content_digest=known.content_digest,
+        life=lines[0].life,
+    )
+    return Item(row, Content(content, {}, {stage: entry["output"] for stage, entry in last.items() if "output" in entry}))

@@ -1,0 +1,57 @@
+"""Items with files on a storage volume, such as a tape: from the stages' results, and from kept evidence where the row has left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.engine.context import Context
+from milepost.engine.evidence.records import sealed_evidence
+from milepost.engine.views.items import each
+from milepost.evidence.record import SCHEMA
+from milepost.evidence.reported_files import paths_on
+from milepost.ports.ledger import Query
+
+
+class OnVolume(Struct, frozen=True):
+    """One item with files on the volume. `left`: its row has left, and this is what was kept of it."""
+
+    key: str
+    status: str
+    files: list[str]
+    left: bool = False
+
+
+def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int], None] | None = None) -> Iterator[OnVolume]:
+    """All items of the route that have files on the volume. No index serves this: every item's results are read, one at a time."""
+    seen = 0
+
+    def count() -> None:
+        nonlocal seen
+        seen += 1
+        if on_progress is not None:
+            on_progress(seen)
+
+    for item in each(ctx, all_items(route)):
+        count()
+        if files := files_on(item.results, volume):
+            yield OnVolume(item.key, item.row.status.value, files)
+    for found in sealed_evidence(ctx, Query(route=route)):
+        count()
+        record = found.record
+        if record["schema"] == SCHEMA:
+            results = {entry["stage"]: entry.get("output") for entry in record["stages"]}
+            if files := files_on(results, volume):
+                yield OnVolume(record["key"], record["status"], files, left=True)
+
+
+def all_items(route: str) -> Query:
+    """Every row of the route, with its results."""
+    return Query(route=route, with_content=True)
+
+
+def files_on(results: Mapping[str, Any], volume: str) -> list[str]:
+    """The files that these results, by stage, say are on the volume, each once."""
+    return list(dict.fromkeys(path for output in results.values() for path in paths_on(output, volume)))

@@ -1,0 +1,42 @@
+"""Records of evidence as the lines of a file: each with the proof that a published head covers it, where one does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from milepost.core.errors import LedgerDamaged
+from milepost.core.values.durations import iso
+from milepost.engine.context import Context
+from milepost.engine.evidence.records import Found
+from milepost.engine.heads.daily import prover
+from milepost.engine.views.key_parts import key_fields
+from milepost.evidence.files import entry_of, header
+from milepost.evidence.signing import Signer
+
+
+def first_line(
+    ctx: Context, route: str, version: str, choice: dict[str, Any], view: str | None = None, signer: Signer | None = None
+) -> dict[str, Any]:
+    """The header of a file of evidence that this `version` of Milepost writes. `choice` says which items were chosen; nothing: all of the route."""
+    plan = ctx.plans.get(route)
+    media = {} if plan is None else {stage.name: stage.medium for stage in plan.stages if stage.medium is not None}
+    fields = () if plan is None else key_fields(ctx, route)
+    made_at = iso(ctx.clock.now()) or ""
+    return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media)
+
+
+def entries(ctx: Context, evidence: Iterable[Found], signer: Signer | None, doubts: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """A line for each record. What the ledger does not bear out in full comes into `doubts`, by key, with the first reason."""
+    heads = prover(ctx)
+    for found in evidence:
+        faults, proof = found.faults, None
+        head = found.record["chain"]["head"] if "chain" in found.record else found.record["head"]
+        try:
+            proof = heads.proof(found.place, bytes.fromhex(head))
+        except LedgerDamaged as error:
+            # The record proves by itself all but when it was there.
+            faults.append(str(error))
+        if faults:
+            doubts.append((found.record["key"], faults[0]))
+        yield entry_of(found.record, proof, signer)

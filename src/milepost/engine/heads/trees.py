@@ -1,0 +1,169 @@
+"""The trees under the daily heads, kept in the blob store: made a part at a time, and read again for proofs.
+
+A tree is kept as its parts (the places and digests of 1,024 lines each) and the list of their roots. Every blob is named after what it
+holds: whoever sums up the same lines writes the same blobs, and whoever goes on where another stopped finds what that one had.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from itertools import islice, takewhile
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.errors import LedgerDamaged, LedgerError
+from milepost.core.history import link
+from milepost.engine.context import Context
+from milepost.evidence.heads import Head, proof_of
+from milepost.evidence.merkle import leaf, levels, path, root
+from milepost.ports.ledger import Written
+
+PAGE = 1000
+PART = 1024
+"""Lines in one part: a power of two, so that the parts' roots are nodes of the whole tree."""
+ENTRY = 40
+"""Bytes for one line, or one part: its place, and its digest or root."""
+HELD = 64
+"""Parts held in memory while proofs are made."""
+
+T = TypeVar("T")
+
+
+class Sum(Struct, frozen=True):
+    """Lines summed up for the head of `day`, as far as that has come: `count` of them, at the places past `after` and up to `up_to`. It
+    ends before the first line that was written at `before` or later. `tree` names the list of the parts' roots."""
+
+    day: str
+    before: int
+    after: int
+    up_to: int
+    count: int = 0
+    tree: str = ""
+
+
+class Summed(Struct, frozen=True):
+    """A sum after some more lines. `done`: there are no more; then `root` is that of the whole tree."""
+
+    sum: Sum
+    done: bool
+    root: bytes = b""
+
+
+def go_on(ctx: Context, so_far: Sum, parts: int) -> Summed:
+    """Sum up lines for at most so many parts. A tree that is not there any more, since somebody else has gone on with it, is begun anew."""
+    try:
+        held = _entries(_body(ctx, so_far.tree)) if so_far.tree else []
+    except FileNotFoundError:
+        held, so_far = [], replace(so_far, up_to=so_far.after, count=0, tree="")
+    lines = takewhile(lambda written: written.line.at < so_far.before, _feed(ctx, so_far.up_to))
+    count, up_to, done = so_far.count, so_far.up_to, False
+    for _ in range(parts):
+        part = [(written.seq, link(written.previous, written.body)) for written in islice(lines, PART)]
+        if part:
+            top = root([leaf(digest) for _, digest in part])
+            ctx.blobs.write(_part_name(so_far.day, top), _packed(part))
+            held.append((part[0][0], top))
+            count, up_to = count + len(part), part[-1][0]
+        # Only the last part may be short: the roots of the others are nodes of the whole tree.
+        if done := len(part) < PART:
+            break
+    if not held:
+        return Summed(so_far, done)
+    packed = list(_packed(held))
+    # Under different names: what is so far is let go of again, and that of a head never is.
+    tree = f"heads/{so_far.day}/{'roots' if done else 'so-far'}-{sha256(b''.join(packed)).hexdigest()}"
+    ctx.blobs.write(tree, packed)
+    summed = replace(so_far, up_to=up_to, count=count, tree=tree)
+    return Summed(summed, done, root([digest for _, digest in held]) if done else b"")
+
+
+def let_go(ctx: Context, replaced: Sum, now: Sum) -> None:
+    """The list of roots so far, once another one is on record. One that stays only takes up room."""
+    if replaced.tree not in ("", now.tree):
+        with suppress(OSError):
+            ctx.blobs.remove(replaced.tree)
+
+
+def _feed(ctx: Context, after: int) -> Iterator[Written]:
+    while lines := ctx.ledger.feed(after, PAGE):
+        yield from lines
+        after = lines[-1].seq
+
+
+def _packed(entries: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+    return (place.to_bytes(8, "big") + digest for place, digest in entries)
+
+
+def _entries(body: bytes) -> list[tuple[int, bytes]]:
+    return [(int.from_bytes(body[at : at + 8], "big"), body[at + 8 : at + ENTRY]) for at in range(0, len(body), ENTRY)]
+
+
+def _body(ctx: Context, name: str) -> bytes:
+    return b"".join(ctx.blobs.read(name))
+
+
+def _part_name(day: str, top: bytes) -> str:
+    return f"heads/{day}/{top.hex()}"
+
+
+class _Part:
+    """Places, and the tree over what stands there."""
+
+    def __init__(self, body: bytes, *, hashed: bool) -> None:
+        entries = _entries(body)
+        self.places = [place for place, _ in entries]
+        self.digests = [digest for _, digest in entries]
+        self.tree = levels(self.digests if hashed else [leaf(digest) for digest in self.digests])
+
+
+class Prover:
+    """Makes proofs that records end under these heads. Holds a few parts of the trees, never all."""
+
+    def __init__(self, ctx: Context, heads: Sequence[Head]) -> None:
+        self._ctx = ctx
+        self._heads = sorted(heads, key=lambda head: int(head["up_to"]))
+        self._ends = [int(head["up_to"]) for head in self._heads]
+        self._parts: OrderedDict[str, _Part] = OrderedDict()
+
+    def proof(self, place: int, head: bytes) -> dict[str, Any] | None:
+        """What leads from the line at this place, whose digest is `head`, to the root of the head that covers it; None: none does
+        yet, or the line is not the one that was summed up."""
+        index = bisect_left(self._ends, place)
+        if place <= 0 or index == len(self._heads):
+            return None
+        covering = self._heads[index]
+        top = self._part(covering["tree"], hashed=True)
+        number = bisect_right(top.places, place) - 1
+        if number < 0:
+            return None
+        part = self._part(_part_name(covering["day"], top.digests[number]), hashed=False)
+        at = bisect_left(part.places, place)
+        if at == len(part.places) or part.places[at] != place or part.digests[at] != head:
+            return None
+        return proof_of(covering, [*path(part.tree, at), *path(top.tree, number)])
+
+    def _part(self, name: str, *, hashed: bool) -> _Part:
+        part = self._parts.pop(name, None)
+        if part is None:
+            part = _Part(_read(lambda: _body(self._ctx, name), name), hashed=hashed)
+        self._parts[name] = part
+        if len(self._parts) > HELD:
+            self._parts.popitem(last=False)
+        return part
+
+
+def _read(read: Callable[[], T], name: str) -> T:
+    try:
+        return read()
+    except FileNotFoundError:
+        raise LedgerDamaged(
+            f"{name} is gone: without it no record can be proved to be under its head; bring it back from a backup"
+        ) from None
+    except OSError as error:
+        raise LedgerError(f"{name} cannot be read: {error}") from error

@@ -1,0 +1,50 @@
+"""Items at external stages whose last answer did not confirm them, for those who look whether all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from milepost.core.confirmations import REFUSED, was_refused
+from milepost.core.item import Item
+from milepost.core.status import Status
+from milepost.engine.context import Context
+from milepost.engine.health.overdue import SAMPLE
+from milepost.engine.views.items import counted
+from milepost.ports.documents import ROUTE, RouteVersion, read_as
+from milepost.ports.ledger import Query
+
+AWAITED = frozenset({Status.WAITING, Status.QUEUED})
+
+
+class RefusedAnswers(Struct, frozen=True):
+    """How many items of a stage were answered in vain, and one of them with the reason. `more`: only the first were looked at."""
+
+    route: str
+    stage: str
+    n: int
+    more: bool
+    key: str
+    why: str
+
+    def told(self) -> str:
+        at_least = "at least " if self.more else ""
+        return f"the answers for {at_least}{counted(self.n, 'item')} at {self.route}/{self.stage} confirm nothing, such as {self.key}: {self.why}"
+
+
+def external_stages(ctx: Context) -> Iterator[tuple[str, str]]:
+    """(route, stage) of all stages that somebody else carries out."""
+    for route, document in sorted(ctx.ledger.read(ROUTE).items()):
+        for stage, kind in read_as(RouteVersion, document.value).shape:
+            if kind == "external":
+                yield route, stage
+
+
+def refused_at(ctx: Context, route: str, stage: str) -> RefusedAnswers | None:
+    """Those of one external stage, among the first that await an answer; None if there are none."""
+    page = ctx.ledger.find(Query(route=route, statuses=AWAITED, stages=frozenset({stage}), limit=SAMPLE))
+    found = [item.row for item in page.items if isinstance(item, Item) and was_refused(item.row)]
+    if not found:
+        return None
+    return RefusedAnswers(route, stage, len(found), page.next is not None, found[0].key, (found[0].note or "").removeprefix(REFUSED))

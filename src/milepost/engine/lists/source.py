@@ -1,0 +1,133 @@
+"""A list while it is read: slices of lines from a file, standard input or anything else that gives bytes, in constant memory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Protocol
+
+from milepost.core.errors import MilepostError, UsageError
+from milepost.engine.intake import BATCH
+from milepost.engine.lists.formats import LONGEST_LINE, Slices
+
+CHUNK = 1 << 18
+_BOM = b"\xef\xbb\xbf"
+_FOREIGN = {
+    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
+    b"\x1f\x8b": "compressed; unpack it first, as in: gunzip -c FILE | milepost submit ROUTE -",
+    b"\xfd7zXZ\0": "compressed; unpack it first, as in: xz -dc FILE | milepost submit ROUTE -",
+    b"\x28\xb5\x2f\xfd": "compressed; unpack it first, as in: zstd -dc FILE | milepost submit ROUTE -",
+    b"PK\x03\x04": "a zip archive or a spreadsheet; save it as CSV UTF-8",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet or document of an old kind; save it as CSV UTF-8",
+    b"\x89PNG": "a picture; give txt, csv or jsonl",
+    b"%PDF-": "a PDF document; give its lines as txt, csv or jsonl",
+}
+
+
+class Bytes(Protocol):
+    """What a list is read from. What goes wrong is an OSError."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Source:
+    """A list while it is read: its lines, and how many of them and of its bytes were read so far. Holds a chunk and a line."""
+
+    def __init__(self, stream: Bytes, name: str, size: int | None = None) -> None:
+        self.name = name
+        self.size = size
+        self.bytes_done = 0
+        self.lines_done = 0
+        self._stream = stream
+        self._digest = sha256()
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def slices(self) -> Slices:
+        """All lines, without a byte order mark, in slices of a whole batch: each is looked up by itself, and a ledger far away
+        charges by the look-up. Long lines come in smaller ones, so that no more than about two chunks are held."""
+        rest = b""
+        held: list[bytes] = []
+        while True:
+            try:
+                chunk = self._read()
+            except MilepostError:
+                yield from self._sliced(held)
+                raise
+            if chunk is None:
+                break
+            lines = chunk.split(b"\n")
+            lines[0] = _cut(rest + lines[0])
+            rest = lines.pop()
+            held += lines
+            whole = len(held) - len(held) % BATCH
+            if sum(map(len, held[whole:])) > CHUNK:
+                whole = len(held)
+            yield from self._sliced(held[:whole])
+            del held[:whole]
+        if rest:
+            held.append(rest)
+        yield from self._sliced(held)
+
+    def _sliced(self, lines: list[bytes]) -> Slices:
+        for start in range(0, len(lines), BATCH):
+            part = lines[start : start + BATCH]
+            self.lines_done += len(part)
+            yield self.lines_done - len(part) + 1, part
+
+    def _read(self) -> bytes | None:
+        """The next chunk, None at the end; the first may be empty, where it was nothing but a byte order mark."""
+        at_start = self.bytes_done == 0
+        try:
+            chunk = self._stream.read(CHUNK)
+            while at_start and _may_be_a_mark(chunk) and (more := self._stream.read(CHUNK)):
+                chunk += more  # a pipe may give it in pieces
+        except OSError as error:
+            cure = "what came before was taken in; once it can be read, submit it again"
+            raise MilepostError(f"{self.name} cannot be read past byte {self.bytes_done:,}: {error}; {cure}") from error
+        self._digest.update(chunk)
+        self.bytes_done += len(chunk)
+        if not at_start or not chunk:
+            return chunk or None
+        for magic, what in _FOREIGN.items():
+            if chunk.startswith(magic):
+                raise UsageError(f"{self.name} is {what}")
+        if (nul := chunk.partition(b"\n")[0].find(b"\0")) >= 0:
+            # In a later line it may belong to a value, or that line is set aside alone.
+            raise UsageError(f"{self.name} is not text: byte {nul + 1} is 0; give txt, csv or jsonl, in UTF-8")
+        return chunk.removeprefix(_BOM)
+
+
+def _may_be_a_mark(start: bytes) -> bool:
+    """Is this the beginning of one of the marks, and not yet all of it?"""
+    return bool(start) and any(len(start) < len(mark) and mark.startswith(start) for mark in (_BOM, *_FOREIGN))
+
+
+def _cut(line: bytes) -> bytes:
+    return line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + b"\xff"
+
+
+@contextmanager
+def open_source(path: str) -> Iterator[Source]:
+    """The file at `path`, or standard input for "-"; UsageError if it cannot be opened."""
+    if path == "-":
+        yield Source(sys.stdin.buffer, "standard input")
+        return
+    try:
+        stream = open(path, "rb")  # noqa: SIM115  (closed below; only a failure to open it is a mistake of the call)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path!r} in {os.getcwd()!r}; check the name, or give '-' to read standard input") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path!r} is a directory; give one file of it, such as {os.path.join(path, 'list.csv')!r}") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path!r} cannot be opened: {error}; make it readable for this user, or give '-' and pipe it in") from None
+    with stream:
+        facts = os.fstat(stream.fileno())
+        yield Source(stream, path, facts.st_size if stat.S_ISREG(facts.st_mode) else None)

@@ -1,0 +1,128 @@
+"""What /metrics says: gauges from the ledger's own counters, what this process has counted, and the process itself."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from milepost.core.status import Status
+from milepost.engine.context import Context
+from milepost.engine.events.cursors import live_cursors
+from milepost.engine.metrics.collector import Figures, Labels
+from milepost.engine.metrics.exposition import Family
+from milepost.engine.presence import last_runs
+from milepost.engine.views.items import live_processes
+from milepost.engine.views.snapshot import snapshots
+from milepost.ports.documents import PARKED, Parked, read_as
+
+KEEP_S = 1.0
+KEEP_REMOTE_S = 15.0
+"""So long the ledger is not asked again, however often somebody looks; longer where each question is paid for."""
+STARTED_AT = time.time()
+
+ROUTE, PLACE = ("route",), ("route", "stage")
+COUNTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("submits", "Items handed over in this process, by what was answered.", (*ROUTE, "answer")),
+    ("claims", "Items that workers of this process took in hand.", PLACE),
+    ("attempts", "Handler calls that ended in this process, by item and outcome.", (*PLACE, "outcome")),
+    ("outcomes", "Outcomes by what became of them: written, refused since the lease was gone, or left to a newer process.", ("result",)),
+    ("leases_lost", "Leases that had run out when this process came upon them.", PLACE),
+    ("resender", "Items that had gone quiet, by what this process's resender did about them.", (*PLACE, "what")),
+    ("told", "Events told to subscribers by this process.", ("subscriber", "result")),
+    ("http_requests", "Calls answered.", ("method", "path", "status")),
+)
+TIMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("attempt_duration", "How long handler calls took.", PLACE),
+    ("stage_duration", "How long items were at a stage with a handler, from entering it until it was done.", PLACE),
+    ("http_request_duration", "How long calls took until their answer began.", ("method", "path")),
+)
+
+
+class Gauges:
+    """What the ledger says of itself, asked at most once in a while and by one at a time."""
+
+    def __init__(self, ctx: Context, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._ctx = ctx
+        self._monotonic = monotonic
+        self._keep_s = KEEP_REMOTE_S if "pulse" in ctx.ledger.lacks else KEEP_S
+        self._lock = threading.Lock()
+        self._read_at: float | None = None
+        self._found: list[Family] = []
+
+    def read(self) -> list[Family]:
+        with self._lock:
+            now = self._monotonic()
+            if self._read_at is None or now - self._read_at >= self._keep_s:
+                self._found = ledger_families(self._ctx)
+                self._read_at = now
+            return self._found
+
+
+def ledger_families(ctx: Context) -> list[Family]:
+    """From maintained counters and documents alone: no row is counted."""
+    now = ctx.clock.now()
+    items: dict[Labels, float] = {}
+    oldest: dict[Labels, float] = {}
+    seen = snapshots(ctx)
+    for name, snapshot in seen.items():
+        for stage in snapshot.stages:
+            for status in Status:
+                items[name, stage.name, status.value] = stage.counts.get(status, 0)
+            oldest[name, stage.name] = (stage.oldest_ms or 0) / 1000
+    newest = ctx.ledger.last_seq()
+    behind: dict[Labels, float] = {}
+    late: dict[Labels, float] = {}
+    parked: dict[Labels, float] = {}
+    for name, cursor in live_cursors(ctx).items():
+        behind[name,] = max(0, newest - cursor.seq)
+        waiting = ctx.ledger.feed(cursor.seq, 1) if newest > cursor.seq else []
+        late[name,] = max(0, now - waiting[0].line.at) / 1000 if waiting else 0.0
+        parked[name,] = 0
+    for document in ctx.ledger.read(PARKED).values():
+        whose = (read_as(Parked, document.value).subscriber,)
+        if whose in parked:
+            parked[whose] += 1
+    runs: dict[Labels, float] = {(role,): max(0, now - at) / 1000 for role, (at, _) in last_runs(ctx).items()}
+    return [
+        Family("milepost_items", "gauge", "Items by where they are.", (*PLACE, "status"), items),
+        Family("milepost_stage_oldest_seconds", "gauge", "How long the oldest unfinished item has been at its stage.", PLACE, oldest),
+        Family("milepost_lines", "counter", "History lines written by all processes.", (), {(): newest}),
+        Family("milepost_subscriber_lag_lines", "gauge", "Lines that a subscriber has not come to yet.", ("subscriber",), behind),
+        Family("milepost_subscriber_lag_seconds", "gauge", "Age of the first line that it has not come to.", ("subscriber",), late),
+        Family("milepost_subscriber_parked", "gauge", "Items of which it refused an event.", ("subscriber",), parked),
+        Family("milepost_role_last_run_seconds", "gauge", "Time since the last good run of each role, in any process.", ("role",), runs),
+        Family("milepost_processes", "gauge", "Processes at work now.", (), {(): len(live_processes(ctx))}),
+    ]
+
+
+def counted_families(figures: Figures) -> list[Family]:
+    """What was counted in this process since it started."""
+    counted = [Family(f"milepost_{name}", "counter", text, labels, figures.counters.get(name, {})) for name, text, labels in COUNTED]
+    timed = [
+        Family(f"milepost_{name}_seconds", "histogram", text, labels, figures.histograms.get(name, {})) for name, text, labels in TIMED
+    ]
+    return counted + timed
+
+
+def process_families(version: str) -> list[Family]:
+    """This process, by the names that others use for the same."""
+    about: dict[Labels, float] = {(version, platform.python_version()): 1}
+    families = [
+        Family("milepost_build_info", "gauge", "Always 1; the labels say what runs here.", ("version", "python"), about),
+        Family("process_start_time_seconds", "gauge", "When it started, in seconds since 1970.", (), {(): STARTED_AT}),
+        Family("process_cpu_seconds", "counter", "Processor time used.", (), {(): time.process_time()}),
+    ]
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        files = len(os.listdir("/proc/self/fd"))
+    except (OSError, ValueError, IndexError):
+        return families  # there is no such thing on this system
+    return [
+        *families,
+        Family("process_resident_memory_bytes", "gauge", "Memory in use.", (), {(): pages * os.sysconf("SC_PAGE_SIZE")}),
+        Family("process_open_fds", "gauge", "Files and connections open.", (), {(): files}),
+    ]

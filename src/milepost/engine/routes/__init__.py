@@ -1,0 +1,1 @@
+"""Route versions: how a changed route takes effect, and back-fill of added stages."""

@@ -1,0 +1,367 @@
+"""Routes change in flight: the ledger holds each route's version and stages, and no change of them is silent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.errors import RouteChanged, UsageError
+from milepost.core.item import Item, Row
+from milepost.core.operators import move
+from milepost.core.routes.plan import Plan
+from milepost.core.status import LIVE, Status
+from milepost.engine.act_log import enter, finish, signed
+from milepost.engine.apply import Decision, apply_all
+from milepost.engine.context import Context
+from milepost.engine.routes.backfill import begin, finished_before, refuse_second, rename, sender_on
+from milepost.engine.routes.backfill_progress import Preview, preview
+from milepost.engine.views.items import SIGNED, counted
+from milepost.ports.documents import ROUTE, RouteVersion, read_as
+from milepost.ports.ledger import Ledger, Query
+
+PAGE = 1000
+EXAMPLES = 3
+"""How many keys of stranded items are named, by stage."""
+MOVABLE = frozenset(Status) - {Status.COMPLETED}
+FINISHED = "*"
+"""Stands in `RouteVersion.moves` for the finished items, which are sent on to the stage beside it."""
+RENAMED = "="
+"""In `RouteVersion.moves`, before a stage's name: the stage is renamed, its items do not enter it anew."""
+
+
+class Difference(Struct, frozen=True):
+    """How the stages that a process knows differ from those the ledger holds, and whom that concerns.
+
+    `items` counts, by stage, what would be stranded: unfinished, failed and cancelled items at stages that are removed,
+    or whose kind has changed.
+    """
+
+    route: str
+    version: int
+    """The ledger's version; 0: the ledger does not know the route yet."""
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[tuple[str, str, str], ...] = ()
+    """Stages that were of one kind and are of another: (name, was, is)."""
+    reordered: bool = False
+    kinds: dict[str, str] = {}
+    """What kind each of the ledger's stages was."""
+    items: dict[str, int] = {}
+    examples: dict[str, tuple[str, ...]] = {}
+    """Keys of some of them, by stage, where each was looked at."""
+
+    @property
+    def same(self) -> bool:
+        return not (self.added or self.removed or self.changed or self.reordered)
+
+    def __str__(self) -> str:
+        parts = [f"added {name!r}" for name in self.added]
+        parts += [f"removed {name!r}{self._items(name)}" for name in self.removed]
+        parts += [f"{name!r} was {was}, is {now}{self._items(name)}" for name, was, now in self.changed]
+        parts += ["the order of its stages has changed"] if self.reordered else []
+        return "; ".join(parts) or "no difference"
+
+    def _items(self, name: str) -> str:
+        n = self.items.get(name, 0)
+        return f" ({counted(n, 'item')} there)" if n else ""
+
+    @property
+    def cure(self) -> str:
+        """The command that puts the plan's stages in force."""
+        maps = "".join(f"--map {stage}=STAGE " for stage in self.removed if self.items.get(stage))
+        return f"milepost routes apply {self.route} {maps}{SIGNED}"
+
+
+def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
+    """The plan with the version that the ledger holds; a route it does not know becomes version 1.
+
+    Raises RouteChanged if the ledger holds other stages under this name.
+    """
+    while True:
+        held = ledger.read_one(ROUTE, plan.name)
+        if held is None:
+            if ledger.write(ROUTE, plan.name, RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by), expect=0):
+                return plan.at_version(1)
+            continue  # another process was first: see what it wrote
+        stored = read_as(RouteVersion, held.value)
+        if stored.digest == plan.digest:
+            return plan.at_version(stored.version)
+        difference = compare(ledger, plan)
+        raise RouteChanged(
+            f"route {plan.name!r} is not the one the ledger holds (version {stored.version}): {difference}. "
+            f"If that is meant: {difference.cure}"
+        )
+
+
+def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> Difference:
+    """What differs between the plan and the ledger's version of its route. Items are counted by the ledger's counters, which may be
+    a moment late, or as `there` has counted them."""
+    held = ledger.read_one(ROUTE, plan.name)
+    if held is None:
+        return Difference(plan.name, 0, added=tuple(plan.by_name))
+    stored = read_as(RouteVersion, held.value)
+    was, now = {pair[0]: pair[1] for pair in stored.shape}, dict(plan.shape)
+    removed = tuple(name for name in was if name not in now)
+    changed = tuple((name, was[name], now[name]) for name in now if name in was and was[name] != now[name])
+    concerned = {*removed, *(name for name, _, _ in changed)}
+    there = there or by_counters(ledger, plan.name)
+    return Difference(
+        plan.name,
+        stored.version,
+        added=tuple(name for name in now if name not in was),
+        removed=removed,
+        changed=changed,
+        reordered=[name for name in was if name in now] != [name for name in now if name in was],
+        kinds=was,
+        items=there.at(lambda stage, status: stage in concerned and status is not Status.COMPLETED),
+        examples={stage: there.keys[stage] for stage in concerned if stage in there.keys},
+    )
+
+
+def outdated(ctx: Context) -> list[str]:
+    """The routes of which the ledger holds another version than this process: it stands by for them."""
+    held = ctx.ledger.read(ROUTE)
+    return [name for name, plan in ctx.plans.items() if name in held and read_as(RouteVersion, held[name].value).version != plan.version]
+
+
+class Applied(Struct, frozen=True):
+    """What applying a route came to. `left` counts, by stage, unfinished items that still are at stages which are gone."""
+
+    version: int
+    difference: Difference
+    moves: dict[str, str | None] = {}
+    moved: int = 0
+    renamed: dict[str, int] = {}
+    """How many items come along from each renamed stage; they do not move."""
+    back_filled: int = 0
+    left: dict[str, int] = {}
+    back_fill: Preview | None = None
+    """What sending finished items on comes to, where that is only looked at or is left to the resender's pace."""
+
+
+def apply_route(
+    ctx: Context,
+    plan: Plan,
+    *,
+    mapping: dict[str, str | None],
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    back_fill: str | None = None,
+    pace: float | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Applied:
+    """Make the plan's stages the route's stages, and bring its items along.
+
+    `mapping` says where the items of each removed stage go: to a stage of the plan (a rename, if that stage is new and of
+    the same kind), or None: they are cancelled. `back_fill` names an added stage to which finished items are sent on: at once, or,
+    with a `pace` (items a second), by the resender from now on.
+    The version rises first, so that older processes stand by; what is left to be moved stands beside it, and the same
+    call again goes on with it after a crash.
+    """
+    if not dry_run:
+        signed(by, reason)
+    ledger = ctx.ledger
+    while True:
+        there = exact_census(ledger, plan)
+        difference = compare(ledger, plan, there)
+        held = ledger.read_one(ROUTE, plan.name)
+        if held is None:
+            if not dry_run:
+                register(ledger, plan, ctx.clock.now(), by)
+            return Applied(1, difference)
+        stored = read_as(RouteVersion, held.value)
+        begun, begun_pace = (stored.moves, stored.pace) if difference.same else ({}, None)
+        moves = _moves(difference, plan, mapping, back_fill, begun, there)
+        renamed = _coming_along(there, moves)
+        to, at_pace = moves.get(FINISHED), pace or begun_pace
+        if to is not None and FINISHED not in begun:
+            refuse_second(ledger, plan.name)
+        if dry_run:
+            then = stored.version + (not difference.same)
+            coming = None if to is None else preview(ledger, plan, to, at_pace, with_seals=True)
+            return Applied(then, difference, moves, renamed=renamed, left=stranded(there, plan), back_fill=coming)
+        if difference.same:
+            target = replace(stored, moves=moves, pace=at_pace)
+        else:
+            target = RouteVersion(stored.version + 1, plan.digest, list(map(list, plan.shape)), ctx.clock.now(), by, moves, at_pace)
+        if target == stored or ledger.write(ROUTE, plan.name, target, expect=held.version):
+            break
+    plan.at_version(target.version)
+    if target == stored and not moves:
+        return Applied(target.version, difference)
+    act = enter(ctx, "apply", plan.name, by, reason, {"version": target.version, "moves": moves}, f"{plan.name}-v{target.version}")
+    with_plan = Context(ledger, {**ctx.plans, plan.name: plan}, ctx.clock, ctx.chance, ctx.blobs)
+    moved, sent_on = _carry_out(with_plan, plan, target, {"by": by, "why": reason, "act": act.id}, on_progress or (lambda n: None))
+    left = stranded(exact_census(ledger, plan, gone=moves), plan)
+    _settle_moves(ledger, plan.name, target, {stage: to for stage, to in moves.items() if stage in left})
+    if not left:
+        finish(ctx, act, moved + sent_on + sum(renamed.values()))
+    paced = None if to is None or target.pace is None else preview(ledger, plan, to, target.pace, with_seals=False)
+    return Applied(target.version, difference, moves, moved, renamed, sent_on, left, paced)
+
+
+class Census(Struct):
+    """How many items are where, by stage and status, and the keys of some at each stage, where each item was looked at."""
+
+    n: Counter[tuple[str, Status]]
+    keys: dict[str, tuple[str, ...]] = {}
+
+    def at(self, which: Callable[[str, Status], bool]) -> dict[str, int]:
+        """How many of these there are, by stage."""
+        sums: Counter[str] = Counter()
+        for (stage, status), n in self.n.items():
+            if n > 0 and which(stage, status):
+                sums[stage] += n
+        return dict(sums)
+
+
+def by_counters(ledger: Ledger, route: str) -> Census:
+    """As the ledger's counters say."""
+    sums: Counter[tuple[str, Status]] = Counter()
+    for count in ledger.counts(route):
+        sums[count.stage, count.status] += count.n
+    return Census(sums)
+
+
+def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Census:
+    """What `routes apply` decides by: exact for every stage that the plan lacks, that changes its kind, or that is `gone`, with the
+    keys of some items there. Where counters may be late, all rows are read if there is such a stage."""
+    held = ledger.read_one(ROUTE, plan.name)
+    stored = None if held is None else read_as(RouteVersion, held.value)
+    there = by_counters(ledger, plan.name)
+    kinds = dict(plan.shape)
+    was = {} if stored is None else {pair[0]: pair[1] for pair in stored.shape} | dict.fromkeys(stored.moves, "")
+    known = {*was, *gone, *(stage for stage, _ in there.n)} - {FINISHED}
+    concerned = frozenset(stage for stage in known if kinds.get(stage) is None or kinds[stage] != was.get(stage, kinds[stage]))
+    if not concerned:
+        return there
+    if "exact counts" not in ledger.lacks:
+        stages = {stage for stage, _ in there.n} & concerned
+        return Census(there.n, {stage: tuple(item.key for item in _found(ledger, plan.name, {stage}, EXAMPLES)) for stage in stages})
+    # What has finished is at no stage: it is only told how much comes along.
+    n = Counter({place: count for place, count in there.n.items() if place[0] not in concerned or place[1] not in MOVABLE})
+    keys: dict[str, tuple[str, ...]] = {}
+    for item in _found(ledger, plan.name, concerned):
+        n[item.row.stage, item.row.status] += 1
+        keys[item.row.stage] = (*keys.get(item.row.stage, ()), item.key)[:EXAMPLES]
+    return Census(n, keys)
+
+
+def _found(ledger: Ledger, route: str, stages: Collection[str], most: int | None = None) -> Iterator[Item]:
+    """Items at these stages that would be stranded without them: all, or `most` of them."""
+    query = Query(route=route, stages=frozenset(stages), statuses=MOVABLE, exact=True, limit=most or PAGE)
+    return islice(_each(ledger, query), most)
+
+
+def _each(ledger: Ledger, query: Query) -> Iterator[Item]:
+    while True:
+        page = ledger.find(query)
+        yield from page.items
+        if page.next is None:
+            return
+        query = replace(query, after=page.next)
+
+
+def stranded(there: Census, plan: Plan) -> dict[str, int]:
+    """Unfinished items at stages that the plan does not have, by stage."""
+    return there.at(lambda stage, status: stage not in plan.by_name and status in LIVE)
+
+
+def _coming_along(there: Census, moves: dict[str, str | None]) -> dict[str, int]:
+    """Items at stages that are only renamed, by the old name."""
+    return there.at(lambda stage, status: (moves.get(stage) or "").startswith(RENAMED))
+
+
+def _moves(
+    difference: Difference,
+    plan: Plan,
+    mapping: dict[str, str | None],
+    back_fill: str | None,
+    begun: dict[str, str | None],
+    there: Census,
+) -> dict[str, str | None]:
+    """What has to be moved where, or an error that says what was not thought of."""
+    strays = stranded(there, plan)
+    items = strays | {stage: n for stage, n in difference.items.items() if stage in difference.removed}
+    gone = {*difference.removed, *strays, *(stage for stage in begun if stage not in plan.by_name)}
+    for stage, to in mapping.items():
+        if stage not in gone:
+            raise UsageError(f"{stage!r} is not a removed stage of route {plan.name!r}; removed: {', '.join(sorted(gone)) or 'none'}")
+        if to is not None and to not in plan.by_name:
+            raise UsageError(f"{stage!r} cannot go to {to!r}; the stages of route {plan.name!r} are {', '.join(plan.by_name)}")
+    open_ends = [stage for stage in items if stage not in mapping and stage not in begun]
+    if open_ends:
+        counts = ", ".join(f"{items[stage]:,} at {stage!r}{_named(there.keys.get(stage, ()), items[stage])}" for stage in open_ends)
+        raise UsageError(
+            f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go (--map OLD=NEW), or that they are cancelled (--map OLD=)"
+        )
+    if back_fill is not None and back_fill not in difference.added and begun.get(FINISHED) != back_fill:
+        added = ", ".join(difference.added) or "none"
+        raise UsageError(f"finished items can be sent on only to a stage that is being added; added: {added}")
+    moves = dict(begun)
+    kinds = dict(plan.shape)
+    for stage, to in mapping.items():
+        same_work = to in difference.added and difference.kinds.get(stage) == kinds[to]
+        moves[stage] = f"{RENAMED}{to}" if same_work else to
+    moves |= {name: name for name, _, _ in difference.changed}
+    if back_fill is not None:
+        moves[FINISHED] = back_fill
+    return moves
+
+
+def _named(keys: tuple[str, ...], n: int) -> str:
+    return f" ({', '.join(keys)}{', …' if n > len(keys) else ''})" if keys else ""
+
+
+def _carry_out(
+    ctx: Context, plan: Plan, target: RouteVersion, teller: dict[str, str], on_progress: Callable[[int], None]
+) -> tuple[int, int]:
+    """Move everything that `target.moves` names; how many items were moved, and how many sent on."""
+    moved = sent_on = 0
+    for stage, to in target.moves.items():
+        if to is not None and to.startswith(RENAMED):
+            ctx.ledger.rename_stage(plan.name, stage, to.removeprefix(RENAMED))
+            rename(ctx.ledger, plan.name, stage, to.removeprefix(RENAMED))
+        elif stage == FINISHED:
+            assert to is not None
+            if target.pace is not None:
+                begin(ctx, plan, to, target.pace, target.at, by=teller["by"], reason=teller["why"])
+                continue
+            sending = sender_on(ctx, plan, to, target.at, teller)
+            sent_on = _sweep(ctx, finished_before(plan.name, target.at), sending, moved, on_progress)
+        else:
+            query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
+            if stage == to:
+                # Only its kind has changed: what waits there is offered anew; what a worker holds is decided when it is done.
+                query = replace(query, statuses=LIVE - {Status.PROCESSING}, changed_before=target.at + 1)
+            moved += _sweep(ctx, query, _mover(ctx, plan, to, teller), moved, on_progress)
+    return moved, sent_on
+
+
+def _mover(ctx: Context, plan: Plan, to: str | None, teller: dict[str, str]) -> Decision:
+    return lambda item: move(item, plan, to, ctx.clock.now(), **teller)
+
+
+def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progress: Callable[[int], None]) -> int:
+    """Apply one decision to all that match, a page at a time; how many were written."""
+    done, after = 0, None
+    while True:
+        page = ctx.ledger.find(replace(query, with_content=True, limit=PAGE, after=after))
+        done += sum(isinstance(answer, Row) for answer in apply_all(ctx, [(item, decision) for item in page.items]))
+        on_progress(before + done)
+        if page.next is None:
+            return done
+        after = page.next
+
+
+def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[str, str | None]) -> None:
+    """Nothing is left to be moved, or only these: say so, unless the route has changed once more meanwhile."""
+    held = ledger.read(ROUTE)[route]
+    stored = read_as(RouteVersion, held.value)
+    if stored.version == target.version and stored.moves != again:
+        ledger.write(ROUTE, route, replace(stored, moves=again, pace=None), expect=held.version)

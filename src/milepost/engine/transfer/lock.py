@@ -1,0 +1,155 @@
+"""Closing routes for a move, and opening them where they have been moved to: at no time are they open in both ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from milepost.core.due import look
+from milepost.core.errors import LedgerError, LedgerMoved, RouteChanged, UsageError
+from milepost.core.routes.plan import Plan
+from milepost.core.status import Status
+from milepost.engine.act_log import record, signed
+from milepost.engine.context import Context
+from milepost.engine.routes.versions import compare
+from milepost.engine.views.items import clock_time, counted, each, live_processes
+from milepost.ports.documents import CURSOR, HOLD, MOVED, MOVING, ROUTE, Cursor, Hold, Moved, Moving, RouteVersion, read_as
+from milepost.ports.ledger import Ledger, Query
+
+MOVER = "the move"
+"""Who holds routes and subscribers where they are moved to, until they have been."""
+
+
+def refuse_moved(ledger: Ledger, plans: Sequence[Plan]) -> None:
+    """Raise LedgerMoved if somebody is moving one of these routes to another ledger, or has."""
+    moved = ledger.read(MOVED)
+    for plan in plans:
+        if plan.name in moved:
+            mark = read_as(Moved, moved[plan.name].value)
+            if mark.finished_at is not None:
+                raise LedgerMoved(
+                    f"route {plan.name!r} was moved to {mark.to} by {mark.by} ({mark.reason}); work there: --ledger '{mark.to}'"
+                )
+            raise LedgerMoved(
+                f"route {plan.name!r} is being moved to {mark.to} by {mark.by} ({mark.reason}). To go on with that:"
+                f" milepost move --to '{mark.to}'; to give it up, add --give-up"
+            )
+
+
+def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool) -> None:
+    """Everything that would have to be put right first, without changing anything."""
+    if "take over" in target.ledger.lacks and not dry_run:
+        raise UsageError(f"{target.ledger.url} cannot take over items; give a ledger on AWS: --to dynamodb://REGION/PREFIX")
+    here, there = source.ledger.read(ROUTE), target.ledger.read(ROUTE)
+    for route in routes:
+        plan = source.plan(route)
+        if route not in here:
+            raise UsageError(f"there is nothing of route {route!r} in this ledger; it has {', '.join(sorted(here)) or 'no route at all'}")
+        version = read_as(RouteVersion, here[route].value)
+        if version.digest != plan.digest:
+            difference = compare(source.ledger, plan)
+            raise RouteChanged(f"route {route!r} is not the one the ledger holds: {difference}. If that is meant, first: {difference.cure}")
+        plan.at_version(version.version)
+        if version.moves:
+            raise LedgerError(f"items of {route!r} are still being moved between its stages; first run: milepost routes apply {route}")
+        if route in there and read_as(RouteVersion, there[route].value).digest != plan.digest:
+            raise LedgerError(
+                f"route {route!r} has other stages at {target.ledger.url}; move to another prefix, or apply the same route there"
+            )
+        mark = marks(source).get(route)
+        if mark is not None and mark.to != target.ledger.url and not dry_run:
+            raise LedgerError(f"route {route!r} is being moved, or was moved, to {mark.to}; go on there, or give that up first")
+        if mark is not None and mark.routes != sorted(routes):
+            raise UsageError(f"route {route!r} is moved together with others; name them all, or none: {', '.join(mark.routes)}")
+    for context, which in ((source, "this ledger"), (target, target.ledger.url)):
+        live = live_processes(context)
+        if live:
+            holders = ", ".join(process.holder for process in live[:5])
+            raise LedgerError(f"somebody is at work on {which}: {holders}; stop all such processes first, then run this again")
+    busy = [f"{n:,} at {stage!r}" for (_, stage), n in sorted(_held(source, routes).items())]
+    if busy and dry_run:
+        raise LedgerError(f"workers hold items: {', '.join(busy)}; stop them, and let their leases run out")
+
+
+def _held(ctx: Context, routes: Sequence[str]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for route in routes:
+        for item in each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}))):
+            found[route, item.stage] = found.get((route, item.stage), 0) + 1
+    return found
+
+
+def marks(ctx: Context) -> dict[str, Moved]:
+    """The routes that are being moved from here, or have been."""
+    return {route: read_as(Moved, document.value) for route, document in ctx.ledger.read(MOVED).items()}
+
+
+def close(source: Context, target: Context, routes: Sequence[str], by: str, reason: str) -> None:
+    """Nobody works on the routes from now on, here or there."""
+    now = source.clock.now()
+    for route in routes:
+        if route not in marks(source):
+            source.ledger.write(MOVED, route, Moved(target.ledger.url, now, by, reason, sorted(routes)), expect=0)
+        if marks(source)[route].finished_at is None:
+            target.ledger.write(HOLD, route, Hold(now, MOVER, f"it is being moved from {source.ledger.url}"), expect=0)
+
+
+def at_rest(ctx: Context, routes: Sequence[str]) -> int:
+    """Write the losses of workers that are proved dead, or whose leases have run out; refuse while anybody may be at work."""
+    now, lost = ctx.clock.now(), 0
+    ctx.ledger.reclaim(ctx.ledger.departed(), now)
+    for route in routes:
+        plan, left = ctx.plan(route), []
+        for item in list(each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}), with_content=True))):
+            change = look(item, plan, now, 0.0, None)
+            if change is not None and ctx.ledger.apply([change], now) == [None] and change.after.status is not Status.PROCESSING:
+                lost += 1
+            else:
+                left.append(item)
+        if left:
+            until = max(item.row.look_at or now for item in left)
+            raise LedgerError(
+                f"{counted(len(left), 'item')} of {route!r} held by {', '.join(sorted({item.row.holder or '?' for item in left})[:5])} until"
+                f" {clock_time(until, now)} at the latest; stop that process, or wait, then run this again"
+            )
+    return lost
+
+
+def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> list[str]:
+    """Open routes again whose move was begun and not finished. What was taken over already stays there, paused."""
+    signed(by, reason)
+    if any(mark.finished_at is not None for route, mark in marks(source).items() if route in routes):
+        raise LedgerMoved("the move is finished, and the items may have gone on there: it cannot be given up any more")
+    opened = []
+    for route in routes:
+        held = source.ledger.read_one(MOVED, route)
+        if held is None or read_as(Moved, held.value).finished_at is not None:
+            continue
+        if source.ledger.write(MOVED, route, None, expect=held.version):
+            record(source, "give up", route, by, reason, {"scope": route, "to": read_as(Moved, held.value).to})
+            opened.append(route)
+    return opened
+
+
+def finish(source: Context, target: Context, moving: Moving, name: str, by: str, reason: str) -> None:
+    """All is there: closed for good here, then opened there. The order matters: at no time are both open."""
+    now = source.clock.now()
+    for route in moving.routes:
+        held = source.ledger.read(MOVED)[route]
+        moved = read_as(Moved, held.value)
+        if moved.finished_at is None:
+            source.ledger.write(MOVED, route, replace(moved, finished_at=now), expect=held.version)
+            record(source, "move", route, by, reason, {"scope": route, "to": target.ledger.url})
+            record(target, "move", route, by, reason, {"scope": route, "from": source.ledger.url})
+    for subscriber, document in target.ledger.read(CURSOR).items():
+        cursor = read_as(Cursor, document.value)
+        if cursor.lease == MOVER and subscriber in moving.cursors:
+            opened = replace(cursor, seq=moving.cursors[subscriber], lease="", until=0)
+            target.ledger.write(CURSOR, subscriber, opened, expect=document.version)
+    holds = source.ledger.read(HOLD)
+    for route in moving.routes:
+        there = target.ledger.read_one(HOLD, route)
+        if there is not None and read_as(Hold, there.value).by == MOVER:
+            target.ledger.write(HOLD, route, holds[route].value if route in holds else None, expect=there.version)
+    target.ledger.write(MOVING, name, replace(moving, finished_at=now))

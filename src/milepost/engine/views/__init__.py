@@ -1,0 +1,1 @@
+"""Read-only views of the ledger for people and programs: items, queries, snapshot, story."""

@@ -1,0 +1,356 @@
+"""Eyes: what the ledger holds, as plain values for people and programs. Everything here only reads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from milepost.core.errors import UsageError
+from milepost.core.history import Line, line_to_public, origin, verify_chain
+from milepost.core.item import Content, Failure, Item, work_id_of
+from milepost.core.status import Status
+from milepost.core.values.durations import iso, short_span
+from milepost.engine.context import Context
+from milepost.engine.views.earlier_content import earlier_contents
+from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
+from milepost.ports.ledger import Known, Query, Refused, Written
+
+log = logging.getLogger(__name__)
+
+SIGNED = "--by YOU --reason '…'"
+"""What a command needs that somebody must sign, in a hint."""
+ALIVE_MS = 10_000
+"""Processes say every two seconds that they live: one that has been silent for this long has stopped, or is gone."""
+
+
+def stage_names(ctx: Context, route: str) -> list[str]:
+    """The route's stages in order: from the route file, or as the ledger remembers them."""
+    plan = ctx.plans.get(route)
+    if plan is not None:
+        return [stage.name for stage in plan.stages]
+    document = ctx.ledger.read_one(ROUTE, route)
+    return [] if document is None else [pair[0] for pair in read_as(RouteVersion, document.value).shape]
+
+
+def route_names(ctx: Context) -> list[str]:
+    """The routes that were given, then those that only the ledger knows."""
+    known = list(ctx.plans)
+    return known + sorted(name for name in ctx.ledger.read(ROUTE) if name not in ctx.plans)
+
+
+def own_route(ctx: Context, route: str) -> bool:
+    """Is this a route of Milepost's own, to which nobody hands anything over?"""
+    plan = ctx.plans.get(route)
+    return plan is not None and plan.route.closed is not None
+
+
+def check_route(ctx: Context, route: str) -> None:
+    """Raise a UsageError that names the routes there are, if this is none of them."""
+    names = route_names(ctx)
+    if route not in names:
+        known = ", ".join(names) or "none; give --routes file.py, or name them in milepost.toml"
+        raise UsageError(f"there is no route {route!r}; known routes: {known}")
+
+
+COUNTED_AFRESH = 1_000
+"""Up to so many rows of a route are counted one by one where the ledger's counters may lag."""
+
+
+def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> dict[str, Any]:
+    """How many items are where. Every stage of every route is there; counts of zero are left out. `unknown_stages` are those that
+    items are at, and that the route has not got.
+
+    Where the ledger's counters follow the rows a moment late (it lacks "exact counts"), `approximate` says so for each route. With
+    `afresh`, a route of up to 1,000 rows is counted from its rows and is not approximate; of a larger one whose counters have not seen
+    so many, `at_least` says how many rows there are.
+    """
+    if route is not None:
+        check_route(ctx, route)
+    routes: dict[str, Any] = {}
+    for name in route_names(ctx) if route is None else [route]:
+        routes[name] = {"total": 0, "statuses": {}, "stages": {stage: {} for stage in stage_names(ctx, name)}, "unknown_stages": []}
+    known = {name: tuple(entry["stages"]) for name, entry in routes.items()}
+    sums: dict[tuple[str, str, Status], int] = {}
+    for count in ctx.ledger.counts(route):
+        place = (count.route, count.stage, count.status)
+        sums[place] = sums.get(place, 0) + count.n
+    lagging = _lagging(ctx, routes, sums, afresh) if "exact counts" in ctx.ledger.lacks else {}
+    for (name, stage, at), n in sorted(sums.items(), key=lambda entry: list(Status).index(entry[0][2])):
+        if n <= 0:
+            continue
+        entry = routes.setdefault(name, {"total": 0, "statuses": {}, "stages": {}, "unknown_stages": []})
+        if known.get(name) and stage not in (*known[name], *entry["unknown_stages"]) and at is not Status.COMPLETED:
+            entry["unknown_stages"].append(stage)
+        entry["total"] += n
+        entry["statuses"][at.value] = entry["statuses"].get(at.value, 0) + n
+        stages = entry["stages"].setdefault(stage, {})
+        stages[at.value] = n
+    for name, told in lagging.items():
+        routes[name] |= told
+    return {"routes": routes}
+
+
+def _lagging(ctx: Context, routes: Iterable[str], sums: dict[tuple[str, str, Status], int], afresh: bool) -> dict[str, dict[str, Any]]:
+    """What is to be said of each route's counters; with `afresh` those of small routes are replaced by counts of their rows."""
+    told: dict[str, dict[str, Any]] = {}
+    for name in routes:
+        told[name] = {"approximate": True}
+        places = [place for place in sums if place[0] == name]
+        if not afresh or sum(sums[place] for place in places) > COUNTED_AFRESH:
+            continue
+        page = ctx.ledger.find(Query(route=name, exact=True, limit=COUNTED_AFRESH))
+        if page.next is not None:
+            told[name] = {"approximate": True, "at_least": len(page.items)}
+            continue
+        for place in places:
+            del sums[place]
+        for item in page.items:
+            place = (name, item.row.stage, item.row.status)
+            sums[place] = sums.get(place, 0) + 1
+        told[name] = {"approximate": False}
+    return told
+
+
+def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
+    """Everything about one item, or what its seal remembers; None if the key was never seen."""
+    [item] = ctx.ledger.get([(route, key)])
+    if item is None:
+        [known] = ctx.ledger.peek(route, [key])
+        return None if known is None else _sealed(route, known)
+    lines = ctx.ledger.history(route, key)
+    damaged = item.reason if isinstance(item, Refused) else None
+    if isinstance(item, Refused):
+        if item.row is None:
+            return _damaged(route, key, item, lines)
+        item = Item(item.row, Content())
+    row = item.row
+    broken = chain_broken_at(ctx, item, lines)
+    return {
+        **row_view(item),
+        "damaged": damaged,
+        "input": item.input,
+        "payload": item.payload,
+        "results": item.results,
+        "total_attempts": row.total_attempts,
+        "looks": row.looks,
+        "losses": row.losses,
+        "round": row.round,
+        "pass": row.pass_no,
+        "work_id": work_id_of(row),
+        "version": row.version,
+        "overdue_at": iso(row.overdue_at),
+        "handed_over": row.handed_over,
+        "note": row.note,
+        "kept": row.kept,
+        "list_name": list_name(ctx, row.list_id),
+        "held_by": row.holder,
+        "held_since": iso(row.claimed_at),
+        "sealed": False,
+        "chain": {"head": row.head.hex(), "verified": broken is None, "broken_at": broken},
+        "verified": broken is None,
+        "replaced": [] if row.version == 1 else earlier_contents(ctx, (written.line for written in lines)),
+        "history": [line_to_public(written.line, row.correlation_id) for written in lines],
+    }
+
+
+def row_view(item: Item) -> dict[str, Any]:
+    """One item in a table: its row without its content."""
+    row = item.row
+    return {
+        "route": row.route,
+        "key": row.key,
+        "stage": row.stage,
+        "status": row.status.value,
+        "attempts": row.attempts,
+        "lane": row.lane,
+        "due_at": iso(row.due_at),
+        "not_before": iso(row.not_before),
+        "error": error_view(row.error),
+        "correlation_id": row.correlation_id,
+        "list": row.list_id,
+        "created_at": iso(row.created_at),
+        "entered_at": iso(row.entered_at),
+        "updated_at": iso(row.updated_at),
+        "ended_at": iso(row.entered_at) if row.terminal else None,
+    }
+
+
+def error_view(error: Failure | None) -> dict[str, Any] | None:
+    """An item's last error; the group is the name that `--group` takes."""
+    if error is None:
+        return None
+    view: dict[str, Any] = {"category": error.category, "message": error.message, "at": iso(error.at), "group": error.group}
+    if error.details is not None:
+        view["details"] = error.details
+    if error.http_status is not None:
+        view["http_status"] = error.http_status
+    return view
+
+
+def _sealed(route: str, known: Known) -> dict[str, Any]:
+    """A key whose row has left: its seal is all that is known."""
+    absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified")
+    return {
+        "route": route,
+        "key": known.key,
+        "stage": known.stage,
+        "status": known.status.value,
+        "attempts": 0,
+        **dict.fromkeys(absent),
+        "list": known.list_id,
+        "updated_at": iso(known.ended_at),
+        "ended_at": iso(known.ended_at),
+        "input_digest": known.input_digest.hex(),
+        "content_digest": None if known.content_digest is None else known.content_digest.hex(),
+        "sealed": True,
+        "chain": {"head": known.head.hex(), "verified": None, "broken_at": None},
+        "history": [],
+    }
+
+
+def _damaged(route: str, key: str, refused: Refused, lines: Sequence[Written]) -> dict[str, Any]:
+    """An item whose row cannot be read at all: its history is what can be told."""
+    last = lines[-1].line if lines else None
+    absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified", "ended_at", "list")
+    return {
+        "route": route,
+        "key": key,
+        "stage": "" if last is None else last.after_stage,
+        "status": (Status.PENDING if last is None else last.status).value,
+        "attempts": 0,
+        **dict.fromkeys(absent),
+        "updated_at": None if last is None else iso(last.at),
+        "damaged": refused.reason,
+        "sealed": False,
+        "chain": {"head": "", "verified": None, "broken_at": None},
+        "history": [line_to_public(written.line, written.correlation_id) for written in lines],
+    }
+
+
+def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]:
+    """The items that match, page by page, so that any number of them takes little memory."""
+    left = limit
+    if limit is not None:
+        query = replace(query, limit=min(query.limit, limit))
+    while left is None or left > 0:
+        page = ctx.ledger.find(query)
+        for refused in page.refused:
+            log.warning("%s/%s is left out: its row cannot be read: %s", query.route, refused.key, refused.reason)
+        found = page.items[:left]
+        yield from found
+        if left is not None:
+            left -= len(found)
+        if page.next is None:
+            return
+        query = replace(query, after=page.next)
+
+
+def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
+    """Errors that are alike, the most frequent now first."""
+    if route is not None:
+        check_route(ctx, route)
+    found = sorted(ctx.ledger.groups(route), key=lambda group: (-group.now, -group.total, group.group))
+    return [
+        {
+            "route": group.route,
+            "stage": group.stage,
+            "group": group.group,
+            "category": group.category,
+            "sample": group.sample,
+            "now": group.now,
+            "total": group.total,
+            "first_at": iso(group.first_at),
+            "last_at": iso(group.last_at),
+        }
+        for group in found
+    ]
+
+
+def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
+    """The lists that were delivered, oldest first."""
+    records = [read_as(ListRecord, document.value) for document in ctx.ledger.read(LIST).values()]
+    return sorted((record for record in records if route in (None, record.route)), key=lambda record: record.at)
+
+
+def list_view(record: ListRecord) -> dict[str, Any]:
+    """One list for programs. One that is not finished was cut off, or is being taken in now."""
+    return {
+        "id": record.id,
+        "route": record.route,
+        "name": record.name,
+        "at": iso(record.at),
+        "full": record.full,
+        "finished": bool(record.keys_blob),
+        "by": record.by or None,
+        "digest": record.digest or None,
+        "counts": record.counts,
+    }
+
+
+def list_name(ctx: Context, list_id: str | None) -> str | None:
+    """The name of the list that brought an item, if it is still recorded."""
+    if list_id is None:
+        return None
+    return next((record.name for record in lists(ctx) if record.id == list_id), None)
+
+
+def chain_broken_at(ctx: Context, item: Item, lines: list[Written] | None = None) -> int | None:
+    """The number of the first history line that does not hold, or None: the item's record is whole."""
+    lines = ctx.ledger.history(item.route, item.key) if lines is None else lines
+    links = ((line.previous, line.body) for line in lines)
+    broken = verify_chain(links, origin(item.route, item.key, item.row.input_digest, item.row.life), item.row.head)
+    if broken is None:
+        return None
+    # A changed line shows only where the next one does not fit it; one that cannot be read shows by itself.
+    return next((number for number, written in enumerate(lines, 1) if number < broken and unreadable(written.line)), broken)
+
+
+def unreadable(line: Line) -> bool:
+    """Has somebody changed this line so that it cannot be read any more?"""
+    return isinstance(line.note, dict) and "unreadable" in line.note and line.version == 0
+
+
+def chain_fault(broken: int, lines: list[Written]) -> str:
+    """What is known of a chain that breaks at this line."""
+    if broken > len(lines):
+        return f"the chain is broken after line {broken - 1}: that line was changed, or later ones are missing"
+    if unreadable(lines[broken - 1].line):
+        return f"the chain is broken at line {broken}: it cannot be read"
+    before = "" if broken == 1 else ", or the one before it,"
+    return f"the chain is broken at line {broken}: that line{before} was changed, or one is missing"
+
+
+def live_processes(ctx: Context) -> list[Process]:
+    """The processes that are at work now, the latest heard of first."""
+    now, dead = ctx.clock.now(), set(ctx.ledger.departed())
+    recent = (process for process in processes(ctx) if now - process.seen_at <= ALIVE_MS and not process.stopped)
+    return [process for process in recent if process.holder not in dead]
+
+
+def processes(ctx: Context) -> list[Process]:
+    """All processes of the last week, the latest heard of first."""
+    found = [read_as(Process, document.value) for document in ctx.ledger.read(PROCESS).values()]
+    return sorted(found, key=lambda process: -process.seen_at)
+
+
+def counted(n: int, word: str) -> str:
+    """'1 item', '2,000 items'."""
+    return f"{n:,} {word}{'' if n == 1 else 's'}"
+
+
+def clock_time(ms: int, now: int) -> str:
+    """A moment for people, in local time; the day is named only if it is another one."""
+    then, today = datetime.fromtimestamp(ms / 1000), datetime.fromtimestamp(now / 1000)
+    return then.strftime("%H:%M:%S" if then.date() == today.date() else "%Y-%m-%d %H:%M")
+
+
+def when(ms: int, now: int, told: Callable[[int, int], str] = clock_time) -> str:
+    """'in 5 min (14:03:12)', or '3 min ago (13:55:01)'."""
+    if abs(ms - now) < 1000:
+        return f"now ({told(ms, now)})"
+    span = short_span(ms - now)
+    return f"{f'in {span}' if ms > now else f'{span} ago'} ({told(ms, now)})"

@@ -1,0 +1,114 @@
+"""Questions by a part of a key of several fields: which fields there are, which keys share a part, how far a whole batch has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.errors import UsageError
+from milepost.core.item import SEPARATOR, KeyPart, escape_part
+from milepost.core.status import FAILED, LIVE, Status
+from milepost.engine.context import Context
+from milepost.engine.views.items import each
+from milepost.ports.ledger import Query
+
+SEALS = 5_000
+"""Seals read at a time."""
+
+
+class PartSummary(Struct, frozen=True):
+    """How far the items that share a part of their key have come. `left`: how many of them are known by their seals alone, since
+    their rows have left; `overdue`: how many have been at their stage for longer than its overdue mark."""
+
+    route: str
+    total: int
+    completed: int
+    in_progress: int
+    failed: int
+    cancelled: int
+    overdue: int
+    left: int
+    stages: dict[str, dict[str, int]]
+    """By stage and status: the items that have not completed."""
+
+    @property
+    def whole(self) -> bool:
+        """All of them are completed, and there are some."""
+        return self.total > 0 and self.completed == self.total
+
+
+def key_fields(ctx: Context, route: str) -> tuple[str, ...]:
+    """The fields that make up the route's key; none where a function makes it. Only the route file names them."""
+    if route not in ctx.plans:
+        raise UsageError(f"only the route file says which fields make up the key of {route!r}: give --routes file.py")
+    key = ctx.plan(route).route.key
+    return (key,) if isinstance(key, str) else () if callable(key) else tuple(key)
+
+
+def read_parts(ctx: Context, route: str, parts: Iterable[str]) -> tuple[KeyPart, ...]:
+    """Conditions such as "batchId=B-7" on the fields that make up the route's key."""
+    given = list(parts)
+    if not given:
+        return ()
+    fields = key_fields(ctx, route)
+    if len(fields) < 2:
+        raise UsageError(f"the key of route {route!r} is not made of several fields; give the key itself, or how it begins")
+    found = []
+    for part in given:
+        field, _, value = part.partition("=")
+        if field.strip() not in fields or not value.strip():
+            raise UsageError(f"the key part is {part!r}; write FIELD=VALUE, with a field of the key of {route!r}: {', '.join(fields)}")
+        found.append(KeyPart(fields.index(field.strip()), escape_part(value.strip())))
+    return tuple(found)
+
+
+def keys_with_first_part(ctx: Context, route: str, text: str, limit: int) -> list[str]:
+    """Keys of rows whose first part is this text, such as all batches of an asset; none where the key has one field."""
+    if route not in ctx.plans or len(key_fields(ctx, route)) < 2:
+        return []
+    query = Query(route=route, prefix=escape_part(text) + SEPARATOR)
+    return [item.key for item in each(ctx, query, limit)]
+
+
+def summary(ctx: Context, query: Query, on_progress: Callable[[int], None] | None = None) -> PartSummary:
+    """How far the items that match have come: rows first, then the seals of those whose rows have left."""
+    plan, now = ctx.plan(query.route), ctx.clock.now()
+    statuses: dict[Status, int] = {}
+    stages: dict[str, dict[str, int]] = {}
+    overdue = left = 0
+
+    def add(status: Status, stage: str) -> None:
+        statuses[status] = statuses.get(status, 0) + 1
+        if status is not Status.COMPLETED:
+            here = stages.setdefault(stage, {})
+            here[status.value] = here.get(status.value, 0) + 1
+
+    for number, item in enumerate(each(ctx, replace(query, with_content=False)), 1):
+        row, stage = item.row, plan.by_name.get(item.row.stage)
+        add(row.status, row.stage)
+        late_ms = None if stage is None else stage.overdue_ms
+        overdue += late_ms is not None and row.status in LIVE and row.entered_at + late_ms <= now
+        if on_progress is not None:
+            on_progress(number)
+    after: str | None = None
+    while True:
+        seals, after = ctx.ledger.sealed(query.route, after, SEALS)
+        for seal in seals:
+            if seal.key.startswith(query.prefix or "") and all(part.matches(seal.key) for part in query.parts):
+                add(seal.status, seal.stage)
+                left += 1
+        if after is None:
+            break
+    return PartSummary(
+        query.route,
+        sum(statuses.values()),
+        statuses.get(Status.COMPLETED, 0),
+        sum(statuses.get(status, 0) for status in LIVE),
+        sum(statuses.get(status, 0) for status in FAILED),
+        statuses.get(Status.CANCELLED, 0),
+        overdue,
+        left,
+        {name: stages[name] for name in (*plan.by_name, *stages) if name in stages},
+    )

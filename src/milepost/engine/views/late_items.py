@@ -1,0 +1,144 @@
+"""What operators ask of a route: which items are late and why, and which would be through next. Everything here only reads."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.errors import UsageError
+from milepost.core.item import Item, Row
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
+from milepost.core.status import LIVE, Status
+from milepost.core.values.durations import iso
+from milepost.engine.context import Context
+from milepost.engine.views.items import each, row_view
+from milepost.ports.documents import HOLD, Hold, read_as, scope
+from milepost.ports.ledger import Document, Query
+
+LOOK = 10_000
+"""So many items of a stage are looked at, at most, to find the first in order."""
+_SHARE = re.compile(r"\b(\d[\d,]*) of (\d[\d,]*)\b")
+
+
+class Asked(Struct, frozen=True):
+    """One item of an answer: why it is where it is, and since when it is late, if it is."""
+
+    item: Item
+    why: str
+    late_since: int | None = None
+
+
+def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
+    """Items that have been at their stage for longer than its overdue mark, by the route as it is now, the latest first; and whether
+    there are more. People were told of each when it passed the mark; here are those that are still there."""
+    found = list(each_overdue(ctx, query, LOOK + 1))
+    more = any(n > LOOK for n in Counter(asked.item.row.stage for asked in found).values())
+    found.sort(key=lambda asked: (asked.late_since or 0, asked.item.key))
+    return found[:limit], more or len(found) > limit
+
+
+def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[Asked]:
+    """The same one by one, stage by stage, so that any number of them takes little memory; at most so many of each stage."""
+    plan, now = _plan(ctx, query.route), ctx.clock.now()
+    holds = ctx.ledger.read(HOLD)
+    for stage in _stages(plan, query):
+        if stage.overdue_ms is None:
+            continue
+        before = min(now - stage.overdue_ms + 1, query.entered_before or now + 1)
+        for item in each(ctx, _at(query, stage, before), most):
+            yield Asked(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms)
+
+
+def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
+    """Items that would be through the whole route next, the nearest first; and whether there are more: the last stage's, then those
+    of the one before it, until there are enough."""
+    plan = _plan(ctx, query.route)
+    holds = ctx.ledger.read(HOLD)
+    found: list[Asked] = []
+    for stage in reversed(_stages(plan, query)):
+        if len(found) > limit:
+            break
+        items = list(each(ctx, _at(query, stage, query.entered_before), LOOK))
+        items.sort(key=lambda item: nearness(item.row, stage))
+        found += [Asked(item, why(item.row, stage, holds)) for item in items]
+    return found[:limit], len(found) > limit
+
+
+def nearness(row: Row, stage: Stage) -> tuple[int, float, int, str]:
+    """How near an item is to being through its stage, as something to sort by: in work, ready to be worked on, being waited for,
+    failed for the moment; then by the share of it that is there, as its note tells; then by when somebody looks next."""
+    if row.status is Status.PROCESSING:
+        rank = 0
+    elif row.status in (Status.PENDING, Status.QUEUED) and not stage.external:
+        rank = 1
+    else:
+        rank = 3 if row.status is Status.RETRY_SCHEDULED else 2
+    return rank, -share(row.note), row.look_at or row.entered_at, row.key
+
+
+def share(note: str | None) -> float:
+    """How much is there, from a note such as '3 of 5 files on tape'; 0 where it does not say."""
+    found = _SHARE.search(note or "")
+    if found is None:
+        return 0.0
+    part, whole = (int(number.replace(",", "")) for number in found.groups())
+    return min(1.0, part / whole) if whole else 0.0
+
+
+def why(row: Row, stage: Stage, holds: dict[str, Document]) -> str:
+    """Why a live item is still at its stage, in a few words: a pause before everything else, then its error, then what was noted."""
+    for name in (scope(row.route), scope(row.route, row.stage), scope(row.route, row.stage, row.lane)):
+        if name in holds:
+            hold = read_as(Hold, holds[name].value)
+            return f"{name} is paused by {hold.by}: {hold.reason}"
+    if row.error is not None and row.status is Status.RETRY_SCHEDULED:
+        return f"try {row.attempts} failed: {row.error.category}: {row.error.message}"
+    if row.status is Status.PROCESSING:
+        return f"in the hands of {row.holder}"
+    if row.note:
+        return row.note
+    if row.error is not None:
+        return f"{row.error.category}: {row.error.message}"
+    if row.handed_over:
+        return "handed over; no answer yet"
+    if row.status is Status.WAITING:
+        return "looked at, and not there yet"
+    if row.status is Status.PENDING and row.not_before is not None:
+        return f"not to start before {iso(row.not_before)}"
+    return "offered; nobody has confirmed it" if stage.external else "it waits for a worker"
+
+
+def asked_view(asked: Asked, now: int) -> dict[str, Any]:
+    """One item of an answer, for programs."""
+    row, late = asked.item.row, asked.late_since
+    return {
+        **row_view(asked.item),
+        "why": asked.why,
+        "note": row.note,
+        "looks": row.looks,
+        "next_look_at": iso(row.look_at),
+        "here_for_s": max(0, now - row.entered_at) / 1000,
+        "overdue_at": iso(late),
+        "overdue_for_s": None if late is None else (now - late) / 1000,
+    }
+
+
+def _plan(ctx: Context, route: str) -> Plan:
+    if route not in ctx.plans:
+        raise UsageError(f"only the route file says when an item of {route!r} is late and what comes last: give --routes file.py")
+    return ctx.plan(route)
+
+
+def _stages(plan: Plan, query: Query) -> list[Stage]:
+    return [stage for stage in plan.stages if query.stages is None or stage.name in query.stages]
+
+
+def _at(query: Query, stage: Stage, before: int | None) -> Query:
+    statuses = LIVE if query.statuses is None else LIVE & query.statuses
+    return replace(query, stages=frozenset({stage.name}), statuses=statuses, entered_before=before)

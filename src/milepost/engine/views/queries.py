@@ -1,0 +1,91 @@
+"""Which items are meant: conditions in people's words, as a question to the ledger, and what answering it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from milepost.core.errors import UsageError
+from milepost.core.item import SEPARATOR
+from milepost.core.status import FAILED, LIVE, Status
+from milepost.core.values.durations import span_ms
+from milepost.engine.context import Context
+from milepost.engine.views.items import check_route, lists
+from milepost.engine.views.items import status as status_of
+from milepost.engine.views.key_parts import read_parts
+from milepost.ports.ledger import Query, ScanCost
+
+LISTS = 5
+WORTH_A_WORD, WORTH_ASKING = 1_000, 100_000
+"""Rows that are read because no index serves a filter: from so many on that is said, and above so many it is asked about."""
+WORDS = {"failed": FAILED, "live": LIVE}
+"""Short words for several statuses."""
+
+
+def choose(
+    ctx: Context,
+    route: str,
+    *,
+    statuses: Iterable[str] = (),
+    stages: Iterable[str] = (),
+    lane: str | None = None,
+    group: str | None = None,
+    list_: str | None = None,
+    older_than: str | None = None,
+    prefix: str | None = None,
+    parts: Iterable[str] = (),
+    with_content: bool = False,
+) -> Query:
+    """The conditions as a question to the ledger; a stage, group or list that nobody knows is a mistake, not an empty answer."""
+    check_route(ctx, route)
+    stages = frozenset(stages)
+    there = status_of(ctx, route)["routes"][route]["stages"]
+    for stage in sorted(stages - set(there)):
+        raise UsageError(f"route {route!r} has no stage {stage!r}; its stages are {', '.join(there)}")
+    before = None if older_than is None else ctx.clock.now() - span_ms(older_than, "the least age")
+    if group is not None and not any(known.group == group for known in ctx.ledger.groups(route)):
+        raise UsageError(f"there is no error group {group!r} in route {route!r}; see 'milepost groups {route}'")
+    wanted = read_parts(ctx, route, parts)
+    first = next((part.text for part in wanted if part.position == 0), None)
+    return Query(
+        route=route,
+        # The keys that share their first part stand together, so an index serves it.
+        prefix=prefix or (None if first is None else first + SEPARATOR),
+        parts=wanted,
+        statuses=statuses_of(statuses),
+        stages=stages or None,
+        lane=lane,
+        group=group,
+        lists=None if list_ is None else _list_ids(ctx, route, list_),
+        entered_before=before,
+        with_content=with_content,
+    )
+
+
+def told_cost(route: str, cost: ScanCost) -> str:
+    """What it costs to look for something that no index serves, in words."""
+    price = "" if cost.dollars is None else ", less than a cent" if cost.dollars < 0.01 else f", ${cost.dollars:,.2f}"
+    return f"no index serves this: all {cost.rows:,} rows of {route} are read, about {cost.units:,} read units{price}"
+
+
+def statuses_of(words: Iterable[str]) -> frozenset[Status] | None:
+    """The statuses that these words name; None: no word was given."""
+    found: set[Status] = set()
+    for word in words:
+        if word.lower() in WORDS:
+            found |= WORDS[word.lower()]
+        elif word.upper() in Status.__members__:
+            found.add(Status[word.upper()])
+        else:
+            raise UsageError(f"there is no status {word!r}; there are {', '.join(Status)}, failed and live")
+    return frozenset(found) or None
+
+
+def _list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
+    """The one list of that id, or all of that name."""
+    records = lists(ctx, route)
+    found = frozenset(record.id for record in records if record.id == name)
+    found = found or frozenset(record.id for record in records if record.name == name)
+    if found:
+        return found
+    known = ", ".join(list(dict.fromkeys(record.name for record in reversed(records)))[:LISTS]) or "none"
+    raise UsageError(f"route {route!r} was never given a list {name!r}; its latest lists: {known}; see 'milepost lists {route}'")

@@ -1,0 +1,193 @@
+"""The state of a route at one moment, for a view that moves: counts, rate, oldest items, failures by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import ceil
+
+from msgspec import Struct
+
+from milepost.core.consequences import HOUR
+from milepost.core.item import Item
+from milepost.core.status import FAILED, LIVE, TERMINAL, Status
+from milepost.engine.context import Context
+from milepost.engine.views.items import route_names, stage_names
+from milepost.ports.documents import HOLD
+from milepost.ports.ledger import Count, Group, Query
+
+NEAR = 2 * HOUR
+"""Below this age the hour buckets are too coarse, and a few rows are looked at."""
+LOOK = 200
+
+
+class StageView(Struct, frozen=True):
+    """One stage: how many items are there by status, how many are past it, and how long those that are unfinished have been there:
+    half of them no longer than `p50_ms`, all but one in twenty no longer than `p95_ms`; None: there are none, or the ledger cannot tell
+    at little cost. `overdue`: so many have passed the stage's overdue mark, or more if `overdue_more`; None: the stage has no mark."""
+
+    name: str
+    counts: dict[Status, int]
+    past: int
+    oldest_ms: int | None = None
+    paused: bool = False
+    p50_ms: int | None = None
+    p95_ms: int | None = None
+    overdue: int | None = None
+    overdue_more: bool = False
+
+    def among(self, *statuses: Status) -> int:
+        return sum(self.counts.get(status, 0) for status in statuses)
+
+
+class Kind(Struct, frozen=True):
+    """A kind of failure: how many items have it now, and have had it."""
+
+    category: str
+    stage: str
+    sample: str
+    now: int
+    total: int
+
+
+class Snapshot(Struct, frozen=True):
+    """One route at one moment. `rate` counts items that ended a second since the snapshot before, `steps` all lines written."""
+
+    route: str
+    at: int
+    total: int
+    done: int
+    failed: int
+    cancelled: int
+    stages: list[StageView]
+    kinds: list[Kind]
+    seq: int
+    rate: float = 0.0
+    steps: float = 0.0
+    paused: bool = False
+
+    @property
+    def ended(self) -> int:
+        return self.done + self.failed + self.cancelled
+
+    @property
+    def live(self) -> int:
+        return self.total - self.ended
+
+    @property
+    def oldest_ms(self) -> int | None:
+        ages = [stage.oldest_ms for stage in self.stages if stage.oldest_ms is not None]
+        return max(ages, default=None)
+
+
+def snapshots(ctx: Context, before: dict[str, Snapshot] | None = None, route: str | None = None) -> dict[str, Snapshot]:
+    """A snapshot of each route; rates are since `before`."""
+    now, seq = ctx.clock.now(), ctx.ledger.last_seq()
+    holds = set(ctx.ledger.read(HOLD))
+    counts: dict[str, list[Count]] = {name: [] for name in (route_names(ctx) if route is None else [route])}
+    for count in ctx.ledger.counts(route):
+        counts.setdefault(count.route, []).append(count)
+    groups: dict[str, list[Group]] = {}
+    for group in ctx.ledger.groups(route):
+        groups.setdefault(group.route, []).append(group)
+    return {
+        name: _snapshot(ctx, name, found, groups.get(name, []), holds, now, seq, (before or {}).get(name)) for name, found in counts.items()
+    }
+
+
+def _snapshot(
+    ctx: Context, route: str, counts: list[Count], groups: list[Group], holds: set[str], now: int, seq: int, before: Snapshot | None
+) -> Snapshot:
+    names = stage_names(ctx, route)
+    names += sorted({count.stage for count in counts if count.n > 0 and count.stage not in names})
+    by_stage: dict[str, dict[Status, int]] = {name: {} for name in names}
+    buckets: dict[str, dict[int, int]] = {}
+    for count in counts:
+        if count.n <= 0:
+            continue
+        at = by_stage[count.stage]
+        at[count.status] = at.get(count.status, 0) + count.n
+        if count.status in LIVE:
+            hours = buckets.setdefault(count.stage, {})
+            hours[count.hour] = hours.get(count.hour, 0) + count.n
+    stages, past = [], 0
+
+    @cache
+    def free() -> bool:
+        """Does it cost nothing to look at the rows of a stage? That is the same for all stages, and asking may itself cost a little."""
+        return ctx.ledger.cost_of(Query(route=route, stages=frozenset(names), statuses=LIVE)) is None
+
+    for name in reversed(names):
+        here = by_stage[name]
+        past += here.get(Status.COMPLETED, 0)
+        ages = _ages(ctx, route, name, buckets[name], now, free) if name in buckets else []
+        half, most, oldest = (_within(ages, part) for part in (0.5, 0.95, 1.0))
+        late, unsure = _overdue(ctx, route, name, buckets.get(name, {}), now, free)
+        stages.append(StageView(name, here, past, oldest, f"{route}/{name}" in holds, half, most, late, unsure))
+        past += sum(n for status, n in here.items() if status is not Status.COMPLETED)
+    stages.reverse()
+    sums = {status: sum(stage.counts.get(status, 0) for stage in stages) for status in Status}
+    ended = sum(sums[status] for status in TERMINAL)
+    rate = steps = 0.0
+    if before is not None and now > before.at:
+        seconds = (now - before.at) / 1000
+        rate, steps = max(0.0, (ended - before.ended) / seconds), max(0.0, (seq - before.seq) / seconds)
+    return Snapshot(
+        route,
+        now,
+        sum(sums.values()),
+        sums[Status.COMPLETED],
+        sum(sums[status] for status in FAILED),
+        sums[Status.CANCELLED],
+        stages,
+        _kinds(groups),
+        seq,
+        rate,
+        steps,
+        route in holds,
+    )
+
+
+def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> list[tuple[int, int]]:
+    """How long live items have been at a stage, the shortest first: (age, how many). From the hours they entered in, more exactly
+    while all of them are young: then rows are looked at, or where that costs nothing is said."""
+    if now - min(hours) * HOUR > NEAR:
+        return [(max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)]
+    return sorted((max(0, now - item.row.entered_at), 1) for item in _some(ctx, route, stage)) if free() else []
+
+
+def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> tuple[int | None, bool]:
+    """How many live items have been at a stage for longer than its mark, and whether there may be more. From the hours they entered
+    in; the hour that the mark falls into is looked at row by row where they are few and that costs nothing."""
+    plan = ctx.plans.get(route)
+    mark = None if plan is None or stage not in plan.by_name else plan.by_name[stage].overdue_ms
+    if mark is None:
+        return None, False
+    latest = now - mark
+    late = sum(n for hour, n in hours.items() if (hour + 1) * HOUR - 1 <= latest)
+    if latest // HOUR not in hours:
+        return late, False
+    if sum(hours.values()) > LOOK or not free():
+        return late, True
+    return sum(item.row.entered_at <= latest for item in _some(ctx, route, stage)), False
+
+
+def _some(ctx: Context, route: str, stage: str) -> list[Item]:
+    """Live items at a stage, no more than a few."""
+    return ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
+
+
+def _within(ages: list[tuple[int, int]], part: float) -> int | None:
+    """The age that this part of them has not passed."""
+    wanted = ceil(part * sum(n for _, n in ages))
+    for age, n in ages:
+        wanted -= n
+        if wanted <= 0:
+            return age
+    return None
+
+
+def _kinds(groups: list[Group]) -> list[Kind]:
+    """The most frequent first; groups that differ only in what their messages say stay apart."""
+    kinds = [Kind(group.category, group.stage, group.sample, group.now, group.total) for group in groups if group.total > 0]
+    return sorted(kinds, key=lambda kind: (-kind.now, -kind.total, kind.category, kind.stage))

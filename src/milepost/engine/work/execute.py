@@ -1,0 +1,212 @@
+"""Execute: call a stage's handler for a job and turn whatever happens into outcomes. Nothing a handler does gets past here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+
+from milepost.core.item import Item, canonical_json
+from milepost.core.outcome import OUTCOMES, Done, Outcome, Reject, Retry, as_outcome, outcome_from_builtins, outcome_of_exception
+from milepost.core.routes.route import Stage
+from milepost.core.values.json import check_depth
+from milepost.engine.work.bisection import halving
+from milepost.ports.observer import ABOUT
+from milepost.ports.runner import Job, Ran
+
+Ticks = Callable[[], int]
+"""Milliseconds that only ever rise, for response times."""
+
+
+def ready(stage: Stage) -> None:
+    """Somebody is about to work at the stage: a handler with a `ready` of its own looks whether it has all that it needs, and raises
+    if not, before any item is taken in hand."""
+    check = getattr(stage.handler, "ready", None)
+    if callable(check):
+        check()
+
+
+def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
+    """Run a plain handler in the calling thread."""
+    assert stage.handler is not None
+    ABOUT.set(job[0] if len(job) == 1 else None)
+    began = ticks()
+    rans: list[Ran] = []
+    todo = job
+    if stage.verify is not None:
+        rans, todo = _verified(job, [_probe_plain(stage, item) if item.row.unknown else None for item in job], began, ticks)
+        if not todo:
+            return rans
+    if stage.batch == 1:
+        item = todo[0]
+        try:
+            outcome = as_outcome(stage.handler(item))
+        except BaseException as error:
+            outcome = _raised(error)
+        rans.append(Ran(item, _sound(outcome), ticks() - began))
+        return rans
+    search = halving(todo)
+    calls = 0
+    group = next(search)
+    while True:
+        calls += 1
+        try:
+            answer: object = stage.handler(group)
+        except BaseException as error:
+            answer = _as_retry(_raised(error))
+        try:
+            group = search.send(answer)
+        except StopIteration as end:
+            return rans + _settled(todo, end.value, calls, ticks() - began)
+
+
+async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
+    """Run an async handler; a call that takes longer than the stage's timeout is cut off and is a counted try."""
+    assert stage.handler is not None
+    ABOUT.set(job[0] if len(job) == 1 else None)
+    began = ticks()
+    rans: list[Ran] = []
+    todo = job
+    if stage.verify is not None:
+        rans, todo = _verified(job, [await _probe_async(stage, item) if item.row.unknown else None for item in job], began, ticks)
+        if not todo:
+            return rans
+    if stage.batch == 1:
+        answer = await _call_async(stage, todo[0])
+        rans.append(Ran(todo[0], _sound(as_outcome(answer)), ticks() - began))
+        return rans
+    search = halving(todo)
+    calls = 0
+    group = next(search)
+    doubtful: set[str] = set()
+    found: dict[str, Outcome] = {}
+    while True:
+        # Whoever was in a call that timed out may be done already: the probe is asked before the repeat.
+        for item in group if stage.verify is not None else ():
+            if item.key in doubtful and (there := await _probe_async(stage, item)) is not None:
+                found[item.key] = there
+        left = [item for item in group if item.key not in found]
+        calls += bool(left)
+        answer = await _call_async(stage, left) if left else []
+        if isinstance(answer, Retry) and answer.unknown:
+            doubtful.update(item.key for item in left)
+        elif isinstance(answer, list) and len(answer) == len(left) < len(group):
+            said = iter(answer)
+            answer = [found[item.key] if item.key in found else next(said) for item in group]
+        try:
+            group = search.send(answer)
+        except StopIteration as end:
+            return rans + _settled(todo, end.value, calls, ticks() - began)
+
+
+async def _call_async(stage: Stage, argument: Any) -> object:
+    assert stage.handler is not None
+    limit: asyncio.Timeout | None = None
+    try:
+        if stage.timeout_ms is None:
+            return await stage.handler(argument)
+        async with asyncio.timeout(stage.timeout_ms / 1000) as limit:
+            return await stage.handler(argument)
+    except BaseException as error:
+        if _called_off(error):
+            raise
+        if limit is not None and limit.expired() and isinstance(error, TimeoutError):
+            return Retry(f"no answer within {(stage.timeout_ms or 0) / 1000:g} s", category="TIMEOUT", unknown=True)
+        outcome = _raised(error)
+        return _as_retry(outcome) if stage.batch > 1 else outcome
+
+
+def _called_off(error: BaseException) -> bool:
+    """Was it we who cancelled the call? A handler that lets some other cancellation through has merely failed."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _raised(error: BaseException) -> Retry | Reject:
+    """What a handler raised, `sys.exit()` and errors that cannot even be printed among them: nothing takes a worker along."""
+    kind = type(error).__name__
+    try:
+        outcome = outcome_of_exception(error)
+        if isinstance(error, Exception):
+            return outcome
+        return Retry(f"{kind}: {error}", category="EXCEPTION", details=outcome.details, traceback=outcome.traceback)
+    except Exception:
+        return Retry(f"the handler raised {kind}", category="EXCEPTION", details={"type": kind})
+
+
+def _as_retry(outcome: Retry | Reject) -> Retry:
+    """A batch call's exception. It cannot reject: it does not say for whom it speaks."""
+    if isinstance(outcome, Retry):
+        return outcome
+    return Retry(outcome.error, category=outcome.category, details=outcome.details, traceback=outcome.traceback)
+
+
+def _sound(outcome: Outcome) -> Outcome:
+    """The outcome, if it can be written down and read again; else a wrong answer, told here, where only its own item is hit."""
+    if type(outcome) is Done and outcome.output is None and outcome.payload is UNSET:
+        return outcome
+    try:
+        outcome_from_builtins(outcome)
+        check_depth(canonical_json(outcome))
+        return outcome
+    except Exception as error:
+        kind = type(outcome).__name__
+        reason = str(error).encode(errors="replace").decode()
+        return Retry(f"the handler returned a {kind} that is not JSON: {reason}", category="WRONG_ANSWER")
+
+
+def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int) -> list[Ran]:
+    rans = [Ran(items[index], _sound(outcome), took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
+    rans[0].calls = max(0, calls - 1)
+    return rans
+
+
+def _verified(job: Job, answers: list[Outcome | None], began: int, ticks: Ticks) -> tuple[list[Ran], Job]:
+    """Split a job into what the probes have settled and what still has to be done."""
+    took = ticks() - began
+    rans = [Ran(item, _sound(answer), took) for item, answer in zip(job, answers, strict=True) if answer is not None]
+    return rans, [item for item, answer in zip(job, answers, strict=True) if answer is None]
+
+
+def _probed(answer: object) -> Outcome | None:
+    """What a probe said: an outcome or True settles the item, False or None means "not there: do the work"."""
+    if isinstance(answer, OUTCOMES):
+        return answer
+    if answer is True:
+        return Done()
+    if answer is None or answer is False:
+        return None
+    return Retry(f"verify returned {type(answer).__name__}; return Done(…), True, False or None", category="WRONG_ANSWER", unknown=True)
+
+
+def _probe_failed(error: BaseException) -> Outcome:
+    """A probe that raises is a Retry, never "not there"."""
+    said = _raised(error)
+    after = said.after if isinstance(said, Retry) else None
+    told = f"verify failed: {said.error}"
+    return Retry(told, after=after, category="VERIFY_FAILED", details=said.details, unknown=True, traceback=said.traceback)
+
+
+def _probe_plain(stage: Stage, item: Item) -> Outcome | None:
+    assert stage.verify is not None
+    try:
+        answer = stage.verify(item)
+        return _probed(asyncio.run(answer) if inspect.iscoroutine(answer) else answer)
+    except BaseException as error:
+        return _probe_failed(error)
+
+
+async def _probe_async(stage: Stage, item: Item) -> Outcome | None:
+    assert stage.verify is not None
+    try:
+        async with asyncio.timeout(None if stage.timeout_ms is None else stage.timeout_ms / 1000):
+            if inspect.iscoroutinefunction(stage.verify):
+                return _probed(await stage.verify(item))
+            return _probed(await asyncio.to_thread(stage.verify, item))
+    except BaseException as error:
+        if _called_off(error):
+            raise
+        return _probe_failed(error)

@@ -1,0 +1,146 @@
+"""Claim: how much one stage may take in hand, and in which jobs it is given to the crew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from milepost.core.due import Grip
+from milepost.core.item import Item
+from milepost.core.outcome import Done
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
+from milepost.ports.ledger import Ask
+from milepost.ports.runner import Crew, Job, Ran
+
+MOST_IN_HAND = 1000
+PACE_MS = 100
+"""A stage's pace is taken from what finishes in this span, or from as many items as may be in hand."""
+QUICK_IN_HAND = 2 * MOST_IN_HAND
+"""How many items all quick stages of a process may have in hand together."""
+
+
+class Desk:
+    """One stage in one process: its crew, what it has in hand, and how fast it gets through it."""
+
+    def __init__(self, plan: Plan, stage: Stage, crew: Crew) -> None:
+        self.plan = plan
+        self.stage = stage
+        self.crew = crew
+        self.width = stage.concurrency
+        self.in_hand: dict[tuple[str, str | None], Item] = {}
+        """By key and lease: an item that was lost here and claimed again is two calls, each with an end of its own."""
+        self.finished: list[Ran] = []
+        """What the crew has done and the ledger has not taken down yet."""
+        self.lanes: dict[str, int] = {}
+        self.spent: dict[str, int] = {}
+        self.next_at: int | None = 0
+        self.mean_ms: float | None = None
+        self.pace: float | None = None
+        """Items a second that this process got through here of late, while it had some in hand. Calls that wait run beside each other;
+        calls that compute share one interpreter, and their mean alone would not tell that."""
+        self._counted, self._busy_ms, self._learned_at = 0, 0, 0
+
+    @property
+    def staying(self) -> int:
+        """How many items are in hand but for those that have finished: they are settled before the next claim, or with it."""
+        return len(self.in_hand) - len(self.finished)
+
+    @property
+    def quick(self) -> bool:
+        """Does this process get through as many items as all quick stages may have in hand within a second?"""
+        return self.stage.lane is None and self._done_in_a_second() >= QUICK_IN_HAND
+
+    def room(self, arriving: int = 0) -> int:
+        """How many more items to claim: no more in hand than this process gets through in a second, so that other processes find work
+        too, and never a trickle, unless some arrive in the same write."""
+        least = self._least()
+        most = max(least, min(MOST_IN_HAND, self._done_in_a_second()))
+        free = max(0, most - self.staying)
+        return free if free * 2 >= most or self.staying < least or arriving else 0
+
+    def _least(self) -> int:
+        # With lanes there is room for more than can run, so that a slow lane does not fill it.
+        return self.width * self.stage.batch * (1 if self.stage.lane is None else 2)
+
+    def _done_in_a_second(self) -> int:
+        if self.mean_ms is None:
+            return 0
+        beside_each_other = self._least() * 1000 / max(self.mean_ms, 1)
+        # Until the pace is known, a few for each hand.
+        return int(min(beside_each_other, 8 * self._least() if self.pace is None else self.pace))
+
+    def ask(self, grip: Grip, want: int, *, fragile: bool = False) -> Ask:
+        spent, self.spent = self.spent, {}
+        return Ask(self.plan, self.stage.name, want, grip, self.stage.batch, self._held(), spent, fragile)
+
+    def _held(self) -> dict[str, int]:
+        """How many items of each lane are in hand but for those that have finished, as `staying` counts them."""
+        if self.stage.lane is None:
+            return {}
+        finished = Counter(ran.item.lane for ran in self.finished)
+        return {lane: max(0, count - finished[lane]) for lane, count in self.lanes.items()}
+
+    def take_in_hand(self, items: list[Item]) -> None:
+        self.in_hand.update(((item.row.key, item.row.lease), item) for item in items)
+        if self.stage.lane is not None:
+            for item in items:
+                self.lanes[item.lane] = self.lanes.get(item.lane, 0) + 1
+
+    def let_go(self, items: list[Item]) -> None:
+        for item in items:
+            if self.in_hand.pop((item.row.key, item.row.lease), None) is not None and self.stage.lane is not None:
+                self.lanes[item.lane] -= 1
+
+    def learn(self, rans: list[Ran], now: int) -> None:
+        """Take the pace from what has just finished."""
+        for ran in rans:
+            if ran.calls:
+                self.spent[ran.item.lane] = self.spent.get(ran.item.lane, 0) + ran.calls
+        mean = sum(ran.response_ms for ran in rans) / len(rans)
+        self.mean_ms = mean if self.mean_ms is None else self.mean_ms + (mean - self.mean_ms) * 0.3
+        # Busy since they were claimed, or since what finished before them.
+        began = max(self._learned_at, min(ran.item.row.claimed_at or now for ran in rans))
+        self._learned_at = now
+        self._counted += len(rans)
+        self._busy_ms += max(0, now - began)
+        if self._busy_ms >= PACE_MS or self._counted >= MOST_IN_HAND:
+            self.pace = self._counted * 1000 / max(1, self._busy_ms)
+            self._counted = self._busy_ms = 0
+
+    def jobs(self, items: list[Item]) -> list[Job]:
+        """Items in the portions in which they are given to the handler, lane by lane. What failed alone, or was lost once,
+        goes alone."""
+        size = self.stage.batch
+        if size == 1:
+            return [[item] for item in items]
+        jobs: list[Job] = []
+        for lane in dict.fromkeys(item.lane for item in items):
+            here = [item for item in items if item.lane == lane]
+            alone = [[item] for item in here if item.row.alone or item.row.losses]
+            others = [item for item in here if not (item.row.alone or item.row.losses)]
+            portions = [others[start : start + size] for start in range(0, len(others), size)] + alone
+            # The rate was charged for full batches; it counts calls, so the calls that come on top are told with the next claim.
+            self.spent[lane] = self.spent.get(lane, 0) + len(portions) - -(-len(here) // size)
+            jobs += portions
+        return jobs
+
+
+def rooms_after_a_settle(desks: Sequence[Desk]) -> list[tuple[Desk, int]]:
+    """How many items each stage may claim in the write that settles what its crew, and the others, have finished.
+
+    Items that go on to a quick stage are claimed there in any case: they take up no more room than they did at the stage before.
+    Quick stages share one measure of what may be in hand, so that new items are claimed as others leave.
+    """
+    arriving: dict[tuple[str, str], int] = {}
+    for desk in desks:
+        following = desk.plan.following[desk.stage.name] if desk.finished else None
+        if following is not None:
+            arriving[desk.plan.name, following.name] = sum(type(ran.outcome) is Done for ran in desk.finished)
+    coming = [arriving.get((desk.plan.name, desk.stage.name), 0) for desk in desks]
+    quick_in_hand = sum(desk.staying + n for desk, n in zip(desks, coming, strict=True) if desk.quick)
+    spare = QUICK_IN_HAND - quick_in_hand
+    if spare * 2 < MOST_IN_HAND:
+        spare = 0
+    rooms = [n + spare if desk.quick else desk.room(n) for desk, n in zip(desks, coming, strict=True)]
+    return [(desk, min(room, QUICK_IN_HAND)) for desk, room in zip(desks, rooms, strict=True) if room > 0]

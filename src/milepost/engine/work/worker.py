@@ -1,0 +1,313 @@
+"""The worker: turn by turn it settles what has finished, keeps its leases alive, claims, and hands out. It never waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from milepost.core.due import Grip
+from milepost.core.item import Item
+from milepost.engine.context import Context
+from milepost.engine.work.execute import ready, run_async, run_plain
+from milepost.engine.work.settle import give_back, settle
+from milepost.engine.work.slots import Desk, rooms_after_a_settle
+from milepost.ports.documents import HOLD, LIMIT, Limit, is_held, read_as, scope
+from milepost.ports.ledger import Ask, Claimed
+from milepost.ports.runner import Ran, Runner
+
+log = logging.getLogger(__name__)
+
+LEASE_MS = 30_000
+POLL_S = 0.05
+CONTROLS_MS = 1_000
+GRACE_MS = 30_000
+"""How long running handlers may go on after a stop, where nothing else is said."""
+FRAGILE_PAUSE_MS = 250
+LONGEST_FRAGILE_PAUSE_MS = 60_000
+HUNT_MS = 1_000
+LONGEST_WAIT_MS = 2_000
+
+
+class Worker:
+    """All stages of the given routes that have a handler, in one process. Slow stages do not hold up others: each has its own crew."""
+
+    name = "worker"
+
+    def __init__(
+        self, ctx: Context, runner: Runner, holder: str, *, stages: Iterable[tuple[str, str]] | None = None, lease_ms: int = LEASE_MS
+    ) -> None:
+        self.ctx = ctx
+        self.holder = holder
+        self.lease_ms = lease_ms
+        self.finished = 0
+        self.taken = 0
+        self.turns = 0
+        """Odd while a turn is under way: between a claim in the ledger and its items in hand nothing here tells of them."""
+        self.outdated: set[str] = set()
+        wanted = None if stages is None else set(stages)
+
+        def wake() -> None:
+            runner.wake(self.name)
+
+        self.desks = [
+            Desk(plan, stage, runner.crew(stage, stage.concurrency, run_plain, run_async, wake))
+            for plan in ctx.plans.values()
+            for stage in plan.stages
+            if stage.ours and (wanted is None or (plan.name, stage.name) in wanted)
+        ]
+        for desk in self.desks:
+            ready(desk.stage)
+        self._fragile: list[Desk] = []
+        self._fragile_at = 0
+        self._fragile_pause = FRAGILE_PAUSE_MS
+        self._hunting_since: int | None = None
+        self._alone = False
+        """A fragile item is in hand: nothing else is claimed beside it."""
+        self._pulse = -1
+        self._extend_at = 0
+        self._controls_at = 0
+        self._draining_until: int | None = None
+        self._grace_ms = GRACE_MS
+
+    @property
+    def in_hand(self) -> int:
+        return sum(len(desk.in_hand) for desk in self.desks)
+
+    @property
+    def drained(self) -> bool:
+        # In this order: a turn that began before the drain may be about to take items in hand, one that begins after it claims nothing.
+        return self._draining_until is not None and self.turns % 2 == 0 and self.in_hand == 0
+
+    def drain(self, grace_ms: int) -> None:
+        """Stop claiming and give back the items that have not been started; running handlers have `grace_ms` to finish. A second
+        call may shorten the grace, never lengthen it."""
+        until = self.ctx.clock.now() + grace_ms
+        if self._draining_until is None or until < self._draining_until:
+            self._grace_ms = grace_ms
+            self._draining_until = until
+
+    def abandon(self) -> None:
+        """The station has failed and this worker will have no more turns: all that is in hand is given back."""
+        self._give_back_unstarted()
+        self._cut_off()
+
+    def turn(self) -> float:
+        self.turns += 1
+        try:
+            return self._turn()
+        finally:
+            self.turns += 1
+
+    def _turn(self) -> float:
+        claimed = self._settle()
+        now = self.ctx.clock.now()
+        self._keep_leases(now)
+        if self._draining_until is not None:
+            self._give_up(now)
+            return 0.02
+        self._read_controls(now)
+        if not claimed:
+            self._claim(now)
+        return self._rest(now)
+
+    def _settle(self) -> bool:
+        """Settle what has finished, and claim in the same write where the ledger can. Has it claimed?"""
+        for desk in self.desks:
+            desk.finished += desk.crew.take()
+        rans = [ran for desk in self.desks for ran in desk.finished]
+        if not rans:
+            return False
+        if self._draining_until is not None:
+            rans = self._give_back_cancelled(rans)
+        now = self.ctx.clock.now()
+        asking = self._asking_with_a_settle()
+        asks = self._asks(asking, now)
+        # If the ledger cannot be reached, they are here for the next turn.
+        claims = settle(self.ctx, rans, asks).claims if rans else []
+        self.finished += len(rans)
+        for desk in self.desks:
+            finished, desk.finished = desk.finished, []
+            if finished:
+                desk.learn(finished, now)
+                desk.let_go([ran.item for ran in finished])
+        if claims:
+            self._take([desk for desk, _ in asking], claims, now)
+        return bool(claims)
+
+    def _asking_with_a_settle(self) -> list[tuple[Desk, int]]:
+        """The stages that claim in the write that settles, and how much each may. While fragile items are about, or the worker is
+        draining, nothing is claimed in passing."""
+        if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.lacks:
+            return []
+        return rooms_after_a_settle(self.desks)
+
+    def _asks(self, asking: list[tuple[Desk, int]], now: int, *, fragile: bool = False) -> list[Ask]:
+        """Each time under a fresh token: were an old one used again, a settle that is repeated could end the work of the next stage."""
+        grip = Grip(self.ctx.chance.token(), self.holder, now + self.lease_ms)
+        return [desk.ask(grip, room, fragile=fragile) for desk, room in asking]
+
+    def _give_back_cancelled(self, rans: list[Ran]) -> list[Ran]:
+        """Give back the items whose calls the program cancelled while it was stopping; the other results."""
+        cancelled = [ran.item for ran in rans if ran.cancelled]
+        if cancelled:
+            give_back(self.ctx, cancelled, "the program cancelled the handler's task while it was stopping", unknown=True)
+        return [ran for ran in rans if not ran.cancelled]
+
+    def _keep_leases(self, now: int) -> None:
+        """Everything in hand is leased for the same span; all leases are moved on together, long before they run out."""
+        if _early(self._extend_at, now, self.lease_ms):
+            return
+        self._extend_at = now + self.lease_ms // 3
+        old = [item for desk in self.desks for item in desk.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
+        if old:
+            self.ctx.ledger.extend([item.row for item in old], now + self.lease_ms, now, [item.ticket for item in old])
+
+    def _read_controls(self, now: int) -> None:
+        """Limits that were changed while running."""
+        if _early(self._controls_at, now, CONTROLS_MS):
+            return
+        self._controls_at = now + CONTROLS_MS
+        limits, holds = self.ctx.ledger.read(LIMIT), set(self.ctx.ledger.read(HOLD))
+        for desk in self.desks:
+            document = limits.get(scope(desk.plan.name, desk.stage.name))
+            limit = read_as(Limit, document.value) if document else Limit()
+            width = limit.concurrency or desk.stage.concurrency
+            if width != desk.width:
+                desk.width = width
+                desk.crew.resize(width)
+                desk.next_at = now
+            self._return_unstarted(desk, holds, now)
+
+    def _return_unstarted(self, desk: Desk, holds: set[str], now: int) -> None:
+        """Give back what cannot be started here soon after all: its lane is paused now, or the calls have become slow."""
+        if holds:
+            paused = desk.crew.recall(lambda item: is_held(holds, item.route, item.stage, item.lane))
+            self._give_back(desk, paused, "it is paused")
+        oldest = desk.crew.oldest()
+        if oldest is not None and (oldest.row.claimed_at or now) < now - LONGEST_WAIT_MS:
+            self._give_back(desk, desk.crew.recall(), "it could not be started soon enough")
+
+    def _give_back(self, desk: Desk, items: list[Item], why: str) -> None:
+        if not items:
+            return
+        try:
+            give_back(self.ctx, items, why)
+        finally:
+            # Nobody here will run them. Were the ledger not told, they come back when their leases run out.
+            desk.let_go(items)
+
+    def _claim(self, now: int) -> None:
+        if self._alone:
+            if self.in_hand:
+                return
+            # Then the others have their turn for a while, if there are any.
+            self._alone = False
+            self._fragile_at = now + FRAGILE_PAUSE_MS
+            self._pulse = -1
+        if self._fragile and not _early(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS) and self._hunts_for_quiet(now):
+            return
+        pulse = self.ctx.ledger.pulse()
+        changed = pulse != self._pulse
+        self._pulse = pulse
+        ready = [desk for desk in self.desks if changed or (desk.next_at is not None and desk.next_at <= now)]
+        asking = [(desk, room) for desk in ready if (room := desk.room()) > 0]
+        if asking:
+            self._claim_for(asking, now, fragile=False)
+        if self._fragile and self.in_hand == 0:
+            self._fragile_at = now
+
+    def _hunts_for_quiet(self, now: int) -> bool:
+        """Items that took two workers with them run when nothing else does, one after the other. For that nothing new is
+        claimed for a moment; if what runs does not end in it, the others go on and it is tried again later, less and less often.
+        """
+        if self.in_hand == 0:
+            self._claim_fragile(now)
+        elif self._hunting_since is None:
+            self._hunting_since = now
+        elif not 0 <= now - self._hunting_since < HUNT_MS:
+            self._hunting_since = None
+            self._fragile_pause = min(LONGEST_FRAGILE_PAUSE_MS, self._fragile_pause * 2)
+            self._fragile_at = now + self._fragile_pause
+            return False
+        return True
+
+    def _claim_fragile(self, now: int) -> None:
+        desk = self._fragile.pop(0)
+        self._claim_for([(desk, desk.room())], now, fragile=True)
+        self._alone = True
+        self._hunting_since = None
+        self._fragile_pause = FRAGILE_PAUSE_MS
+
+    def _claim_for(self, asking: list[tuple[Desk, int]], now: int, *, fragile: bool) -> None:
+        answers = self.ctx.ledger.claim(self._asks(asking, now, fragile=fragile), now, self.ctx.chance.jitter())
+        self._take([desk for desk, _ in asking], answers, now)
+
+    def _take(self, asked: list[Desk], answers: list[Claimed], now: int) -> None:
+        """Take in hand what was claimed, and give it to the crews."""
+        for desk, answer in zip(asked, answers, strict=True):
+            if answer.outdated:
+                self._stand_by(desk.plan.name)
+                desk.next_at = None
+                continue
+            desk.next_at = now if answer.items and answer.next_at is None else answer.next_at
+            if answer.fragile and desk not in self._fragile:
+                self._fragile.append(desk)
+            for refused in answer.refused:
+                log.error("%s/%s cannot be worked on at %r: %s", desk.plan.name, refused.key, desk.stage.name, refused.reason)
+            if answer.items or answer.lost:
+                self.ctx.observer.claimed(desk.plan.name, desk.stage.name, len(answer.items), answer.lost)
+            if answer.items:
+                self.taken += len(answer.items)
+                desk.take_in_hand(answer.items)
+                desk.crew.put(desk.jobs(answer.items))
+
+    def _stand_by(self, route: str) -> None:
+        """The ledger holds a newer version of the route: nothing of it is claimed here any more. Said once."""
+        if route not in self.outdated:
+            log.warning(
+                "%s stands by for route %r: 'routes apply' has changed it in the ledger, and this process has the version before;"
+                " restart it with the present route file",
+                self.holder,
+                route,
+                extra={"route": route},
+            )
+            self.outdated.add(route)
+
+    def _give_up(self, now: int) -> None:
+        self._give_back_unstarted()
+        if self._draining_until is not None and not _early(self._draining_until, now, self._grace_ms):
+            self._cut_off()
+
+    def _give_back_unstarted(self) -> None:
+        for desk in self.desks:
+            self._give_back(desk, desk.crew.recall(), "the worker is stopping")
+
+    def _cut_off(self) -> None:
+        """Let go of what still runs: whether its partner has done the work is not known."""
+        for desk in self.desks:
+            left = list(desk.in_hand.values())
+            if left:
+                desk.crew.cancel()
+                give_back(self.ctx, left, "the worker stopped before the handler had answered", unknown=True)
+                desk.let_go(left)
+
+    def _rest(self, now: int) -> float:
+        """Until the next thing that has a time; a finished job or a change in the ledger comes sooner by itself."""
+        times = [desk.next_at for desk in self.desks if desk.next_at is not None and desk.room() > 0]
+        soonest = min(times, default=now + 1000)
+        return min(POLL_S, max(0.001, (soonest - now) / 1000))
+
+    def overrunning(self) -> list[dict[str, object]]:
+        """Calls of plain functions that are past their stage's timeout; they keep slot and lease until they return."""
+        return [
+            {"route": desk.plan.name, "stage": desk.stage.name, "key": item.key, "seconds": round(took / 1000, 1)}
+            for desk in self.desks
+            if desk.stage.timeout_ms is not None
+            for item, took in desk.crew.running()
+            if took > desk.stage.timeout_ms
+        ]
+
+
+def _early(at: int, now: int, span: int) -> bool:
+    """Is it still before `at`, which was set at most `span` ahead? A time further off is of a clock that was since set back."""
+    return now < at <= now + span

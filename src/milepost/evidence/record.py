@@ -1,0 +1,234 @@
+"""The evidence of one item: what happened to it, in words that follow from its history lines, and the lines themselves.
+
+Everything in the readable part can be made again from the lines (`differences` does that), so whoever holds the record needs
+no ledger to check it. Only the correlation id and the outputs come from elsewhere: an output's digest is in its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from msgspec import UNSET
+
+from milepost.core.events import events_of
+from milepost.core.history import Line, decode_line, link, origin
+from milepost.core.item import Item, canonical_json, digest_of
+from milepost.core.status import NOTES, TERMINAL, Reason
+from milepost.core.values.durations import iso
+
+SCHEMA = "milepost.evidence/1"
+
+_THROUGH = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
+"""Lines that end a stage."""
+_ACTS = frozenset(
+    {
+        Reason.SKIPPED,
+        Reason.CANCELLED,
+        Reason.OPERATOR_RETRY,
+        Reason.MOVED,
+        Reason.BACK_FILL,
+        Reason.RERUN,
+        Reason.REPLACED,
+        Reason.RESCHEDULED,
+    }
+)
+_MAYBE_ACTS = frozenset({Reason.ACCEPTED, Reason.CONFIRMED, Reason.RESENT, Reason.NOTED})
+"""Lines that programs write too; a person's has a reason in words."""
+
+
+def blob_name(route: str, key: str, life: int = 0) -> str:
+    """Where an item's evidence is kept when its row has left: a name that any store takes."""
+    named = f"{route}\x1f{key}\x1f{life}" if life else f"{route}\x1f{key}"
+    name = sha256(named.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"evidence/{name[:2]}/{name}"
+
+
+def evidence(
+    route: str,
+    key: str,
+    input_digest: bytes,
+    correlation_id: str,
+    head: bytes,
+    bodies: Sequence[bytes],
+    results: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The record of an item with these lines, oldest first. `results` are the stages' outputs as far as they are still there."""
+    lines = [decode_line(body) for body in bodies]
+    latest = {line.stage: line.version for line in lines if line.reason in _THROUGH}
+    by_digest = {digest_of(value).hex(): value for value in results.values()}
+
+    def output_of(line: Line) -> Any:
+        if latest[line.stage] == line.version and results.get(line.stage) is not None:
+            # What is kept under the stage's name is its output, true or not: a false one is to be found, not left out.
+            return results[line.stage]
+        return by_digest.get(line.output or "", UNSET)
+
+    return _record(route, key, input_digest.hex(), correlation_id, head.hex(), bodies, lines, output_of)
+
+
+def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:
+    """What is kept of an item whose row is about to leave: the blob's name, and its content. `place` is that of the last line in
+    the feed (0: not known). The same item always gives the same bytes."""
+    row = item.row
+    record = evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, bodies, item.results)
+    return blob_name(row.route, row.key, row.life), canonical_json({"record": record, "place": place, "input": item.input})
+
+
+def _record(
+    route: str,
+    key: str,
+    input_digest: str,
+    correlation_id: str,
+    head: str,
+    bodies: Sequence[bytes],
+    lines: Sequence[Line],
+    output_of: Callable[[Line], Any],
+) -> dict[str, Any]:
+    ended = [line.at for line in lines if line.reason not in NOTES and line.status in TERMINAL]
+    last = lines[-1] if lines else None
+    return {
+        "schema": SCHEMA,
+        "route": route,
+        "key": key,
+        "input_digest": input_digest,
+        "correlation_id": correlation_id,
+        "status": None if last is None else last.status.value,
+        "stage": None if last is None else last.after_stage,
+        "created_at": None if last is None else iso(lines[0].at),
+        "changed_at": None if last is None else iso(last.at),
+        "ended_at": iso(ended[-1]) if last is not None and last.status in TERMINAL and ended else None,
+        "stages": _stages(lines, output_of),
+        "acts": [_act(line) for line in lines if line.reason in _ACTS or (line.reason in _MAYBE_ACTS and line.why)],
+        "events": [event.id for line in lines for event in events_of(line, route, key, correlation_id)],
+        "chain": {
+            "origin": origin(route, key, bytes.fromhex(input_digest), _life(lines)).hex(),
+            "head": head,
+            "lines": [body.decode(errors="replace") for body in bodies],
+        },
+    }
+
+
+def _life(lines: Sequence[Line]) -> int:
+    """Which life of its key these lines are of: the first one says so, and it is part of the chain's origin."""
+    return lines[0].life if lines else 0
+
+
+def rounds(lines: Sequence[Line]) -> list[int]:
+    """For each line the round it was written in: how often a person had started that stage again, from 1."""
+    found, current = [], 1
+    for line in lines:
+        if line.reason in (Reason.OPERATOR_RETRY, Reason.RERUN):
+            current = 1 if line.to else current + 1
+        elif line.reason is Reason.REPLACED:
+            current = 1
+        found.append(current)
+        if (line.reason in _THROUGH and line.to) or line.reason in (Reason.MOVED, Reason.BACK_FILL):
+            current = 1
+    return found
+
+
+def _stages(lines: Sequence[Line], output_of: Callable[[Line], Any]) -> list[dict[str, Any]]:
+    stages = []
+    for line, current in zip(lines, rounds(lines), strict=True):
+        if line.reason not in _THROUGH:
+            continue
+        entry: dict[str, Any] = {
+            "stage": line.stage,
+            "how": line.reason.value,
+            "at": iso(line.at),
+            "by": line.by,
+            "claimed_at": iso(line.since),
+            "why": line.why,
+            "round": current,
+            "line": line.version,
+            "to": line.to,
+            "output_digest": line.output,
+        }
+        output = UNSET if line.output is None else output_of(line)
+        if output is not UNSET:
+            entry["output"] = output
+        stages.append(entry)
+    return stages
+
+
+def _act(line: Line) -> dict[str, Any]:
+    return {
+        "act": line.reason.value,
+        "at": iso(line.at),
+        "by": line.by,
+        "why": line.why,
+        "stage": line.stage,
+        "to": line.to,
+        "bulk_act": line.act,
+        "line": line.version,
+    }
+
+
+def seal_record(route: str, key: str, status: str, stage: str, input_digest: bytes, ended_at: int | None, head: bytes) -> dict[str, Any]:
+    """What is left of an item whose lines are gone and whose evidence was not kept: nothing in it can be checked by itself."""
+    return {
+        "schema": SEAL_SCHEMA,
+        "route": route,
+        "key": key,
+        "input_digest": input_digest.hex(),
+        "status": status,
+        "stage": stage,
+        "ended_at": iso(ended_at),
+        "head": head.hex(),
+    }
+
+
+SEAL_SCHEMA = "milepost.seal/1"
+SEAL_FIELDS = frozenset({"schema", "route", "key", "input_digest", "status", "stage", "ended_at", "head"})
+
+
+def differences(record: Any) -> list[tuple[str, str]]:
+    """What does not hold in a record, as (field, sentence); none: the chain is whole and everything said follows from it."""
+    try:
+        return _differences(record)
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, OverflowError, RecursionError) as error:
+        return [("record", f"it is not a record of evidence: {type(error).__name__}: {error}")]
+
+
+def _differences(record: dict[str, Any]) -> list[tuple[str, str]]:
+    if record["schema"] == SEAL_SCHEMA:
+        wrong = set(record) ^ SEAL_FIELDS
+        return [(name, "a seal does not have this field, or it is missing") for name in sorted(wrong)]
+    if record["schema"] != SCHEMA:
+        return [("schema", f"{record['schema']!r} is not {SCHEMA!r}; a later Milepost may have written it")]
+    found: list[tuple[str, str]] = []
+    chain = record["chain"]
+    bodies = [text.encode() for text in chain["lines"]]
+    lines = [decode_line(body) for body in bodies]
+    digest = origin(record["route"], record["key"], bytes.fromhex(record["input_digest"]), _life(lines))
+    for number, (body, line) in enumerate(zip(bodies, lines, strict=True), 1):
+        digest = link(digest, body)
+        if line.version != number:
+            found.append(
+                (f"chain.lines[{number - 1}]", f"line {number} cannot be read, or is another one (it calls itself {line.version})")
+            )
+    if not bodies:
+        found.append(("chain.lines", "there are no lines"))
+    if digest.hex() != chain["head"]:
+        found.append(
+            ("chain.head", f"the lines lead to {digest.hex()}, not to {chain['head']}: a line, route, key or input digest was changed")
+        )
+    given = {entry["line"]: entry["output"] for entry in record["stages"] if "output" in entry}
+    for entry in record["stages"]:
+        if "output" in entry and digest_of(entry["output"]).hex() != entry["output_digest"]:
+            found.append((f"stages[{entry['stage']}].output", "the output is not the one that was reported when the stage ended"))
+    again = _record(
+        record["route"],
+        record["key"],
+        record["input_digest"],
+        record["correlation_id"],
+        chain["head"],
+        bodies,
+        lines,
+        lambda line: given.get(line.version, UNSET),
+    )
+    return found + [
+        (name, "it does not follow from the lines") for name in sorted(set(again) | set(record)) if again.get(name) != record.get(name)
+    ]

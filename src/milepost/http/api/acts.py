@@ -1,0 +1,206 @@
+"""Operators: acts on items, one or many, and what has been done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from milepost.core.outcome import Outcome
+from milepost.core.values.durations import rate_per_second
+from milepost.engine.act_log import ActReport, act_view, all_acts
+from milepost.engine.acts.bulk import act, go_on
+from milepost.http.api.find import Chosen, afford, choice_of
+from milepost.http.auth.author import check_outcome, check_reason, named
+from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
+from milepost.http.protocol.problems import Trouble, trouble
+from milepost.http.state.state import Desk
+from milepost.ports.documents import ACT, Act, read_as
+from milepost.ports.ledger import Query
+
+ENDPOINTS = Endpoints()
+ACTS = "/api/v1/routes/{route}/acts"
+PROBLEMS = ("unknown-route", "route-changed", "costly", "busy")
+
+
+class Deed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do, to which items (`keys`, or a `filter`), and why. `stage`: where `retry` sends items back to, or what `confirm`
+    confirms, or from where `rerun` starts (the first if not given). `as_new`: a retry or rerun with a new `work_id`. `outcome`: what
+    `confirm` says, where it is not just `true`. `force`: `confirm` although that does not cover what
+    the stage was given; the item's history says so. `content`: what `replace` gives to the one item of `keys`, whole, as it would be
+    submitted; `here`: it then starts again at its own stage, not at the first; `rerun`: also if it is COMPLETED. `not_before`: for when
+    `reschedule` sets items, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`. `pace`: so many a second (`50/s`) for
+    a `rerun` by filter, which the resender then goes on with. `for`: the person
+    who wants it. `id`: a name for an act on several items; the same call with it again goes on where it was cut off. `scan`: look for
+    the items though no index serves the filter and there are many."""
+
+    verb: Literal["retry", "skip", "cancel", "resend", "confirm", "rerun", "replace", "reschedule"]
+    keys: Annotated[list[str], Meta(min_length=1, max_length=10_000)] | None = None
+    filter: Chosen | None = None
+    stage: str | None = None
+    as_new: bool = False
+    outcome: Outcome | None = None
+    content: Any | UnsetType = UNSET
+    here: bool = False
+    rerun: bool = False
+    not_before: str | None = None
+    pace: str | None = None
+    force: bool = False
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+    for_: str | None = field(default=None, name="for")
+    dry_run: bool = False
+    id: Annotated[str, Meta(min_length=1, max_length=64, pattern=rf"^[A-Za-z0-9._-]+{END}")] | None = None
+    scan: bool = False
+
+
+class GoOn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+    for_: str | None = field(default=None, name="for")
+    dry_run: bool = False
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    route: str | None = None
+    verb: str | None = None
+    by: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class Acts(Struct, frozen=True):
+    """The latest first, each as `milepost acts --json` shows it. `more`: there are earlier ones."""
+
+    acts: list[dict[str, Any]]
+    more: bool
+
+
+@ENDPOINTS.add(
+    "POST",
+    ACTS,
+    scope="operate",
+    body=Deed,
+    answers={200: ActReport},
+    problems=PROBLEMS,
+    summary="Retry, skip, cancel, resend, confirm, rerun, replace or reschedule items",
+)
+async def do(desk: Desk, call: Call) -> Answer:
+    """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
+    keys, has an id: it leaves alone what changes after its start, every line that it writes carries its id, and it can be gone on
+    with if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
+    `replace` the `difference` between the old content and the new."""
+    plan, deed = desk.plan(call), call.body
+    if (deed.keys is None) == (deed.filter is None):
+        raise trouble("wrong-value", "say which items", field="keys", expected="either keys or a filter")
+    check_reason(deed.reason, deed.dry_run)
+    by = named(call, deed.for_)
+
+    def work() -> ActReport:
+        if deed.id is not None:
+            _check_free(desk, call, deed.id)
+        if deed.outcome is not None:
+            check_outcome(deed.outcome)
+        return act(
+            desk.ctx,
+            deed.verb,
+            plan.name,
+            keys=deed.keys,
+            query=_query(desk, plan.name, deed.filter, deed.scan),
+            by=by,
+            reason=deed.reason,
+            dry_run=deed.dry_run,
+            act_id=deed.id,
+            stage=deed.stage,
+            as_new=deed.as_new,
+            outcome=deed.outcome,
+            content=deed.content,
+            here=deed.here,
+            rerun=deed.rerun,
+            not_before=deed.not_before,
+            pace=None if deed.pace is None else rate_per_second(deed.pace, "pace"),
+            force=deed.force,
+        )
+
+    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))
+
+
+@ENDPOINTS.add(
+    "POST",
+    f"{ACTS}/{{id}}/go-on",
+    scope="operate",
+    body=GoOn,
+    answers={200: ActReport},
+    problems=(*PROBLEMS, "unknown-act"),
+    summary="Go on with an act that was cut off",
+)
+async def again(desk: Desk, call: Call) -> Answer:
+    """As it was begun: what it has done already is not done again. An act that was begun for keys needs them once more: make the
+    same call as at first, with its `id`."""
+    plan, body = desk.plan(call), call.body
+    check_reason(body.reason, body.dry_run)
+    by = named(call, body.for_)
+
+    def work() -> ActReport:
+        held = desk.ctx.ledger.read_one(ACT, call.path["id"])
+        begun = None if held is None else read_as(Act, held.value)
+        if begun is None or begun.route != plan.name:
+            raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
+        return go_on(desk.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
+
+    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))
+
+
+@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=Asked, answers={200: Acts}, summary="What people have done")
+def history(desk: Desk, call: Call) -> Answer:
+    """Acts on several items, pauses, limits, changed routes, pruning: who, why, when, and what came of it. An act on a single item is
+    in that item's history. `go_on` is the command that goes on with one that was cut off, or that is still under way. `by` is a name as
+    it is on record; where somebody acted for another, either of the two."""
+    asked = call.query
+    found = [one for one in all_acts(desk.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
+    return Answer(Acts([act_view(one) for one in found[: asked.limit]], len(found) > asked.limit))
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/acts/{id}",
+    scope="read",
+    answers={200: dict[str, Any]},
+    problems=("unknown-act",),
+    summary="One act, and how far it has come",
+)
+def one_act(desk: Desk, call: Call) -> Answer:
+    """As in `GET /api/v1/acts`. While an act on many items is under way, `done` and `refused` grow with every thousand; `expected` is about
+    how many there are, null where that is not known, and `finished` turns true at the end. Give an act an `id` of your own to ask for it
+    while the call that does it is still waiting. Which items it has touched no index knows: each line that it wrote in an item's history
+    carries its id."""
+    held = desk.ctx.ledger.read_one(ACT, call.path["id"])
+    found = None if held is None else read_as(Act, held.value)
+    if found is None or not call.caller.sees(found.route):
+        raise _unknown_act(f"there is no act {call.path['id']!r}")
+    return Answer(act_view(found))
+
+
+def _check_free(desk: Desk, call: Call, wanted: str) -> None:
+    """Raise a problem if an act of a route that the caller does not see has this id already: what that act is, is not told."""
+    held = desk.ctx.ledger.read_one(ACT, wanted)
+    if held is not None and not call.caller.sees(read_as(Act, held.value).route):
+        raise trouble("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
+
+
+def _unknown_act(detail: str) -> Trouble:
+    return trouble("unknown-act", detail, field="id", expected="the id of one that GET /api/v1/acts names")
+
+
+def _query(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Query | None:
+    if chosen is None:
+        return None
+    if chosen == Chosen():
+        raise trouble("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
+    query = choice_of(desk.ctx, route, chosen, "filter.")
+    afford(desk.ctx, query, scan, way="scan: true")
+    return query
+
+
+def _plain(report: ActReport) -> ActReport:
+    """Reasons as plain text, whatever kind of text they are inside."""
+    report.refused = [(key, str(why)) for key, why in report.refused]
+    return report

@@ -1,0 +1,231 @@
+"""Workers in other languages: claiming items of a remote stage, keeping their leases, settling them, giving them back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+
+from milepost.core.item import Item
+from milepost.core.outcome import Outcome
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
+from milepost.core.values.durations import iso, span_ms
+from milepost.engine.work.remote import Shown, Wish
+from milepost.http.auth.author import check_outcome
+from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
+from milepost.http.protocol.problems import trouble
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints()
+MOST = 100
+LONGEST_WAIT_S = 20
+SHORTEST_LEASE_MS, LONGEST_LEASE_MS = 1_000, 12 * 3_600_000
+SETTLED_BYTES = 16 << 20
+CLAIMS = "/api/v1/routes/{route}/stages/{stage}/claims"
+
+Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=rf"^[^\x00-\x1f]*{END}")]
+Count = Annotated[int, Meta(ge=1, le=MOST)]
+Shows = Annotated[list[Shown], Meta(min_length=1, max_length=1000)]
+
+
+class Asked(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many items at most, how many seconds to wait for the first of them, for how long they are leased, and who asks. A worker's
+    name is its own: limits go by it, and the history of an item names it."""
+
+    worker: Name
+    want: Count = 1
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] = 0
+    lease: str = "60s"
+
+
+class Work(Struct, frozen=True):
+    """One item to work on. `work_id` is the same on every try: give it to whoever does the work, so that a repeat is recognised.
+    `unknown`: an earlier try may have done the work, so look first. `alone`: do not mix it with others in one call."""
+
+    key: str
+    lease: str
+    lease_until: str
+    payload: Any
+    input: Any
+    results: dict[str, Any]
+    work_id: str
+    attempt: int
+    correlation_id: str
+    lane: str = ""
+    unknown: bool = False
+    alone: bool = False
+
+
+class Claims(Struct, frozen=True):
+    items: list[Work]
+
+
+class Extend(Struct, frozen=True, forbid_unknown_fields=True):
+    leases: Shows
+    lease: str = "60s"
+
+
+class Extended(Struct, frozen=True):
+    """`lease_until` is null where the lease does not hold any more: stop that work, its outcome would be refused."""
+
+    key: str
+    lease_until: str | None
+
+
+class Extensions(Struct, frozen=True):
+    leases: list[Extended]
+
+
+class Said(Struct, frozen=True, forbid_unknown_fields=True):
+    """What came of one item: an object with `type` `done`, `not-yet`, `handed-over`, `retry` or `reject`."""
+
+    key: str
+    lease: str
+    outcome: Outcome
+
+
+class Settle(Struct, frozen=True, forbid_unknown_fields=True):
+    outcomes: Annotated[list[Said], Meta(min_length=1, max_length=1000)]
+
+
+class Settled(Struct, frozen=True):
+    key: str
+    answer: Literal["written", "refused"]
+
+
+class Settlement(Struct, frozen=True):
+    outcomes: list[Settled]
+
+
+class GiveBack(Struct, frozen=True, forbid_unknown_fields=True):
+    """`unknown`: the work may have been done all the same; whoever is next is told so."""
+
+    leases: Shows
+    reason: Annotated[str, Meta(max_length=1000)] = "the worker gave it back"
+    unknown: bool = False
+
+
+class GivenBack(Struct, frozen=True):
+    given_back: int
+
+
+@ENDPOINTS.add(
+    "POST",
+    CLAIMS,
+    scope="work",
+    body=Asked,
+    answers={200: Claims},
+    problems=("unknown-route", "unknown-stage", "refused", "route-changed", "too-many"),
+    summary="Take items of a remote stage in hand",
+)
+async def claim(desk: Desk, call: Call) -> Answer:
+    """Up to `want` items (at most 100), each under a lease. If there are none, the answer waits for up to `wait` seconds (at most
+    20) and comes as soon as there are some; an empty list is no error. Pauses, rates, lanes and limits hold as for workers of our
+    own; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease that runs out is a loss: the item
+    is given to somebody else, and what is said of it under the old lease is refused."""
+    plan, stage = _remote(desk, call)
+    asked: Asked = call.body
+    wish = Wish(plan, stage, f"{asked.worker} ({call.caller.name})", asked.want, _lease_ms(asked.lease))
+    request: Request = call.raw
+
+    async def gone() -> None:
+        # The body has been read: what comes now is only that the caller has gone.
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    given = await desk.waiting.claim(wish, asked.wait, gone)
+    return Answer(Claims([_work(item, given.until) for item in given.items]))
+
+
+@ENDPOINTS.add(
+    "POST",
+    f"{CLAIMS}/extend",
+    scope="work",
+    body=Extend,
+    answers={200: Extensions},
+    problems=("unknown-route", "unknown-stage", "refused"),
+    summary="Keep leases alive",
+)
+def extend(desk: Desk, call: Call) -> Answer:
+    """Each lease that still holds is good for `lease` from now on. Do this well before it runs out, such as every third of it."""
+    plan, stage = _remote(desk, call)
+    body: Extend = call.body
+    until = desk.remote.extend(plan, stage, body.leases, _lease_ms(body.lease))
+    return Answer(Extensions([Extended(shown.key, iso(at)) for shown, at in zip(body.leases, until, strict=True)]))
+
+
+@ENDPOINTS.add(
+    "POST",
+    f"{CLAIMS}/settle",
+    scope="work",
+    body=Settle,
+    answers={200: Settlement},
+    problems=("unknown-route", "unknown-stage", "refused"),
+    summary="Say what came of items",
+    largest=SETTLED_BYTES,
+)
+def settle(desk: Desk, call: Call) -> Answer:
+    """One answer each, in the same order: `written`, or `refused` because the lease does not hold any more (the item is somebody
+    else's now, or has been ended by an operator; what was said is noted). The same said again has the same answer, so a call whose
+    answer was lost can be made again."""
+    plan, stage = _remote(desk, call)
+    body: Settle = call.body
+    for place, one in enumerate(body.outcomes):
+        check_outcome(one.outcome, f"outcomes[{place}].outcome")
+    written = desk.remote.settle(plan, stage, [(Shown(one.key, one.lease), one.outcome) for one in body.outcomes])
+    told = [Settled(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
+    return Answer(Settlement(told))
+
+
+@ENDPOINTS.add(
+    "POST",
+    f"{CLAIMS}/give-back",
+    scope="work",
+    body=GiveBack,
+    answers={200: GivenBack},
+    problems=("unknown-route", "unknown-stage", "refused"),
+    summary="Let go of items unfinished",
+)
+def give_back(desk: Desk, call: Call) -> Answer:
+    """Nothing is counted, and somebody else may have them at once. The answer says how many were still held."""
+    plan, stage = _remote(desk, call)
+    body: GiveBack = call.body
+    return Answer(GivenBack(desk.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown)))
+
+
+_REMOTE = "a stage declared with remote=True"
+
+
+def _remote(desk: Desk, call: Call) -> tuple[Plan, Stage]:
+    plan, stage = desk.stage(call)
+    if not stage.remote:
+        kind = "is done by others, who confirm it" if stage.external else "is run by workers of Milepost's own"
+        raise trouble("refused", f"stage {stage.name!r} of route {plan.name!r} {kind}", field="stage", expected=_REMOTE)
+    return plan, stage
+
+
+def _lease_ms(text: str) -> int:
+    ms = span_ms(text, "lease")
+    if not SHORTEST_LEASE_MS <= ms <= LONGEST_LEASE_MS:
+        raise trouble("wrong-value", f"lease is {text!r}", field="lease", expected="from 1s to 12h")
+    return ms
+
+
+def _work(item: Item, until: int) -> Work:
+    row = item.row
+    return Work(
+        key=item.key,
+        lease=row.lease or "",
+        lease_until=iso(until) or "",
+        payload=item.payload,
+        input=item.input,
+        results=item.results,
+        work_id=item.work_id,
+        attempt=item.attempt,
+        correlation_id=item.correlation_id,
+        lane=item.lane,
+        unknown=row.unknown,
+        alone=row.alone or row.losses > 0,
+    )

@@ -1,0 +1,109 @@
+"""Confirmations: what those who do a stage outside say of an item."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from milepost.core.item import Row
+from milepost.core.outcome import Done, Outcome
+from milepost.core.status import FAILED
+from milepost.engine.acts.confirmations import Heard, hear
+from milepost.engine.apply import GONE, OUTDATED, RESTLESS
+from milepost.http.auth.author import check_outcome
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import Trouble, trouble
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints()
+
+
+class Confirmation(Struct, frozen=True, forbid_unknown_fields=True):
+    """`value` is what the stage gave (`true` if it only says yes); `outcome` stands in its place where it is not done: an object with
+    `type` `retry`, `reject`, `not-yet` or `handed-over`."""
+
+    key: Annotated[str, Meta(min_length=1)]
+    stage: str
+    value: Any | UnsetType = UNSET
+    outcome: Outcome | UnsetType = UNSET
+    reason: str | None = None
+
+
+class Confirmed(Struct, frozen=True):
+    """`answer` is `applied`, `kept` (until the item is ready for it) or `known` (it was said before). `status` and `stage` are where
+    the item is now; `sealed`: its row has gone, and only its seal remembers it. `note` is there if the item has failed before that
+    stage: what is kept is then applied only after a person has retried it."""
+
+    key: str
+    answer: str
+    status: str
+    stage: str
+    sealed: bool = False
+    note: str | UnsetType = UNSET
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/routes/{route}/confirmations",
+    scope="work",
+    body=Confirmation,
+    answers={200: Confirmed, 202: Confirmed},
+    problems=("unknown-route", "unknown-stage", "unknown-item", "conflict", "ended", "refused", "route-changed", "busy"),
+    summary="Confirm an item's stage",
+)
+def confirm(desk: Desk, call: Call) -> Answer:
+    """For a stage that somebody else carries out, or that was handed over to a partner. 200: it is applied, or the same was said before
+    (said again it changes nothing). 202: it is kept, since the item is not at that stage yet or a worker has it in hand just now. If
+    the item has failed at an earlier stage, `note` says so: what is kept then waits until a person retries it. At the stage at which it
+    failed, a confirmation is applied: it was there after all. 409 `conflict`: something else was said before; that stands, and this
+    is noted. 400 `wrong-value`: it does not confirm what the stage was given to do (one of its files is missing in the answer, say);
+    that is noted, and an external stage is offered again after a short pause. 409 `ended`: the item was cancelled, or has failed and this is no confirmation; it cannot be moved so, and what was said
+    is noted where there still is a row. An operator can still confirm it (`acts`). Nothing is lost by saying it twice, so a call without
+    an answer can be made again."""
+    plan, body = desk.plan(call), call.body
+    if body.stage not in plan.by_name:
+        raise trouble("unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name))
+    outcome = _outcome(body)
+    check_outcome(outcome, "value" if body.outcome is UNSET else "outcome")
+    heard = hear(desk.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)
+    if heard.answer in ("applied", "known", "kept"):
+        return Answer(_confirmed(body.key, body.stage, heard), 202 if heard.answer == "kept" else 200)
+    raise _problem(body, heard)
+
+
+def _outcome(body: Confirmation) -> Outcome:
+    if (body.value is UNSET) == (body.outcome is UNSET):
+        raise trouble("wrong-value", "a confirmation has a value or an outcome", field="value", expected="one of value and outcome")
+    return Done(body.value) if body.outcome is UNSET else body.outcome
+
+
+def _note(row: Row, stage: str) -> str | UnsetType:
+    if row.status not in FAILED or stage not in row.kept:
+        return UNSET
+    return f"the item has failed at {row.stage!r} and waits for a person; this is kept, and applied if it is retried and gets to {stage!r}"
+
+
+def _confirmed(key: str, stage: str, heard: Heard) -> Confirmed:
+    if heard.row is not None:
+        return Confirmed(key, heard.answer, heard.row.status.value, heard.row.stage, note=_note(heard.row, stage))
+    assert heard.seal is not None, "there is a row or a seal of whatever is known"
+    return Confirmed(key, heard.answer, heard.seal.status.value, heard.seal.stage, sealed=True)
+
+
+def _problem(body: Confirmation, heard: Heard) -> Trouble:
+    there = heard.row or heard.seal
+    where = {} if there is None else {"item_status": there.status.value, "stage": there.stage}
+    if heard.answer == "unknown" or heard.why == GONE:
+        return trouble("unknown-item", heard.why, field="key")
+    if heard.answer == "differs":
+        return trouble("conflict", f"{body.key}: {heard.why}", key=body.key, **where)
+    if heard.answer == "ended":
+        return trouble("ended", f"{body.key}: {heard.why}", key=body.key, **where)
+    if heard.why == OUTDATED:
+        return trouble("route-changed", heard.why)
+    if heard.why == RESTLESS:
+        return trouble("busy", heard.why)
+    if heard.answer == "nothing":
+        return trouble("wrong-value", heard.why, field="value")
+    return trouble("refused", f"{body.key}: {heard.why}", key=body.key, **where)

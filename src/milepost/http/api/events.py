@@ -1,0 +1,189 @@
+"""The feed of events: a page of it, or all that is told from some place on, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterator
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Send
+
+from milepost.core.errors import MilepostError, UsageError
+from milepost.core.events import Event
+from milepost.engine.events.feed import KINDS, Place, page
+from milepost.engine.views.items import route_names
+from milepost.http.auth.authenticator import LOCAL
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import Trouble, trouble
+from milepost.http.state.event_stream import MOST
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints()
+log = logging.getLogger(__name__)
+STREAM = "text/event-stream"
+STALLED_S = 60.0
+"""Who takes nothing for so long is let go of."""
+CHUNK = 32 << 10
+CHECK_S = 2.0
+"""So often it is asked whether a listener's key still holds; with the age that the keys may have, a revoked one hears nothing after five seconds."""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """From where on, and what. Without `after` a page begins at the oldest event, a stream with what is new."""
+
+    after: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    route: list[str] = []
+    kind: list[str] = []
+
+
+class Found(Struct, frozen=True):
+    """A page of events, each as CloudEvents 1.0 with `seq`, its place in the order of all. `next` is given as `after` to go on, now
+    or later; a page may be short, or empty, though there is `more`."""
+
+    events: list[dict[str, Any]]
+    next: str
+    more: bool
+
+
+class Choice:
+    """Which events a caller wants and may hear of."""
+
+    def __init__(self, call: Call) -> None:
+        self._caller = call.caller
+        self._routes, self._kinds = frozenset(call.query.route), frozenset(call.query.kind)
+
+    def takes(self, route: str, kind: str) -> bool:
+        if not self._caller.sees(route) or (self._routes and route not in self._routes):
+            return False
+        return not self._kinds or kind in self._kinds
+
+    def wants(self, event: Event) -> bool:
+        return self.takes(event.route, event.kind)
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/events",
+    scope="read",
+    query=Wanted,
+    answers={200: Found},
+    problems=("unknown-route", "too-many"),
+    summary="Events of all items in the order in which they happened: a page, or a stream",
+)
+async def events(desk: Desk, call: Call) -> Answer:
+    """`route` and `kind` may be repeated. With `Accept: text/event-stream` the answer is a stream of server-sent events that does not
+    end: `id` is the place, `event` the kind, `data` the event; a comment comes every 15 seconds. Whoever comes back with
+    `Last-Event-ID` (or `after`) goes on there, without loss and without repeat, as long as the lines are kept."""
+    # Who asks only for the head would never be sent its end.
+    streaming = STREAM in call.headers.get("accept", "") and call.raw.method != "HEAD"
+    after = _place(call, streaming)
+    newest = await desk.eyes.feed.newest()
+    if after is not None and after.seq + bool(after.told) > newest:
+        raise trouble(
+            "wrong-value", "that place has not been reached yet: is this another ledger?", field="after", expected=f"up to {newest}"
+        )
+    loop, choice = asyncio.get_running_loop(), Choice(call)
+    await loop.run_in_executor(desk.pool, _check, desk, call)
+    if streaming:
+        if desk.eyes.feed.listeners >= MOST:
+            raise trouble("too-many", f"{MOST:,} listen already", expected="fewer listeners, or pages")
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return Answer(EventStream(_stream(desk, call, after), headers))
+    found = await loop.run_in_executor(desk.pool, page, desk.ctx, after or Place(), call.query.limit, choice.wants)
+    return Answer(Found([told.view() for told in found.events], found.next, found.more))
+
+
+def _place(call: Call, streaming: bool) -> Place | None:
+    """A browser that comes back has the address that it began with, and the place that it has reached: the latter counts."""
+    name, text = "after", call.query.after
+    if streaming and call.headers.get("last-event-id"):
+        name, text = "Last-Event-ID", call.headers["last-event-id"]
+    try:
+        return None if text is None else Place.read(text)
+    except UsageError as error:
+        raise trouble("wrong-value", str(error), field=name) from None
+
+
+def _check(desk: Desk, call: Call) -> None:
+    known = [name for name in route_names(desk.ctx) if call.caller.sees(name)]
+    for name in call.query.route:
+        if name not in known:
+            raise trouble("unknown-route", f"there is no route {name!r}", field="route", expected=", ".join(known) or "none is known")
+    for kind in call.query.kind:
+        if kind not in KINDS:
+            raise trouble("wrong-value", f"there is no event of the kind {kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
+
+
+async def _stream(desk: Desk, call: Call, after: Place | None) -> AsyncGenerator[bytes, None]:
+    loop, feed, choice = asyncio.get_running_loop(), desk.eyes.feed, Choice(call)
+    yield b"retry: 2000\n"
+    spoke = checked = loop.time()
+    following = feed.follow(after)
+    try:
+        async for found, place in following:
+            if call.caller == LOCAL or loop.time() - checked >= CHECK_S:
+                if not await welcome(desk, call):
+                    return
+                checked = loop.time()
+            blocks = [event.block for event in found if choice.takes(event.route, event.kind)]
+            if blocks:
+                for chunk in _chunks(blocks):
+                    yield chunk
+            elif not found or loop.time() - spoke >= feed.heartbeat_s:
+                # An id without data moves the reader's place on and is no event: who hears little need not be told all again.
+                yield f": here\nid: {place}\n\n".encode()
+            else:
+                continue
+            spoke = loop.time()
+    except MilepostError as error:
+        # The reader comes again, and goes on where it was.
+        log.warning("a stream of events ends: %s", error)
+    finally:
+        await following.aclose()
+
+
+def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
+    """In pieces that are not large: between two of them it shows whether the reader takes them, and no more than one waits for it."""
+    chunk = bytearray()
+    for block in blocks:
+        chunk += block
+        if len(chunk) >= CHUNK:
+            yield bytes(chunk)
+            chunk.clear()
+    if chunk:
+        yield bytes(chunk)
+
+
+async def welcome(desk: Desk, call: Call) -> bool:
+    """May the caller still hear all this? While the ledger cannot be asked, who has come in may stay."""
+    try:
+        return await desk.doorman.recognise(call.raw, ENDPOINTS.found[0]) == call.caller
+    except Trouble as found:
+        return found.problem.status not in (401, 403)
+    except MilepostError:
+        return True
+
+
+class EventStream(StreamingResponse):
+    """A stream that ends when its reader has gone, or has taken nothing for long."""
+
+    def __init__(self, blocks: AsyncGenerator[bytes, None], headers: dict[str, str]) -> None:
+        super().__init__(blocks, headers=headers, media_type=STREAM)
+        self._blocks = blocks
+
+    async def stream_response(self, send: Send) -> None:
+        async def in_time(message: Message) -> None:
+            async with asyncio.timeout(STALLED_S):
+                await send(message)
+
+        try:
+            await super().stream_response(in_time)
+        except TimeoutError:
+            return
+        finally:
+            # Else it would be a listener until somebody collects the garbage.
+            await self._blocks.aclose()

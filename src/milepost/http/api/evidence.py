@@ -1,0 +1,48 @@
+"""What can be proved of an item, as a file."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from starlette.responses import Response
+
+from milepost.engine.evidence.records import evidence_of
+from milepost.engine.heads.evidence_lines import entries, first_line
+from milepost.evidence.files import write_file
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import trouble
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints()
+LONGEST_NAME = 80
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/evidence/{key:path}",
+    scope="read",
+    answers={200: str},
+    problems=("unknown-route", "unknown-item"),
+    summary="The evidence of an item, as a file that can be checked offline",
+)
+def evidence(desk: Desk, call: Call) -> Answer:
+    """JSON Lines, as `milepost export ROUTE KEY --evidence` writes them; `milepost verify FILE` checks them without the ledger and without
+    a network. It is not signed: the key to sign with is for those who have the ledger (`--sign`). Of an item whose row has left it is
+    what was kept of it, or its seal."""
+    from milepost import __version__
+
+    plan, key = desk.plan(call), call.path["key"]
+    found = evidence_of(desk.ctx, plan.name, key)
+    if found is None:
+        raise trouble("unknown-item", f"{plan.name} has no item {key!r}", field="key")
+    first = first_line(desk.ctx, plan.name, __version__, {"keys": [key]})
+    out = io.BytesIO()
+    write_file(out, first, entries(desk.ctx, [found], None, []), None)
+    headers = {"Content-Disposition": f'attachment; filename="{file_name(plan.name, key)}"'}
+    return Answer(Response(out.getvalue(), media_type="text/plain", headers=headers))
+
+
+def file_name(route: str, key: str) -> str:
+    """A name for the file that every disk and every header can carry, whatever the key is made of."""
+    return f"{re.sub(r'[^A-Za-z0-9._-]+', '_', f'{route}-{key}')[:LONGEST_NAME]}.evidence.jsonl"

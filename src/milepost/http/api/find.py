@@ -1,0 +1,316 @@
+"""Looking at many items: those that match, a page at a time, and how many are where."""
+
+from __future__ import annotations
+
+import base64
+from hashlib import sha256
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from milepost.core.errors import UsageError
+from milepost.core.item import Item
+from milepost.core.status import LIVE, Status
+from milepost.core.values.durations import iso
+from milepost.engine.context import Context
+from milepost.engine.evidence.volumes import OnVolume, all_items, files_on
+from milepost.engine.views.items import row_view, stage_names, status
+from milepost.engine.views.late_items import asked_view, nearest, overdue
+from milepost.engine.views.queries import WORDS, WORTH_A_WORD, WORTH_ASKING, choose, told_cost
+from milepost.engine.views.snapshot import Snapshot, snapshots
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import trouble
+from milepost.http.state.state import Desk
+from milepost.ports.ledger import Query
+
+ENDPOINTS = Endpoints()
+READS = 50
+"""So often the ledger is asked for one page, at most: a filter that finds little must not hold a thread for long."""
+
+
+class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which items, by the words of `GET …/items`. All that is given must hold."""
+
+    status: list[str] = []
+    stage: list[str] = []
+    lane: str | None = None
+    group: str | None = None
+    list_: str | None = field(default=None, name="list")
+    prefix: str | None = None
+    part: list[str] = []
+    older_than: str | None = None
+
+    def choice(self, ctx: Context, route: str) -> Query:
+        """The same as a question to the ledger."""
+        return choose(ctx, route, **self.words())
+
+    def words(self) -> dict[str, Any]:
+        """The conditions by the names that `choose` has for them."""
+        told = {"statuses": self.status, "stages": self.stage, "lane": self.lane, "group": self.group, "list_": self.list_}
+        return {**told, "older_than": self.older_than, "prefix": self.prefix, "parts": self.part}
+
+
+class Wanted(Chosen, frozen=True, kw_only=True):
+    """Which items. All that is given must hold."""
+
+    overdue: bool = False
+    nearest: bool = False
+    scan: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: str | None = None
+
+
+def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Query:
+    """`chosen` as a question to the ledger; a condition that means nothing there is a problem that names it. `within`: where the
+    conditions are in the call."""
+    try:
+        return chosen.choice(ctx, route)
+    except UsageError as error:
+        for name, value in chosen.words().items():
+            if _means_nothing(ctx, route, name, value):
+                field = _FIELDS.get(name, name)
+                raise trouble("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
+        raise
+
+
+_FIELDS = {"statuses": "status", "stages": "stage", "list_": "list", "parts": "part"}
+
+
+def _means_nothing(ctx: Context, route: str, name: str, value: Any) -> bool:
+    try:
+        choose(ctx, route, **{name: value})
+    except UsageError:
+        return True
+    return False
+
+
+def _expected(ctx: Context, route: str, field: str) -> str | None:
+    if field == "status":
+        return ", ".join([*Status, *WORDS])
+    if field == "stage":
+        return ", ".join(stage_names(ctx, route))
+    told = {
+        "group": f"a group that GET /api/v1/routes/{route}/groups names",
+        "list": "the name or id of a list that GET /api/v1/lists names",
+        "part": "FIELD=VALUE, with a field of the route's key",
+    }
+    return told.get(field, "a span, such as 2d")
+
+
+class DamagedItem(Struct, frozen=True):
+    """An item whose row cannot be read, and why: `GET …/items/{key}` shows what is left of it."""
+
+    key: str
+    reason: str
+
+
+class Found(Struct, frozen=True):
+    """A page of items, each as `milepost list --json` shows it. `next` is given as `after` to go on; null: this was the last page.
+    A page may be short, or empty, though there are more. `refused` are items of this page whose rows are damaged."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+    more: bool
+    refused: list[DamagedItem] = []
+
+
+class Cursor(Struct, frozen=True):
+    """Where a page ended, and for which question: what another one is asked with is refused."""
+
+    check: str
+    place: Any
+    before: int | None = None
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/items",
+    scope="read",
+    query=Wanted,
+    answers={200: Found},
+    problems=("unknown-route", "costly"),
+    summary="Items of a route, by status, stage, lane, error, list, age, part of the key or how it begins",
+)
+def find(desk: Desk, call: Call) -> Answer:
+    """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `part` is `FIELD=VALUE`, a part of a key of several fields (`batchId=B-7`), and may be repeated; `older_than` is
+    a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
+    through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
+    plan, wanted = desk.plan(call), call.query
+    query = choice_of(desk.ctx, plan.name, wanted)
+    # Where nothing narrows them down, every row that is read is shown: reading ends with the page, and not with the table.
+    whole = query == Query(route=plan.name) and not (wanted.overdue or wanted.nearest)
+    headers = {} if whole else afford(desk.ctx, query, wanted.scan)
+    if wanted.overdue or wanted.nearest:
+        if wanted.after is not None:
+            raise trouble("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
+        now, ask = desk.ctx.clock.now(), overdue if wanted.overdue else nearest
+        asked, more = ask(desk.ctx, query, wanted.limit)
+        return Answer(Found([asked_view(one, now) for one in asked], None, more), headers=headers)
+    begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
+    if begun is not None:
+        query = replace(query, after=begun.place, entered_before=begun.before)
+    items, damaged, place = _page(desk.ctx, query, wanted.limit)
+    following = None if place is None else make_cursor(plan.name, wanted, place, query.entered_before)
+    return Answer(Found([row_view(item) for item in items], following, following is not None, damaged), headers=headers)
+
+
+def _page(ctx: Context, query: Query, limit: int) -> tuple[list[Item], list[DamagedItem], Any]:
+    """At most so many items, those among them that are damaged, and where to go on."""
+    found: list[Item] = []
+    damaged: list[DamagedItem] = []
+    for _ in range(READS):
+        page = ctx.ledger.find(replace(query, limit=limit - len(found)))
+        found += page.items
+        damaged += [DamagedItem(refused.key, refused.reason) for refused in page.refused]
+        query = replace(query, after=page.next)
+        if page.next is None or len(found) == limit:
+            break
+    return found, damaged, query.after
+
+
+def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") -> dict[str, str]:
+    """Refuse what costs much and was not meant to; else a header that says what it costs, where it costs anything. `way`: how to say
+    that it is meant."""
+    cost = ctx.ledger.cost_of(query)
+    if cost is None or cost.rows < WORTH_A_WORD:
+        return {}
+    told = told_cost(query.route, cost)
+    if cost.rows > WORTH_ASKING and not scan:
+        price = {} if cost.dollars is None else {"dollars": cost.dollars}
+        raise trouble("costly", told, field="scan", expected=f"{way}, if that is meant", rows=cost.rows, units=cost.units, **price)
+    return {"Milepost-Cost": told}
+
+
+def make_cursor(route: str, wanted: Wanted, place: Any, before: int | None) -> str:
+    """A place in the answer to this question, as text that means nothing to others."""
+    cursor = Cursor(_check(route, wanted, place, before), place, before)
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
+
+
+def open_cursor(route: str, wanted: Wanted, text: str) -> Cursor:
+    """The place; a problem if it belongs to another question, or was changed."""
+    refused = trouble("wrong-value", "this place belongs to another question, or is none", field="after", expected="the `next` of a page")
+    try:
+        cursor = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
+    except (ValueError, RecursionError):
+        raise refused from None
+    if cursor.check != _check(route, wanted, cursor.place, cursor.before):
+        raise refused
+    return cursor
+
+
+def _check(route: str, wanted: Wanted, place: Any, before: int | None) -> str:
+    question = replace(wanted, after=None, limit=1, scan=False)
+    return sha256(msgspec.json.encode((route, question, place, before), order="sorted")).hexdigest()[:16]
+
+
+class VolumeWanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    scan: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: str | None = None
+
+
+class VolumeItems(Struct, frozen=True):
+    """Items with files on the volume. `next` is given as `after` to go on; null: this was the last page. A page may be short, or empty,
+    though there are more."""
+
+    items: list[OnVolume]
+    next: str | None
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/volumes/{volume:path}",
+    scope="read",
+    query=VolumeWanted,
+    answers={200: VolumeItems},
+    problems=("unknown-route", "costly"),
+    summary="Items with files on a storage volume, such as a tape",
+)
+def volume_items(desk: Desk, call: Call) -> Answer:
+    """From what the stages reported. Every item of the route is read, some at a time: go on with `next` until it is null. Items whose rows
+    have left are not among them; `milepost volume` reads their kept evidence too."""
+    plan, wanted, volume = desk.plan(call), call.query, call.path["volume"]
+    question = Wanted(prefix=f"volume {volume}")
+    begun = None if wanted.after is None else open_cursor(plan.name, question, wanted.after)
+    query = replace(all_items(plan.name), after=None if begun is None else begun.place, limit=wanted.limit)
+    headers = afford(desk.ctx, query, wanted.scan)
+    page = desk.ctx.ledger.find(query)
+    found = [OnVolume(item.key, item.row.status.value, files) for item in page.items if (files := files_on(item.results, volume))]
+    following = None if page.next is None else make_cursor(plan.name, question, page.next, None)
+    return Answer(VolumeItems(found, following), headers=headers)
+
+
+class Routes(Struct, frozen=True):
+    """By route: `total`, `statuses`, and `stages` with the number of items by status."""
+
+    routes: dict[str, dict[str, Any]]
+
+
+@ENDPOINTS.add("GET", "/api/v1/status", scope="read", answers={200: Routes}, summary="How many items are where, in all routes")
+def all_status(desk: Desk, call: Call) -> Answer:
+    """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
+    found = status(desk.ctx)["routes"]
+    return Answer(Routes({name: counted for name, counted in found.items() if call.caller.sees(name)}))
+
+
+class StageCounts(Struct, frozen=True):
+    """A stage: items by status, how many are past it, and for how long the unfinished ones have been there."""
+
+    stage: str
+    statuses: dict[str, int]
+    unfinished: int
+    past: int
+    p50_s: float | None
+    p95_s: float | None
+    oldest_s: float | None
+    paused: bool
+
+
+class Counts(Struct, frozen=True):
+    route: str
+    at: str | None
+    total: int
+    done: int
+    failed: int
+    cancelled: int
+    stages: list[StageCounts]
+    paused: bool
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/counts",
+    scope="read",
+    answers={200: Counts},
+    problems=("unknown-route",),
+    summary="How many items are at each stage, and for how long",
+)
+def counts(desk: Desk, call: Call) -> Answer:
+    """From counters that the ledger keeps: asking costs little, however many items there are. Half of the unfinished items of a stage
+    have been there for at most `p50_s` seconds, all but one in twenty for at most `p95_s`."""
+    plan = desk.plan(call)
+    return Answer(_counts(snapshots(desk.ctx, route=plan.name)[plan.name]))
+
+
+def _counts(seen: Snapshot) -> Counts:
+    stages = [
+        StageCounts(
+            stage.name,
+            {word.value: n for word, n in stage.counts.items()},
+            stage.among(*LIVE),
+            stage.past,
+            _seconds(stage.p50_ms),
+            _seconds(stage.p95_ms),
+            _seconds(stage.oldest_ms),
+            stage.paused,
+        )
+        for stage in seen.stages
+    ]
+    return Counts(seen.route, iso(seen.at), seen.total, seen.done, seen.failed, seen.cancelled, stages, seen.paused)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000

@@ -1,0 +1,202 @@
+"""Items: handing them over, and asking for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.core.values.durations import iso
+from milepost.engine.intake import Receipt
+from milepost.engine.views.items import show
+from milepost.engine.views.story import story
+from milepost.engine.views.timestamps import instant
+from milepost.http.api.lists import FORMS, Report, take_in_stream
+from milepost.http.auth.author import check_may_operate, check_reason
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import Trouble, trouble
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints()
+MANY = 10_000
+
+
+class Taken(Struct, frozen=True, omit_defaults=True):
+    """What became of one item: `new`, `known`, `changed` (known with other content; nothing is overwritten), or `malformed`: then `field`
+    names what is wrong in it and `expected` says what would be right, where that can be said."""
+
+    key: str
+    answer: str
+    status: str | None = None
+    stage: str = ""
+    error: str = ""
+    field: str = ""
+    expected: str = ""
+
+
+class TakenMany(Struct, frozen=True):
+    """One receipt for each item, in the order given."""
+
+    receipts: list[Taken]
+
+
+class Handing(Struct, frozen=True, kw_only=True):
+    """`not_before`: what is new does not start earlier. `failed_again`: take in failed keys again whose rows were pruned, for this
+    `reason`. The others are for a list: its name, whether it is the whole master list, whether a CSV has no header, whether to look only;
+    whether to replace what is known with other content, why, and also where it is COMPLETED (`rerun`)."""
+
+    name: str = ""
+    full: bool = False
+    no_header: bool = False
+    dry_run: bool = False
+    not_before: str | None = None
+    replace_changed: bool = False
+    rerun: bool = False
+    failed_again: bool = False
+    reason: str = ""
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/routes/{route}/items",
+    scope="submit",
+    query=Handing,
+    body=dict[str, Any] | list[dict[str, Any]],
+    answers={201: Taken, 200: Taken | TakenMany | Report},
+    problems=("unknown-route", "conflict", "malformed-item", "too-slow"),
+    summary="Hand over an item, several, or a list of any length",
+    types=("application/json", *FORMS),
+)
+async def submit(desk: Desk, call: Call) -> Answer:
+    """One object is one item: 201 if it is new, 200 if it is known already, 409 if its key is known with other content.
+    An array of at most 10,000 is answered with one receipt each, in the same order. What is answered `new` is on disk.
+
+    A list of any length comes as NDJSON (an object a line), CSV or plain text (a key a line), and is answered with the report that
+    `milepost submit --json` gives. It is taken in while it is sent; one that was cut off can be sent again. `name` names it,
+    `full=true` says that it is the whole master list (the report then says what has vanished), `dry_run=true` changes nothing. A CSV
+    has a header with the key's columns; `no_header=true` says that its first line is an item already.
+    `replace_changed=true` gives items that are known with other content that of the list; it needs the scope `operate` and a `reason`.
+    So does `failed_again=true`: keys that have failed or were cancelled, and whose rows were pruned, are then taken in again.
+
+    With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, what is new does not start earlier."""
+    plan = desk.plan(call)
+    kind = call.headers["content-type"].partition(";")[0].strip().lower()
+    if kind in FORMS:
+        return await take_in_stream(desk, call, kind)
+    asked = call.query
+    start = asked.not_before
+    if asked != Handing(not_before=start, failed_again=asked.failed_again, reason=asked.reason) or (
+        asked.reason and not asked.failed_again
+    ):
+        raise trouble(
+            "wrong-value", "of these only not_before and failed_again are for items", field="Content-Type", expected=" or ".join(FORMS)
+        )
+    again = asked.reason if asked.failed_again else None
+    if again is not None:
+        check_may_operate(call, "take in failed keys again")
+        check_reason(again, False)
+    if isinstance(call.body, list):
+        if len(call.body) > MANY:
+            raise trouble(
+                "wrong-value", f"{len(call.body):,} items are too many for one call", expected=f"at most {MANY:,}, or a list as NDJSON"
+            )
+        receipts = await desk.submitting.submit_many(plan.name, call.body, call.caller.name, start, again)
+        return Answer(TakenMany([_taken(receipt) for receipt in receipts]))
+    if start is None and again is None:
+        receipt = await desk.submitting.submit(plan.name, call.body, call.caller.name)
+    else:
+        [receipt] = await desk.submitting.submit_many(plan.name, [call.body], call.caller.name, start, again)
+    if receipt.answer == "malformed":
+        raise trouble("malformed-item", receipt.error, field=receipt.field or None, expected=receipt.expected or None)
+    if receipt.answer == "changed":
+        raise trouble("conflict", receipt.error, key=receipt.key, item_status=str(receipt.status), stage=receipt.stage)
+    return Answer(_taken(receipt), 201 if receipt.answer == "new" else 200)
+
+
+def _taken(receipt: Receipt) -> Taken:
+    status = None if receipt.status is None else receipt.status.value
+    return Taken(receipt.key, receipt.answer, status, receipt.stage, receipt.error, receipt.field, receipt.expected)
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/items/{key:path}",
+    scope="read",
+    answers={200: dict[str, Any]},
+    problems=("unknown-route", "unknown-item"),
+    summary="One item, with its history",
+)
+def get(desk: Desk, call: Call) -> Answer:
+    """Everything about one item: where it is, what it carries, what happened to it. An item whose row has left is told from its seal."""
+    return Answer(_seen(desk, call))
+
+
+def _seen(desk: Desk, call: Call) -> dict[str, Any]:
+    found = show(desk.ctx, desk.plan(call).name, call.path["key"])
+    if found is None:
+        raise _unknown(call)
+    return found
+
+
+def _unknown(call: Call) -> Trouble:
+    return trouble("unknown-item", f"{call.path['route']} has no item {call.path['key']!r}", field="key")
+
+
+class History(Struct, frozen=True):
+    """What happened to an item, the oldest line first. `chain` says whether it is as it was written; after the row has left, the
+    lines are gone and `sealed` is true."""
+
+    route: str
+    key: str
+    sealed: bool
+    chain: dict[str, Any]
+    history: list[dict[str, Any]]
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/history/{key:path}",
+    scope="read",
+    answers={200: History},
+    problems=("unknown-route", "unknown-item"),
+    summary="What happened to an item",
+)
+def history(desk: Desk, call: Call) -> Answer:
+    """Every line of its record: what changed, when, by whom and why."""
+    found = _seen(desk, call)
+    return Answer(History(found["route"], found["key"], found["sealed"], found["chain"], found["history"]))
+
+
+class Moment(Struct, frozen=True):
+    at: str | None
+    text: str
+
+
+class Telling(Struct, frozen=True):
+    """Sentences, in the order in which they are read. `can` are commands that make sense now."""
+
+    route: str
+    key: str
+    where: str
+    why: list[str]
+    next: list[str]
+    happened: list[Moment]
+    can: list[str]
+    warnings: list[str]
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/routes/{route}/story/{key:path}",
+    scope="read",
+    answers={200: Telling},
+    problems=("unknown-route", "unknown-item"),
+    summary="The story of an item, in sentences",
+)
+def told(desk: Desk, call: Call) -> Answer:
+    """Where it is, why it waits, what happens next, what has happened, and what people can do: as `milepost show` tells it."""
+    found = story(desk.ctx, desk.plan(call).name, call.path["key"], instant)
+    if found is None:
+        raise _unknown(call)
+    happened = [Moment(iso(one.at), one.text) for one in found.happened]
+    return Answer(Telling(found.route, found.key, found.where, found.why, found.next, happened, found.can, found.warnings))

@@ -1,0 +1,194 @@
+"""Lists: one that is handed over as a stream, and the record of those that were."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError, Future
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, to_builtins
+from starlette.requests import ClientDisconnect
+
+from milepost.core.errors import MilepostError
+from milepost.core.values.durations import iso
+from milepost.engine.lists.reconcile import ListReport, take_in_list
+from milepost.engine.lists.source import Source
+from milepost.engine.views.items import list_view, lists
+from milepost.http.auth.author import check_may_operate, check_reason
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import Trouble, trouble
+from milepost.http.state.state import Desk
+from milepost.ports.documents import ListRecord
+
+ENDPOINTS = Endpoints()
+FORMS = {"application/x-ndjson": "jsonl", "text/csv": "csv", "text/plain": "txt"}
+SILENT_S = 30.0
+"""Who sends nothing of a list for so long is not waited for."""
+_LOOK_S = 1.0
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What a list held: as `milepost submit --json` tells it. `id` is empty after a dry run. Which keys have `vanished` is told to those
+    who may read; the others are told how many."""
+
+    id: str
+    route: str
+    name: str
+    digest: str
+    at: str
+    full: bool
+    dry_run: bool
+    lines: int
+    counts: dict[str, int]
+    malformed: list[dict[str, Any]]
+    changed: list[dict[str, Any]]
+    vanished: list[str]
+    compared_with: str
+    notes: list[str]
+
+
+class Body:
+    """A request's body for a thread that reads it: no more than a chunk is held, for what is not read is not taken from the network.
+    What ends it early is an OSError there, and `cut_off` says it to the client."""
+
+    def __init__(self, stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, silent_s: float) -> None:
+        self.cut_off: Trouble | None = None
+        self.abandoned = False
+        """Nobody waits for the answer any more: the server is being stopped."""
+        self._stream, self._loop, self._silent_s = stream, loop, silent_s
+
+    def read(self, size: int, /) -> bytes:
+        waiting: Future[bytes | OSError]
+        gathering = self._gather(size)
+        try:
+            waiting = asyncio.run_coroutine_threadsafe(gathering, self._loop)
+        except RuntimeError:
+            gathering.close()
+            raise OSError("the server has stopped") from None
+        while True:
+            try:
+                found = waiting.result(_LOOK_S)
+            except TimeoutError:
+                if self.abandoned:
+                    raise OSError("the server is being stopped") from None
+            except CancelledError:
+                raise OSError("the server is being stopped") from None
+            else:
+                if isinstance(found, OSError):
+                    raise found
+                return found
+
+    async def _gather(self, size: int) -> bytes | OSError:
+        """About so many bytes, less at the end, and what came before it was cut off; then the error. That is given back and not raised,
+        so that it cannot be taken for one of the wait."""
+        data = bytearray()
+        try:
+            while len(data) < size and self.cut_off is None:
+                async with asyncio.timeout(self._silent_s):
+                    data += await anext(self._stream)
+        except StopAsyncIteration:
+            return bytes(data)
+        except TimeoutError:
+            self.cut_off = trouble("too-slow", f"nothing came for {self._silent_s:g} s", expected="send it again; what came was taken in")
+        except ClientDisconnect:
+            self.cut_off = trouble("malformed", "the client went away")
+        if self.cut_off is not None and not data:
+            return OSError(self.cut_off.problem.detail)
+        return bytes(data)
+
+
+async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
+    """A list from a request's body, line by line, as the lists engine takes in a file."""
+    plan, wanted = desk.plan(call), call.query
+    if wanted.replace_changed or wanted.failed_again:
+        check_may_operate(call, "replace what is known" if wanted.replace_changed else "take in failed keys again")
+        check_reason(wanted.reason, wanted.dry_run)
+    if not desk.list_places.acquire(blocking=False):
+        raise trouble("busy", "as many lists as possible are being taken in already", expected="try again when one of them is through")
+    loop = asyncio.get_running_loop()
+    body = Body(call.raw.stream(), loop, SILENT_S)
+
+    def work() -> ListReport:
+        source, title, form = Source(body, wanted.name or "the body"), wanted.name or "api", FORMS[kind]
+        try:
+            return take_in_list(
+                desk.ctx,
+                plan.name,
+                source,
+                title,
+                format=form,
+                no_header=wanted.no_header,
+                full=wanted.full,
+                dry_run=wanted.dry_run,
+                by=call.caller.name,
+                not_before=wanted.not_before,
+                replace_changed=wanted.replace_changed,
+                rerun=wanted.rerun,
+                failed_again=wanted.failed_again,
+                reason=wanted.reason,
+            )
+        finally:
+            desk.list_places.release()
+
+    try:
+        report = await loop.run_in_executor(desk.list_pool, work)
+    except MilepostError:
+        if body.cut_off is not None:
+            raise body.cut_off from None
+        raise
+    finally:
+        body.abandoned = True
+    told = {**to_builtins(report), "at": iso(report.at)}
+    if not call.caller.may("read"):
+        told["vanished"] = []
+    return Answer(Report(**told))
+
+
+class ListsWanted(Struct, frozen=True, kw_only=True):
+    route: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+
+
+class Lists(Struct, frozen=True):
+    """Lists, the latest first."""
+
+    lists: list[dict[str, Any]]
+    more: bool
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/lists",
+    scope="read",
+    query=ListsWanted,
+    answers={200: Lists},
+    summary="The lists that were handed over, the latest first",
+)
+def all_lists(desk: Desk, call: Call) -> Answer:
+    """As `milepost lists --json`. One that is not `finished` was cut off, or is being taken in now."""
+    wanted = call.query
+    found = [record for record in reversed(lists(desk.ctx, wanted.route)) if call.caller.sees(record.route)]
+    return Answer(Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit))
+
+
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/lists/{id}",
+    scope="read",
+    answers={200: dict[str, Any]},
+    problems=("unknown-list",),
+    summary="One list, and what it held",
+)
+def one_list(desk: Desk, call: Call) -> Answer:
+    """Its name, digest, who handed it over and when, and how many of its lines were new, known, changed, repeated or malformed."""
+    return Answer(list_view(the_list(desk, call)))
+
+
+def the_list(desk: Desk, call: Call) -> ListRecord:
+    """The list that a call's address names; one of a route that the caller may not see is as if it were not there."""
+    wanted = call.path["id"]
+    for record in lists(desk.ctx):
+        if record.id == wanted and call.caller.sees(record.route):
+            return record
+    raise trouble("unknown-list", f"there is no list {wanted!r}", field="id", expected="the id of one that GET /api/v1/lists names")

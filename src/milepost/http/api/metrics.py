@@ -1,0 +1,37 @@
+"""Figures for a monitoring system, in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from milepost.engine.metrics.exposition import OPEN, PLAIN, Family, exposition
+from milepost.engine.metrics.gauges import counted_families, process_families
+from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoints
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints()
+
+
+@ENDPOINTS.add("GET", "/metrics", scope="read", answers={200: str}, summary="Figures in the text format of Prometheus, or OpenMetrics")
+def metrics(desk: Desk, call: Call) -> Answer:
+    """Items by route, stage and status, ages, lags and heartbeats come from the ledger's own counters and hold for all processes;
+    they are at most a second old (on AWS 15 s). What is counted (names with `_total`) is of this process, since it started. A key that
+    sees only some routes is told only of these."""
+    from milepost import __version__
+
+    families = [*desk.eyes.gauges.read(), *counted_families(desk.eyes.collector.figures()), *process_families(__version__)]
+    openmetrics = "application/openmetrics-text" in call.headers.get("accept", "")
+    text = exposition(_seen_by(call.caller, families), openmetrics=openmetrics)
+    return Answer(Response(text, media_type=OPEN if openmetrics else PLAIN))
+
+
+def _seen_by(caller: Caller, families: list[Family]) -> list[Family]:
+    """What is of no route is for those who see all."""
+    if caller.routes is None:
+        return families
+    return [
+        replace(family, samples={labels: value for labels, value in family.samples.items() if caller.sees(labels[0])})
+        for family in families
+        if family.labels[:1] == ("route",)
+    ]

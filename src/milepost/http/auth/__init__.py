@@ -1,0 +1,1 @@
+"""Who may call: authentication, origins, rate limits, and the author of an act."""

@@ -1,0 +1,239 @@
+"""Recognising: who calls. A key, somebody who has logged in with one, or, where there are no keys, whoever sits at this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qsl
+
+from msgspec import Struct
+from starlette.requests import Request
+
+from milepost.engine.auth.keys import SCOPES, is_news, match, note_use
+from milepost.engine.auth.sessions import is_csrf_token, session_key
+from milepost.engine.context import Context
+from milepost.http.auth.origins import address_of, from_elsewhere, not_local
+from milepost.http.auth.rates import Rate, Rates
+from milepost.http.protocol.endpoint import Caller, Endpoint
+from milepost.http.protocol.problems import Trouble, problem, trouble
+from milepost.ports.documents import KEY, SESSION, Key, Session, read_as
+
+log = logging.getLogger(__name__)
+
+FRESH_S = 3.0
+"""Keys are read again when they are older, so that a revoked one opens nothing any more within five seconds."""
+USUAL = Rate(200, 400)
+"""Calls a second with one key, in one process."""
+WRONG = Rate(1 / 6, 10)
+"""Wrong keys from one address."""
+COOKIE = "mp_session"
+FORM = "application/x-www-form-urlencoded"
+LARGEST_FORM = 64 << 10
+MOST_FIELDS = 100
+SLOWEST_S = 30.0
+NOBODY = Caller("nobody", frozenset())
+LOCAL = Caller("local", frozenset(SCOPES))
+
+
+def visible(caller: Caller, routes: Iterable[str]) -> list[str]:
+    """Those of the routes that the caller may see, in order. For whatever tells of more than one route."""
+    return [route for route in routes if caller.sees(route)]
+
+
+class Known(Struct, frozen=True):
+    """Keys by id and sessions by digest, as they were at a moment (in seconds that only rise)."""
+
+    at: float = -math.inf
+    keys: dict[str, Key] = {}
+    callers: dict[str, Caller] = {}
+    sessions: dict[str, Session] = {}
+
+
+class Doorman:
+    """Knows the keys, counts calls, and says who calls. Belongs to one event loop; the ledger is asked in the pool's threads."""
+
+    def __init__(self, ctx: Context, pool: ThreadPoolExecutor, ticks: Callable[[], float]) -> None:
+        self._ctx, self._pool, self._ticks = ctx, pool, ticks
+        self._known = Known()
+        self._reading: asyncio.Task[None] | None = None
+        self._begun = self._ended = 0
+        """How many readings of keys and sessions have begun, and the last of them that has ended."""
+        self._calls, self._wrong = Rates(), Rates()
+        self._noted: dict[str, int] = {}
+
+    async def recognise(self, request: Request, endpoint: Endpoint) -> Caller:
+        """Who calls; raises the problem that they are to be answered with if they may not call at all. What the caller may do is
+        then for the endpoint's scope to say, and what of it they see for their routes (`visible`, `Desk.plan`)."""
+        if endpoint.scope is None:
+            return NOBODY
+        await self._read_since(self._ticks() - FRESH_S)
+        given = _bearer(request)
+        if given is not None:
+            return self._admit(await self.key_of(request, given))
+        token = request.cookies.get(COOKIE)
+        key = None if not token else await self.session_of(request, token)
+        if token and key is not None:
+            if endpoint.writes:
+                await check_page(request, token)
+            return self._admit(key)
+        if not self._known.keys:
+            # Without keys every call looks for one: the first key that is made, by whichever process, closes the door at once.
+            await self._read_anew()
+        if self._known.keys:
+            raise trouble(
+                "no-key", "a key is needed here", field="Authorization", expected="Authorization: Bearer mp_…, or log in at /login"
+            )
+        return self._local(request, endpoint)
+
+    async def needs_keys(self) -> bool:
+        """Is nobody let in without one?"""
+        await self._read_since(self._ticks() - FRESH_S)
+        if not self._known.keys:
+            await self._read_anew()
+        return bool(self._known.keys)
+
+    async def key_of(self, request: Request, text: str) -> Key:
+        """The key that somebody has given. One that is not known is looked for in the ledger before it is called wrong: it may have
+        been made just now. A good key is never refused for the wrong ones that came from its address: many share one behind a
+        proxy, and the secrets are too long to be guessed at any pace."""
+        key = match(self._known.keys, text, self._ctx.clock.now())
+        if key is not None:
+            return key
+        address = address_of(request.client)
+        wait = self._wrong.wait(address, WRONG, self._ticks())
+        if not wait:
+            await self._read_since(self._ticks())
+            key = match(self._known.keys, text, self._ctx.clock.now())
+            if key is not None:
+                return key
+            wait = self._wrong.take(address, WRONG, self._ticks())
+        if wait:
+            raise _too_many("too many wrong keys came from your address", wait)
+        log.warning("a wrong key came from %s", address)
+        raise trouble("no-key", "the key is not known, has expired, or was revoked", field="Authorization", expected="a key that holds")
+
+    async def session_of(self, request: Request, token: str) -> Key | None:
+        """The key of a session; None: it is over, or there never was one."""
+        now = self._ctx.clock.now()
+        key = session_key(self._known.sessions, self._known.keys, token, now)
+        # Another process may have opened it just now; but a cookie that is made up must not make us read at every call.
+        if key is None and not self._wrong.take(address_of(request.client), WRONG, self._ticks()):
+            await self._read_since(self._ticks())
+            key = session_key(self._known.sessions, self._known.keys, token, now)
+        return key
+
+    def _admit(self, key: Key) -> Caller:
+        """The caller with this key, if the key is not used too often."""
+        rate = USUAL if key.rate is None else Rate(key.rate, max(1.0, 2 * key.rate))
+        wait = self._calls.take(key.id, rate if key.burst is None else Rate(rate.per_second, key.burst), self._ticks())
+        if wait:
+            raise _too_many(f"{key.name!r} may call {rate.per_second:g} times a second", wait)
+        now = self._ctx.clock.now()
+        if is_news(key.used_at, now) and is_news(self._noted.get(key.id), now):
+            self._noted[key.id] = now
+            asyncio.get_running_loop().run_in_executor(self._pool, note_use, self._ctx, key, now)
+        return self._known.callers[key.id]
+
+    def _local(self, request: Request, endpoint: Endpoint) -> Caller:
+        # Decoded once: the request's own mapping goes through all headers for each name.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
+        # Of two, nobody knows which one whoever passed it on went by.
+        headers["host"] = ", ".join(request.headers.getlist("host"))
+        why = not_local(request.scope.get("server"), request.client, headers)
+        if why is not None:
+            raise trouble(
+                "not-local",
+                f"there are no keys, so that only this machine may call, and {why}",
+                expected="a call to 127.0.0.1 or localhost from the same machine; or make a key: milepost keys new NAME --scope read",
+            )
+        if endpoint.writes and from_elsewhere(headers):
+            raise trouble("bad-origin", "another site's page made this call", field="Origin", expected="a page of this server")
+        return LOCAL
+
+    async def _read_since(self, moment: float) -> None:
+        """Have what is known be as it was at this moment, or later. Whoever asks meanwhile waits for the same reading."""
+        while self._known.at < moment:
+            await self._next_reading()
+
+    async def _read_anew(self) -> None:
+        """Have what is known be read after this call; calls that come together share a reading."""
+        wanted = self._begun + 1
+        while self._ended < wanted:
+            await self._next_reading()
+
+    async def _next_reading(self) -> None:
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+        # Whoever goes away must not take the reading along: others wait for it.
+        await asyncio.shield(self._reading)
+
+    async def _read(self) -> None:
+        try:
+            self._begun += 1
+            number, at = self._begun, self._ticks()
+            self._known = await asyncio.get_running_loop().run_in_executor(self._pool, read_known, self._ctx, at)
+            self._ended = number
+        finally:
+            self._reading = None
+
+
+def read_known(ctx: Context, at: float) -> Known:
+    keys = {key.id: key for key in (read_as(Key, document.value) for document in ctx.ledger.read(KEY).values())}
+    callers = {
+        key.id: Caller(key.name, frozenset(key.scopes), None if key.routes is None else frozenset(key.routes)) for key in keys.values()
+    }
+    # A session belongs to a key: without keys there is none, and an open server reads the ledger at every call.
+    sessions = ctx.ledger.read(SESSION) if keys else {}
+    return Known(at, keys, callers, {name: read_as(Session, document.value) for name, document in sessions.items()})
+
+
+async def check_page(request: Request, token: str) -> None:
+    """A write with a cookie must come from a page of ours: the browser says so, and the page knows the session's token."""
+    given = request.headers.get("x-csrf-token")
+    if given is None and _kind(request) == FORM:
+        given = (await read_form(request)).get("csrf_token")
+    if from_elsewhere(request.headers) or not is_csrf_token(given or "", token):
+        raise trouble(
+            "bad-origin",
+            "a write by somebody who has logged in must come from a page of this server",
+            field="X-CSRF-Token",
+            expected="the token that the page has, in the header X-CSRF-Token or the form's field csrf_token",
+        )
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form. Whoever reads the body after this is given the same bytes again."""
+    length = request.headers.get("content-length", "")
+    if not length.isdigit() or int(length) > LARGEST_FORM:
+        raise trouble("too-large", f"the form has more than {LARGEST_FORM:,} bytes, or does not say how many", field="Content-Length")
+    try:
+        async with asyncio.timeout(SLOWEST_S):
+            data = await request.body()
+    except TimeoutError:
+        raise trouble("too-slow", f"the form was not here within {SLOWEST_S:g} s") from None
+    try:
+        return dict(parse_qsl(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise trouble("malformed", f"the form has more than {MOST_FIELDS} fields", expected="the fields of the page's own form") from None
+
+
+def _bearer(request: Request) -> str | None:
+    given = request.headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, text = given.strip().partition(" ")
+    if scheme.lower() != "bearer" or not text.strip():
+        raise trouble("no-key", "the header is not understood", field="Authorization", expected="Authorization: Bearer mp_…")
+    return text.strip()
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _too_many(detail: str, wait: float) -> Trouble:
+    seconds = math.ceil(wait)
+    return Trouble(problem("too-many", detail, expected=f"again in {seconds} s"), {"Retry-After": str(seconds)})

@@ -1,0 +1,40 @@
+"""Who is on record for what is done through the door, and whether what they say can be kept."""
+
+from __future__ import annotations
+
+from milepost.core.item import canonical_json
+from milepost.core.outcome import Outcome
+from milepost.core.values.json import check_depth
+from milepost.http.protocol.endpoint import Call
+from milepost.http.protocol.problems import trouble
+
+LONGEST = 100
+
+
+def named(call: Call, person: str | None) -> str:
+    """The caller's name; with that of the person for whom it acts, if it names one."""
+    if person is None:
+        return call.caller.name
+    if not person.strip() or len(person) > LONGEST or any(ord(c) < 32 for c in person):
+        raise trouble("wrong-value", f"'for' is {person!r}", field="for", expected=f"a person's name of at most {LONGEST} characters")
+    return f"{call.caller.name} for {person.strip()}"
+
+
+def check_may_operate(call: Call, what: str) -> None:
+    """Raise a problem if the caller's key is for handing over items only, and this is for operators."""
+    if not call.caller.may("operate"):
+        raise trouble("not-allowed", f"{call.caller.name!r} may not {what}", expected="a key with the scope 'operate'")
+
+
+def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
+    """Raise a problem if what was said of an item is nested too deeply to be kept with it."""
+    try:
+        check_depth(canonical_json(outcome))
+    except (ValueError, RecursionError) as error:
+        raise trouble("wrong-value", f"what was said cannot be kept: {error}", field=field) from None
+
+
+def check_reason(reason: str, dry_run: bool) -> None:
+    """Every act needs a reason; a preview does not."""
+    if not dry_run and not reason.strip():
+        raise trouble("wrong-value", "an act needs a reason", field="reason", expected="why it is done, or dry_run: true for a preview")

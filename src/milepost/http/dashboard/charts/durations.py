@@ -1,0 +1,48 @@
+"""How long handlers took, and how long items were at their stages: in this process, since it was started."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from milepost.core.values.durations import short_span
+from milepost.engine.metrics.collector import Figures, Histogram
+from milepost.http.dashboard.charts.svg import spread
+
+
+class Durations(Struct, frozen=True):
+    """A stage: how many calls of its handler there were, and how long half of them, and all but one in twenty, took at most; and the
+    same for how long items were there until they were done with it."""
+
+    place: str
+    calls: int
+    half: str
+    most: str
+    chart: Markup
+    stay_half: str = ""
+    stay_most: str = ""
+
+
+def durations(figures: Figures, routes: Collection[str]) -> list[Durations]:
+    """For each stage of these routes that something was done at, in the order in which that began."""
+    found = []
+    for labels, took in figures.histograms.get("attempt_duration", {}).items():
+        if labels[0] in routes:
+            stays = figures.histograms.get("stage_duration", {}).get(labels)
+            stay = ("", "") if stays is None else (_within(stays, 0.5), _within(stays, 0.95))
+            chart = spread(took.counts, _told(took))
+            found.append(Durations("/".join(labels), sum(took.counts), _within(took, 0.5), _within(took, 0.95), chart, *stay))
+    return found
+
+
+def _told(found: Histogram) -> list[str]:
+    bounds = [short_span(bound * 1000) for bound in found.bounds]
+    words = [*(f"up to {bound}" for bound in bounds), f"more than {bounds[-1]}"]
+    return [f"{n:,} took {word}" for n, word in zip(found.counts, words, strict=True)]
+
+
+def _within(found: Histogram, part: float) -> str:
+    bound = found.within(part)
+    return f"over {short_span(found.bounds[-1] * 1000)}" if bound is None else short_span(bound * 1000)

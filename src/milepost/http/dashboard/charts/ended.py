@@ -1,0 +1,90 @@
+"""What ended, by hour and by minute: as pictures, and as numbers below them. Their hours are those of UTC, as the ledger counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from milepost.core.consequences import HOUR
+from milepost.core.values.durations import iso
+from milepost.http.dashboard.charts.svg import Bar, bars
+from milepost.http.state.pace import HOURS, MINUTE, MINUTES, Ended, Gap
+
+AXIS = "UTC"
+
+
+class Figures(Struct, frozen=True):
+    """What ended in an hour, or in a minute; or up to `until`, while nobody watched."""
+
+    at: str | None
+    done: int
+    failed: int
+    until: str | None = None
+
+
+class Chart(Struct, frozen=True):
+    """A picture, and the same as a table, the latest first."""
+
+    picture: Markup
+    rows: list[Figures]
+    since: str | None = None
+    """When somebody began to watch, if that was later than the chart begins."""
+
+
+def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
+    data, rows = [], []
+    for place, (done, failed) in enumerate(ended):
+        ms = (now // HOUR - HOURS + 1 + place) * HOUR
+        hour = _utc(ms)
+        # A day by its name: today and yesterday are not the reader's own.
+        label = f"{hour:%a %d}" if hour.hour == 0 else f"{hour:%H}" if hour.hour % 6 == 0 else ""
+        told = f"{hour:%a %d %b, %H}:00 to {(hour.hour + 1) % 24:02}:00 {AXIS}: {_said(done, failed)}"
+        data.append(Bar(told, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
+        if done or failed:
+            rows.append(Figures(iso(ms), done, failed))
+    return Chart(bars(data, f"Ended in the last two days, by hour: {_summed(ended)}", AXIS), rows[::-1])
+
+
+def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[Gap], since: int, now: int) -> Chart:
+    """Where nobody watched there is no bar, and what ended meanwhile is told as one number."""
+    first = (now // MINUTE - MINUTES + 1) * MINUTE
+    data, rows = [], [Figures(iso(gap.begin), gap.done, gap.failed, iso(gap.end)) for gap in gaps]
+    for place, seen in enumerate(ended):
+        ms = first + place * MINUTE
+        minute = _utc(ms)
+        said = _unseen(ms, gaps) if seen is None else _said(*seen)
+        label = f"{minute:%H:%M}" if minute.minute % 15 == 0 else ""
+        data.append(Bar(f"{minute:%H:%M} {AXIS}: {said}", _parts(*(seen or (0, 0))), label))
+        if seen is not None and any(seen):
+            rows.append(Figures(iso(ms), *seen))
+    told = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
+    if gaps:
+        told += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} while nobody watched"
+    rows.sort(key=lambda row: row.at or "", reverse=True)
+    return Chart(bars(data, told, AXIS), rows, iso(since) if since > first else None)
+
+
+def _unseen(ms: int, gaps: Sequence[Gap]) -> str:
+    gap = next((gap for gap in gaps if gap.begin < ms + MINUTE and ms < gap.end), None)
+    if gap is None:
+        return "nobody watched"
+    return f"nobody watched; {_said(gap.done, gap.failed)} from {_utc(gap.begin):%H:%M} to {_utc(gap.end):%H:%M}"
+
+
+def _utc(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _parts(done: int, failed: int) -> tuple[tuple[str, float], ...]:
+    return (("done", done), ("fail", failed))
+
+
+def _said(done: int, failed: int) -> str:
+    return f"{done:,} through" + (f", {failed:,} failed" if failed else "")
+
+
+def _summed(ended: Sequence[Ended]) -> str:
+    return f"{_said(sum(done for done, _ in ended), sum(failed for _, failed in ended))} in all"

@@ -1,0 +1,217 @@
+"""What the overview shows, as plain values: made from what the ledger counts, so that it costs the same with a million items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from milepost.core.routes.plan import Plan
+from milepost.core.status import FAILED, LIVE, Status
+from milepost.core.values.durations import iso, short_span
+from milepost.engine.context import Context
+from milepost.engine.health.overdue import WAITING
+from milepost.engine.views.items import own_route
+from milepost.engine.views.snapshot import Snapshot, StageView
+from milepost.http.dashboard.charts.ended import Chart, hours_chart, minutes_chart
+from milepost.http.dashboard.charts.svg import stack
+from milepost.http.dashboard.failures import Cause, causes
+from milepost.http.state.pace import Forecast, Held, Sample, Samples, by_hour, by_minute, forecast, pace
+from milepost.ports.documents import HOLD, ROUTE, Hold, RouteVersion, read_as, scope
+from milepost.ports.ledger import Count, Group, Query
+
+LANES, LOOK = 10, 1000
+"""So many paused lanes are looked into, and so many of the items that wait in each are counted."""
+PARTS = (
+    ("to do", "todo", (Status.PENDING, Status.QUEUED)),
+    ("in work", "work", (Status.PROCESSING,)),
+    ("waiting", "wait", (Status.WAITING,)),
+    ("retrying", "retry", (Status.RETRY_SCHEDULED,)),
+    ("failed", "fail", tuple(FAILED)),
+)
+
+
+class Part(Struct, frozen=True):
+    """Some of a stage's items: how many, and where they are found."""
+
+    label: str
+    kind: str
+    n: int
+    statuses: list[str]
+
+
+class Pause(Struct, frozen=True):
+    """A pause in force: of a route, a stage or a lane."""
+
+    by: str
+    reason: str
+    since: str | None
+    lane: str = ""
+
+
+class Step(Struct, frozen=True):
+    """A stage in the funnel, with all of its parts and ages, also where there is nothing, so that it keeps its shape. `overdue` says
+    how many are, "1,204+ overdue" where there may be more; None: the stage has no mark. `late`: some are, or may be."""
+
+    name: str
+    parts: list[Part]
+    here: int
+    past: int
+    bar: Markup
+    ages: list[tuple[str, str, str]]
+    """Label, meaning, and how long."""
+    overdue: str | None
+    late: bool
+    paused: Pause | None
+    lanes: list[Pause]
+    tag: tuple[str, str] | None
+    """What kind of stage it is, if it is not for our own workers, and what that means."""
+
+
+class RouteView(Struct, frozen=True):
+    """A route. `known`: its stages are at hand here, so that its items can be looked at and acted on."""
+
+    name: str
+    known: bool
+    marked: bool
+    """Some stage has an overdue mark."""
+    seen: Snapshot
+    steps: list[Step]
+    causes: list[Cause]
+    hours: Chart
+    minutes: Chart
+    forecast: Forecast
+    paused: Pause | None
+
+
+def worth_seeing(ctx: Context, seen: Snapshot) -> bool:
+    """A route that nobody hands anything over to is Milepost's own, and has nothing to say while it is well."""
+    return not own_route(ctx, seen.route) or bool(seen.failed or seen.live)
+
+
+def home(ctx: Context, found: Iterable[Snapshot], samples: Samples) -> list[RouteView]:
+    """These routes as funnels; Milepost's own come last."""
+    counts: dict[str, list[Count]] = {}
+    for count in ctx.ledger.counts():
+        counts.setdefault(count.route, []).append(count)
+    groups: dict[str, list[Group]] = {}
+    for group in ctx.ledger.groups():
+        groups.setdefault(group.route, []).append(group)
+    holds = {name: read_as(Hold, document.value) for name, document in ctx.ledger.read(HOLD).items()}
+    routes = sorted(found, key=lambda seen: own_route(ctx, seen.route))
+    return [_route(ctx, seen, counts.get(seen.route, []), groups.get(seen.route, []), holds, samples) for seen in routes]
+
+
+def _route(ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group], holds: dict[str, Hold], samples: Samples) -> RouteView:
+    now, plan = seen.at, ctx.plans.get(seen.route)
+    hours = by_hour(counts, now)
+    watched = samples.seen(seen.route, Sample(now, seen.done, seen.failed))
+    steps = [_step(stage, seen, plan, holds) for stage in seen.stages]
+    paused = _pause(holds.get(seen.route))
+
+    @cache
+    def free() -> bool:
+        """Do rows cost nothing to look at? Asking may itself cost a little."""
+        return ctx.ledger.cost_of(Query(route=seen.route, statuses=LIVE)) is None
+
+    held, behind = ([Held("at this route", seen.live)], 0) if paused else _held(ctx, seen, steps, free)
+    return RouteView(
+        seen.route,
+        plan is not None,
+        any(stage.overdue is not None for stage in seen.stages),
+        seen,
+        steps,
+        causes(ctx, seen, groups, free),
+        hours_chart(hours, now),
+        minutes_chart(*by_minute(watched, now), watched[0].at, now),
+        forecast(seen.live, pace(hours, watched, now, _born(ctx, seen.route)), held, now, behind=behind),
+        paused,
+    )
+
+
+def _born(ctx: Context, route: str) -> int | None:
+    """When there was such a route for the first time, if the ledger still knows."""
+    document = ctx.ledger.read_one(ROUTE, route)
+    version = None if document is None else read_as(RouteVersion, document.value)
+    return version.at if version is not None and version.version == 1 else None
+
+
+def _held(ctx: Context, seen: Snapshot, steps: Sequence[Step], free: Callable[[], bool]) -> tuple[list[Held], int]:
+    """What is paused, and how many wait there; and how many others have a paused stage before them."""
+    held: list[Held] = []
+    behind = before = 0
+    looks = sum(len(step.lanes) for step in steps) <= LANES
+    for stage, step in zip(seen.stages, steps, strict=True):
+        waits = stage.among(*WAITING)
+        if step.paused:
+            # Whatever is before it comes here; what waits at a pause before it has been told already.
+            behind = max(0, before - sum(one.n or 0 for one in held))
+            held.append(Held(f"at {step.name}", waits))
+        elif waits or before:
+            for lane in step.lanes:
+                n = 0 if not waits else _in_lane(ctx, seen.route, step.name, lane.lane) if looks and free() else None
+                held.append(Held(f"in lane {lane.lane} of {step.name}", n, more=before > 0))
+        before += step.here
+    return held, behind
+
+
+def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
+    """How many wait in a lane; None: too many to count."""
+    page = ctx.ledger.find(Query(route=route, stages=frozenset({stage}), lane=lane, statuses=WAITING, limit=LOOK))
+    return len(page.items) if page.next is None else None
+
+
+def _pause(hold: Hold | None, lane: str = "") -> Pause | None:
+    return None if hold is None else Pause(hold.by, hold.reason, iso(hold.at), lane)
+
+
+def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, Hold]) -> Step:
+    parts = [Part(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
+    ages = [(label, meaning, "–" if ms is None else short_span(ms)) for label, meaning, ms in _ages(stage)]
+    whole = max(1, seen.total)
+    told = ", ".join([*(f"{part.n:,} {part.label}" for part in parts if part.n), f"{stage.past:,} through"])
+    bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], told)
+    above = scope(seen.route, stage.name)
+    lanes = [pause for name in sorted(holds) if (lane := _lane(name, above)) and (pause := _pause(holds[name], lane)) is not None]
+    return Step(
+        stage.name,
+        parts,
+        stage.among(*LIVE),
+        stage.past,
+        bar,
+        ages,
+        _overdue(stage),
+        bool(stage.overdue or stage.overdue_more),
+        _pause(holds.get(above)),
+        lanes,
+        _tag(stage.name, plan),
+    )
+
+
+def _ages(stage: StageView) -> tuple[tuple[str, str, int | None], ...]:
+    return (
+        ("half", "half of those on the way have been here no longer", stage.p50_ms),
+        ("95%", "all but one in twenty have been here no longer", stage.p95_ms),
+        ("oldest", "the one that has been here for longest", stage.oldest_ms),
+    )
+
+
+def _tag(stage: str, plan: Plan | None) -> tuple[str, str] | None:
+    known = None if plan is None else plan.by_name.get(stage)
+    if known is None or known.ours:
+        return None
+    return ("external", "somebody else does it") if known.external else ("remote", "workers elsewhere come for it, over HTTP")
+
+
+def _overdue(stage: StageView) -> str | None:
+    if stage.overdue is None:
+        return None
+    if stage.overdue or not stage.overdue_more:
+        return f"{stage.overdue:,}{'+' if stage.overdue_more else ''} overdue"
+    return "some may be overdue"
+
+
+def _lane(name: str, above: str) -> str:
+    return name.removeprefix(f"{above}/") if name.startswith(f"{above}/") else ""

@@ -1,0 +1,216 @@
+"""The log of what people did: who, what, to which items, why, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct
+
+from milepost.core.item import unescape_part
+from milepost.core.operators import VERBS
+from milepost.core.status import FAILED, LIVE
+from milepost.engine.act_log import act_view, all_acts
+from milepost.engine.views.items import counted, lists
+from milepost.engine.views.key_parts import key_fields
+from milepost.http.dashboard.render import page, seen_routes
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import trouble
+from milepost.http.state.state import Desk
+from milepost.ports.documents import Act
+from milepost.ports.ledger import Group
+
+ENDPOINTS = Endpoints(pages=True)
+SHOWN = 100
+SAMPLE = 60
+MOVES_MS = 60_000
+"""An act that has not dealt with anything for longer was cut off."""
+FILTER = ("keys", "digest", "query")
+"""What of an act says which items it was for; the rest are its options."""
+
+
+class Names(Struct, frozen=True):
+    """What lists and causes are called, by their ids, and the fields of each route's key. One that is not known is called by its id."""
+
+    lists: Mapping[str, str] = {}
+    causes: Mapping[str, str] = {}
+    key_fields: Mapping[str, Sequence[str]] = {}
+
+
+class Asked(Struct, frozen=True):
+    """`before`: the act behind which the page begins, by its id. Empty: any."""
+
+    route: str = ""
+    verb: str = ""
+    by: str = ""
+    before: str = ""
+
+
+@ENDPOINTS.add("GET", "/acts", scope="read", query=Asked, summary="What people did")
+def acts(desk: Desk, call: Call) -> Answer:
+    asked: Asked = call.query
+    chosen = {name: value for name in ("route", "verb", "by") if (value := getattr(asked, name))}
+    seen = [act for act in all_acts(desk.ctx) if call.caller.sees(act.route)]
+    found = [act for act in all_acts(desk.ctx, **chosen) if call.caller.sees(act.route)] if chosen else seen
+    start = next((place for place, act in enumerate(found, 1) if act.id == asked.before), 0)
+    shown, rest = found[start : start + SHOWN], len(found) - start - SHOWN
+    names = _names(desk, shown)
+    return Answer(
+        page(
+            desk,
+            call,
+            "acts.html",
+            here="/acts",
+            asked=asked,
+            filtered=bool(chosen),
+            routes=seen_routes(desk, call),
+            verbs=sorted({act.verb for act in seen}),
+            people=sorted({act.by for act in seen}),
+            acts=[_row(act, names, desk.ctx.clock.now()) for act in shown],
+            more=f"?{urlencode({**chosen, 'before': shown[-1].id})}" if rest > 0 else None,
+            first=f"?{urlencode(chosen)}" if start else None,
+        )
+    )
+
+
+@ENDPOINTS.add("GET", "/acts/{id}", scope="read", summary="One act in full")
+def one(desk: Desk, call: Call) -> Answer:
+    found = next((act for act in all_acts(desk.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
+    if found is None:
+        raise trouble("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="one of those at /acts")
+    names = _names(desk, [found])
+    row = _row(found, names, desk.ctx.clock.now())
+    query = found.filter.get("query")
+    return Answer(
+        page(
+            desk,
+            call,
+            "act.html",
+            here="/acts",
+            act=row,
+            items=None if query is None else _items_now(found, query, names, desk.ctx.clock.now()),
+            options=[(name.replace("_", " "), _plain(value)) for name, value in row["about"].items() if name not in FILTER],
+            on_items=found.verb in VERBS,
+        )
+    )
+
+
+def _row(act: Act, names: Names, now: int) -> dict[str, Any]:
+    """An act for a page: the view that programs get, with what it was for in words, and how far it is."""
+    view = act_view(act)
+    finished = act.finished_at is not None
+    under_way = not finished and now - (act.moved_at or act.started_at) <= MOVES_MS
+    expected = None if finished else view.get("expected")
+    return {
+        **view,
+        "to": in_words(view["about"], names),
+        "done_to": _outcome(act),
+        "finished": finished,
+        "under_way": under_way,
+        "expected": max(expected, act.done + act.refused) if expected else None,
+        "can_go_on": not finished and not under_way and act.verb in VERBS and "query" in act.filter and "pace" not in act.filter,
+    }
+
+
+def _outcome(act: Act) -> str:
+    """What came of it, in a few words."""
+    if act.verb not in VERBS and act.done <= 1 and not act.refused:
+        return "done" if act.finished_at is not None else ""
+    return f"{act.done:,} done" + (f", {act.refused:,} left alone" if act.refused else "")
+
+
+def in_words(about: Mapping[str, Any], names: Names) -> str:
+    """What an act was for: its scope, its subscriber, or which items."""
+    if about.get("scope"):
+        return str(about["scope"])
+    if about.get("subscriber"):
+        return f"{about['subscriber']}: {about['key']}" if about.get("key") else str(about["subscriber"])
+    if "query" in about:
+        return items_in_words(about["query"], names)
+    if isinstance(about.get("keys"), int):
+        return counted(about["keys"], "item") + " by key"
+    if "keys" in about:
+        return f"{about['keys']} rows"
+    if "ids" in about:
+        return f"{len(about['ids']):,} that were set aside"
+    return ""
+
+
+def items_in_words(query: Mapping[str, Any], names: Names) -> str:
+    """Which items a recorded query is for."""
+    parts = []
+    statuses = set(query.get("statuses") or ())
+    if statuses == {status.value for status in FAILED}:
+        parts.append("that failed")
+    elif statuses == {status.value for status in LIVE}:
+        parts.append("on the way")
+    elif statuses:
+        parts.append(" or ".join(sorted(status.lower().replace("_", " ") for status in statuses)))
+    if query.get("stages"):
+        parts.append(f"at {' or '.join(query['stages'])}")
+    if query.get("lane") is not None:
+        parts.append(f"in the lane {query['lane']}")
+    if query.get("group") is not None:
+        parts.append(f"with the cause {names.causes.get(query['group'], query['group'])}")
+    if query.get("lists"):
+        parts.append(f"from the list {names.lists.get(query['lists'][0], query['lists'][0])}")
+    if query.get("prefix"):
+        parts.append(f"with keys that begin with {query['prefix']}")
+    for part in query.get("parts") or []:
+        parts.append(f"with {unescape_part(part[1])} in their key")
+    if query.get("entered_before"):
+        parts.append(f"at their stage since before {_minute(query['entered_before'])}")
+    if query.get("changed_before"):
+        parts.append(f"not changed since {_minute(query['changed_before'])}")
+    return f"items {', '.join(parts)}" if parts else "all items"
+
+
+def _items_now(act: Act, query: Mapping[str, Any], names: Names, now: int) -> str:
+    """The address, behind the base, of the items that match today what the act was begun for."""
+    brought = query.get("lists") or []
+    before = query.get("entered_before")
+    asked = {
+        "status": query.get("statuses"),
+        "stage": query.get("stages"),
+        "lane": query.get("lane"),
+        "group": query.get("group"),
+        # Several lists are chosen by the name that they share.
+        "list": names.lists.get(brought[0], brought[0]) if len(brought) > 1 else brought[0] if brought else None,
+        "prefix": query.get("prefix"),
+        "part": [
+            f"{names.key_fields[act.route][at]}={unescape_part(text)}"
+            for at, text in query.get("parts") or []
+            if act.route in names.key_fields
+        ],
+        "older_than": None if before is None else f"{max(0, now - before) // 1000}s",
+    }
+    return f"/items/{quote(act.route, safe='')}?" + urlencode({name: value for name, value in asked.items() if value}, doseq=True)
+
+
+def _minute(moment: str) -> str:
+    """A moment in a sentence: '2026-03-01 12:00 UTC'."""
+    return f"{moment[:10]} {moment[11:16]} UTC"
+
+
+def _names(desk: Desk, shown: Sequence[Act]) -> Names:
+    caused = {act.route for act in shown if (act.filter.get("query") or {}).get("group") is not None}
+    causes = {one.group: _cause(one) for route in caused & desk.ctx.plans.keys() for one in desk.ctx.ledger.groups(route)}
+    fields = {route: key_fields(desk.ctx, route) for route in desk.ctx.plans}
+    return Names({record.id: record.name for record in lists(desk.ctx)}, causes, fields)
+
+
+def _cause(group: Group) -> str:
+    """'HTTP (the repository answered 503)'."""
+    sample = group.sample if len(group.sample) <= SAMPLE else f"{group.sample[: SAMPLE - 1]}…"
+    return f"{group.category} ({sample})" if sample else group.category
+
+
+def _plain(value: Any) -> str:
+    if value is True:
+        return "yes"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_plain(of)}" for name, of in value.items())
+    return str(value)

@@ -1,0 +1,117 @@
+"""Who is told, how far, and what they do not take; and the feed of events, from the newest back to any point."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from msgspec import Meta, Struct
+
+from milepost.core.events import Event
+from milepost.core.values.durations import iso
+from milepost.engine.context import Context
+from milepost.engine.events.cursors import subscribers
+from milepost.engine.events.feed import KINDS, Before, Told, page_back
+from milepost.http.dashboard.ages import age
+from milepost.http.dashboard.render import page, seen_routes
+from milepost.http.protocol.endpoint import END, Answer, Call, Caller, Endpoints
+from milepost.http.protocol.problems import trouble
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints(pages=True)
+SHOWN = 60
+STEP = 1_000
+"""Lines that are looked through at a time, where not all events are wanted."""
+FAR, FAR_REMOTE = 5_000, 1_000
+"""So many lines are looked through for one page at most; fewer where every hundred of them is a request."""
+DONE = frozenset({"advanced", "completed", "confirmed", "back-fill"})
+FAILED = frozenset({"retry", "exhausted", "rejected", "lost", "overdue"})
+
+
+class Asked(Struct, frozen=True):
+    """Which events; `before` is the line before which the page ends. What is empty is any."""
+
+    route: str = ""
+    kind: str = ""
+    before: Annotated[str, Meta(pattern=rf"^[0-9]{{0,18}}{END}")] = ""
+
+
+class Choice:
+    """Which events are wanted of those that the caller may hear of, and how far back these have been looked through."""
+
+    def __init__(self, caller: Caller, asked: Asked) -> None:
+        self._caller, self._asked = caller, asked
+        self.since: int | None = None
+
+    def wants(self, event: Event) -> bool:
+        if not self._caller.sees(event.route):
+            return False
+        self.since = event.at  # the newest come first
+        return self._asked.route in ("", event.route) and self._asked.kind in ("", event.kind)
+
+
+@ENDPOINTS.add("GET", "/events", scope="read", query=Asked, summary="Who is told, and what happened")
+def events(desk: Desk, call: Call) -> Answer:
+    asked: Asked = call.query
+    routes = seen_routes(desk, call)
+    if asked.route and asked.route not in routes:
+        raise desk.no_route(call.caller, asked.route)
+    if asked.kind and asked.kind not in KINDS:
+        raise trouble("wrong-value", f"there is no event of the kind {asked.kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
+    chosen = {name: value for name in ("route", "kind") if (value := getattr(asked, name))}
+    part = bool(chosen) or call.caller.routes is not None
+    choice = Choice(call.caller, asked)
+    found = _back(desk.ctx, int(asked.before) if asked.before else None, choice, STEP if part else SHOWN)
+    now = desk.ctx.clock.now()
+    told = subscribers(desk.ctx, call.caller.narrowed)
+    oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
+    return Answer(
+        page(
+            desk,
+            call,
+            "events.html",
+            here="/events",
+            asked=asked,
+            filtered=bool(chosen),
+            routes=routes,
+            kinds=sorted(KINDS),
+            subscribers=told,
+            ages={one.name: age(one.waiting_since, now) for one in told},
+            sees_all=call.caller.routes is None,
+            events=[_event(one) for one in found.events],
+            since=iso(choice.since) if found.next and len(found.events) < SHOWN else None,
+            earlier=f"?{urlencode({**chosen, 'before': found.next})}" if found.next else None,
+            latest=f"?{urlencode(chosen)}" if asked.before else None,
+            raw=f"/api/v1/events?{urlencode({**chosen, 'after': oldest})}",
+        )
+    )
+
+
+def _back(ctx: Context, before: int | None, choice: Choice, look: int) -> Before:
+    """A page of what is wanted, however far back it is, within bounds: so many lines are looked through at first, and then more."""
+    found: list[Told] = []
+    left = FAR_REMOTE if "pulse" in ctx.ledger.lacks else FAR
+    while True:
+        part = page_back(ctx, before, SHOWN - len(found), choice.wants, look)
+        found += part.events
+        left -= look
+        if not part.next or len(found) >= SHOWN or left <= 0:
+            return Before(found, part.next)
+        before, look = part.next, STEP
+
+
+def _event(told: Told) -> dict[str, Any]:
+    event, line = told.event, told.event.line
+    attempt = line.attempt
+    return {
+        "id": told.id,
+        "at": iso(event.at),
+        "kind": event.kind,
+        "look": "done" if event.kind in DONE else "fail" if event.kind in FAILED else "",
+        "route": event.route,
+        "key": event.key,
+        "stage": event.stage,
+        "by": line.by,
+        "act": line.act,
+        "says": line.why or ("" if attempt is None else f"{attempt.category}: {attempt.message}"),
+    }

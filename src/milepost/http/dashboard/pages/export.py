@@ -1,0 +1,88 @@
+"""What a page shows, as a file: everything that matches, row by row, so that a million takes no more memory than one."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+from unicodedata import normalize
+from urllib.parse import quote
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from milepost.engine.context import Context
+from milepost.engine.views.items import each, row_view
+from milepost.engine.views.late_items import LOOK, asked_view, each_overdue, nearest
+from milepost.http.api.find import Wanted, afford
+from milepost.http.dashboard.pages.items import filled
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import trouble
+from milepost.http.state.state import Desk
+from milepost.ports.ledger import Query
+
+ENDPOINTS = Endpoints(pages=True)
+COLUMNS = ("key", "stage", "status", "attempts", "lane", "due_at", "created_at", "entered_at", "updated_at", "ended_at", "correlation_id")
+FORMULA, BLANK = ("=", "+", "-", "@"), ("\t", "\r", "\n")
+TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+
+
+@ENDPOINTS.add("GET", "/export/{route}.{form}", scope="read", query=Wanted, summary="The items of a page as CSV or JSON")
+def export(desk: Desk, call: Call) -> Answer:
+    """All that match, not only the page that is shown; of those that come next, the first ten thousand."""
+    plan, wanted, form = desk.plan(call), filled(call.query), call.path["form"]
+    if form not in TYPES:
+        raise trouble("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
+    query = wanted.choice(desk.ctx, plan.name)
+    afford(desk.ctx, query, wanted.scan)
+    rows = _rows(desk.ctx, query, wanted)
+    headers = {"Content-Disposition": f"attachment; {_file_name(f'{plan.name}.{form}')}"}
+    return Answer(StreamingResponse(_csv(rows) if form == "csv" else _json(rows), media_type=TYPES[form], headers=headers))
+
+
+def _file_name(name: str) -> str:
+    """A file's name for a header, which carries plain letters alone."""
+    return f'filename="{name}"' if name.isascii() else f"filename*=UTF-8''{quote(name, safe='')}"
+
+
+def _rows(ctx: Context, query: Query, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    """In the order of the page; those that are late stage by stage, since they may be too many to be sorted."""
+    now = ctx.clock.now()
+    if wanted.overdue:
+        yield from (asked_view(asked, now) for asked in each_overdue(ctx, query))
+    elif wanted.nearest:
+        yield from (asked_view(asked, now) for asked in nearest(ctx, query, LOOK)[0])
+    else:
+        yield from (row_view(item) for item in each(ctx, query))
+
+
+def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([*COLUMNS, "error", "why"])
+    for row in rows:
+        error = row["error"]
+        said = (f"{error['category']}: {error['message']}" if error else "", row.get("why", ""))
+        writer.writerow([cell(value) for value in (*(row[name] for name in COLUMNS), *said)])
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+    yield out.getvalue()
+
+
+def cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula is kept a text. Spreadsheets pass over what is blank before it, and some
+    read the wide forms of East Asian writing as the plain ones."""
+    if not isinstance(value, str):
+        return value
+    begins = normalize("NFKC", value.lstrip()[:1])
+    return f"'{value}" if value[:1] in BLANK or begins[:1] in FORMULA else value
+
+
+def _json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    start = b"["
+    for row in rows:
+        yield start + msgspec.json.encode(row)
+        start = b",\n"
+    yield b"]" if start != b"[" else b"[]"

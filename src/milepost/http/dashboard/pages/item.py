@@ -1,0 +1,149 @@
+"""One item: where it is and why, what happened, what it carries, what can be proved of it, and what a person can do."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from milepost.core.item import canonical_json
+from milepost.core.routes.plan import Plan
+from milepost.core.status import FAILED, LIVE, Status
+from milepost.core.values.durations import iso
+from milepost.engine.context import Context
+from milepost.engine.views.items import row_view, show, stage_names
+from milepost.engine.views.story import Story, story
+from milepost.engine.views.timestamps import instant
+from milepost.http.dashboard.charts.stage_times import way
+from milepost.http.dashboard.render import KINDS, page, seen_routes
+from milepost.http.dashboard.timeline import timeline, written
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.state.state import Desk
+from milepost.ports.ledger import Query
+
+ENDPOINTS = Endpoints(pages=True)
+ALIKE, LOOKS = 10, 6
+"""So many keys are shown that begin like one that is not there, and so often they are looked for."""
+
+
+@ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
+def item(desk: Desk, call: Call) -> Answer:
+    plan, key = desk.plan(call), call.path["key"]
+    view, told = show(desk.ctx, plan.name, key), story(desk.ctx, plan.name, key, instant)
+    if view is None or told is None:
+        return _unknown(desk, call, plan, key)
+    stages, now = stage_names(desk.ctx, plan.name), desk.ctx.clock.now()
+    picture = way([one.line for one in told.happened], stages, now, _held_since(view))
+    return Answer(
+        page(
+            desk,
+            call,
+            "item.html",
+            here="/items",
+            route=plan.name,
+            key=key,
+            view=view,
+            kind=KINDS[view["status"]],
+            story=told,
+            stages=_path(stages, view),
+            verbs=_verbs(told),
+            back=_back(stages, view),
+            stage_names=stages,
+            content=None if view["input"] is None else written(view["input"]),
+            happened=timeline(told.happened, view["results"] or {}),
+            way=picture,
+            drawn=None if picture is None else (iso(picture.start), iso(picture.end)),
+            values=_values(view),
+            another=_another(plan, view),
+            key_fields=_key_fields(plan),
+        )
+    )
+
+
+def _held_since(view: dict[str, Any]) -> int | None:
+    since = view.get("held_since")
+    return None if since is None else round(datetime.fromisoformat(since).timestamp() * 1000)
+
+
+def _path(names: list[str], view: dict[str, Any]) -> list[dict[str, str]]:
+    """The route's stages, and how far the item has come."""
+    status = Status(view["status"])
+    if view["stage"] not in names:
+        return []
+    at = names.index(view["stage"])
+    here = "past" if status is Status.COMPLETED else "stuck" if status in FAILED else "at" if status in LIVE else "ahead"
+    return [{"name": name, "state": "past" if place < at else here if place == at else "ahead"} for place, name in enumerate(names)]
+
+
+def _verbs(told: Story) -> list[str]:
+    """What the command line would offer, as buttons."""
+    return [command.split()[1] for command in told.can if command.startswith("milepost ")]
+
+
+def _back(names: list[str], view: dict[str, Any]) -> list[str]:
+    """The earlier stages that it could be sent back to."""
+    if view["sealed"] or view["stage"] not in names or view["status"] in (Status.COMPLETED, Status.PROCESSING):
+        return []
+    return names[: names.index(view["stage"])]
+
+
+def _values(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """What it carries: the input, what each stage gave, and what its stage works on where that is none of these."""
+    results = view["results"] or {}
+    found = [("Input", view["input"]), *_earlier(view), *((f"Result of {stage}", value) for stage, value in results.items())]
+    known = {canonical_json(value) for _, value in found}
+    payload = view.get("payload")
+    if payload is not None and canonical_json(payload) not in known:
+        found.insert(1, (f"What {view['stage']} works on", payload))
+    return [(name, written(value)) for name, value in found if value is not None]
+
+
+def _earlier(view: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The inputs that it had before they were replaced, the latest first."""
+    return [(f"Input until {one['until']}, replaced by {one['by']}", one.get("content")) for one in reversed(view.get("replaced") or [])]
+
+
+def _another(plan: Plan, view: dict[str, Any]) -> str | None:
+    """What a new item like this one would be handed over as; None where that cannot be told from this one, or nobody may."""
+    if view["input"] is None or plan.route.closed or plan.route.carries is not None:
+        return None
+    return written(view["input"])
+
+
+def _key_fields(plan: Plan) -> str:
+    key = plan.route.key
+    return "" if callable(key) else key if isinstance(key, str) else " and ".join(key)
+
+
+def _unknown(desk: Desk, call: Call, plan: Plan, key: str) -> Answer:
+    """There is no such item: perhaps it is on another route, or is written otherwise."""
+    elsewhere = [route for route in seen_routes(desk, call) if route != plan.name and desk.ctx.ledger.peek(route, [key])[0] is not None]
+    begins, rows = _alike(desk.ctx, plan.name, key)
+    found = [{**row, "kind": KINDS[row["status"]]} for row in rows]
+    return Answer(
+        page(
+            desk,
+            call,
+            "no_item.html",
+            status=404,
+            here="/items",
+            route=plan.name,
+            key=key,
+            q=key,
+            elsewhere=elsewhere,
+            begins=begins,
+            alike=found,
+        )
+    )
+
+
+def _alike(ctx: Context, route: str, key: str) -> tuple[str, list[dict[str, Any]]]:
+    """Items whose keys begin like this one: with all of it, else with less and less, where an index serves that."""
+    begins = key
+    for _ in range(LOOKS):
+        query = Query(route=route, prefix=begins, limit=ALIKE)
+        if not begins or ctx.ledger.cost_of(query) is not None:
+            break
+        if found := ctx.ledger.find(query).items:
+            return begins, [row_view(item) for item in found]
+        begins = begins[: len(begins) * 2 // 3]
+    return "", []

@@ -1,0 +1,282 @@
+"""The items of a route, by filter, and the search for one by its key on all routes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct
+from msgspec.structs import fields
+from starlette.responses import RedirectResponse
+
+from milepost.core.errors import UsageError
+from milepost.core.routes.plan import Plan
+from milepost.core.status import Status
+from milepost.core.values.durations import short_span, span_ms
+from milepost.engine.context import Context
+from milepost.engine.views.items import counted, lists, own_route, stage_names
+from milepost.engine.views.key_parts import key_fields
+from milepost.http.api.find import Found, Wanted, find
+from milepost.http.dashboard.ages import age, ms_since
+from milepost.http.dashboard.render import KINDS, page, seen_routes
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import Trouble
+from milepost.http.state.state import Desk
+from milepost.ports.documents import HOLD, scope
+from milepost.ports.ledger import Query
+
+ENDPOINTS = Endpoints(pages=True)
+SHOWN = 100
+LISTS = 50
+"""So many lists are offered to choose from, the latest first."""
+SPAN = "Write a span of time, such as 30m, 6h or 2d."
+
+
+class Sought(Struct, frozen=True):
+    q: str = ""
+
+
+class Wrong(Struct, frozen=True):
+    """Why nothing is shown. `age`: it is about the field for the age. `scan`: the address that has all rows read nevertheless."""
+
+    told: str
+    age: bool = False
+    scan: str | None = None
+
+
+class Looked(Struct, frozen=True):
+    """What the API answered; or nothing, and what is wrong with the question. `cost`: what it took, where no index serves it and there
+    are many rows."""
+
+    found: Found = Found([], None, False)
+    wrong: Wrong | None = None
+    cost: str = ""
+
+
+@ENDPOINTS.add("GET", "/find", scope="read", query=Sought, summary="An item by its key, or by how its key begins")
+def seek(desk: Desk, call: Call) -> Answer:
+    """To the item with that key, if there is one on any route; else to the items of the first route whose keys begin so; else a page
+    that says where it was looked for."""
+    text = call.query.q.strip()
+    if not text:
+        return _to(desk, "/items")
+    for route in seen_routes(desk, call):
+        if desk.ctx.ledger.peek(route, [text])[0] is not None:
+            return _to(desk, f"/items/{quote(route, safe='')}/{quote(text, safe='')}")
+    known, unread = _routes(desk, call), {}
+    for route in known:
+        looked = _look(desk, call, route, Wanted(prefix=text, limit=1))
+        if looked.found.items:
+            return _to(desk, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
+        if looked.wrong is not None or looked.found.more:
+            unread[route] = "" if looked.wrong is None else looked.wrong.told
+    return Answer(page(desk, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread))
+
+
+@ENDPOINTS.add("GET", "/items", scope="read", summary="To the items of the first route")
+def first_route(desk: Desk, call: Call) -> Answer:
+    """From there it is one step to those of any other."""
+    routes = _routes(desk, call)
+    return _to(desk, f"/items/{quote(routes[0], safe='')}" if routes else "/")
+
+
+@ENDPOINTS.add("GET", "/items/{route}", scope="read", query=Wanted, summary="The items of a route")
+def items(desk: Desk, call: Call) -> Answer:
+    """A filter that makes no sense is shown with a sentence that says so, beside what was asked."""
+    plan, asked = desk.plan(call), filled(call.query)
+    looked = _look(desk, call, plan.name, asked)
+    found = looked.found
+    chosen = _chosen(asked)
+    question = {name: chosen[name] for name in ("overdue", "nearest") if name in chosen}
+    narrowed = {name: value for name, value in chosen.items() if name not in question}
+    now = desk.ctx.clock.now()
+    total = None if looked.wrong is not None else _total(desk.ctx, plan, asked, found)
+    return Answer(
+        page(
+            desk,
+            call,
+            "items.html",
+            status=200 if looked.wrong is None else 400,
+            here="/items",
+            route=plan.name,
+            routes=[(name, f"/items/{quote(name, safe='')}{_address(_anywhere(chosen))}") for name in _routes(desk, call)],
+            asked=asked,
+            wrong=looked.wrong,
+            cost=looked.cost,
+            stages=stage_names(desk.ctx, plan.name),
+            choices=_choices(desk.ctx, plan, asked),
+            tabs=_tabs(plan, asked, narrowed),
+            narrowed=bool(narrowed),
+            total=total,
+            told="" if looked.wrong is not None else _told(total, found, bool(narrowed)),
+            filter_json=json.dumps(narrowed),
+            can_all=not question,
+            skips=plan.route.skips,
+            query=_address({**chosen, **({"scan": "true"} if asked.scan else {})}),
+            items=[_shown(row, now) for row in found.items],
+            refused=found.refused,
+            more=None if found.next is None else _address({**chosen, "after": found.next}),
+            some=found.more and found.next is None,
+            first=_address(chosen) or "?" if asked.after else None,
+        )
+    )
+
+
+def filled(wanted: Wanted) -> Wanted:
+    """What a form has asked: it sends the empty fields too, and several values of one field with commas between them."""
+    return Wanted(
+        status=_several(wanted.status),
+        stage=_several(wanted.stage),
+        lane=wanted.lane or None,
+        group=wanted.group or None,
+        list_=wanted.list_ or None,
+        prefix=wanted.prefix or None,
+        part=_several(wanted.part),
+        older_than=(wanted.older_than or "").strip() or None,
+        overdue=wanted.overdue,
+        nearest=wanted.nearest and not wanted.overdue,
+        scan=wanted.scan,
+        limit=SHOWN,
+        after=wanted.after or None,
+    )
+
+
+def _to(desk: Desk, address: str) -> Answer:
+    return Answer(RedirectResponse(desk.base + address, 303))
+
+
+def _routes(desk: Desk, call: Call) -> list[str]:
+    """The routes whose items the caller can look at; Milepost's own come last."""
+    return sorted((name for name in desk.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(desk.ctx, name))
+
+
+def _anywhere(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What of a choice means the same on another route."""
+    return {name: chosen[name] for name in ("status", "prefix", "older_than") if name in chosen}
+
+
+def _total(ctx: Context, plan: Plan, asked: Wanted, found: Found) -> int | None:
+    """How many match, where that is known without reading them: all are on this page, or the ledger has counted them."""
+    if not found.more and asked.after is None:
+        return len(found.items)
+    query = asked.choice(ctx, plan.name)
+    if asked.overdue or asked.nearest or query != Query(route=plan.name, statuses=query.statuses, stages=query.stages):
+        return None
+    total = sum(
+        count.n
+        for count in ctx.ledger.counts(plan.name)
+        if (query.statuses is None or count.status in query.statuses) and (query.stages is None or count.stage in query.stages)
+    )
+    # Some ledgers count a moment later.
+    return total if total >= len(found.items) else None
+
+
+def _told(total: int | None, found: Found, narrowed: bool) -> str:
+    """How many there are, and how many of them are shown."""
+    shown = f"{len(found.items):,} shown"
+    if total is None:
+        return f"{shown}, more follow" if found.more else f"{shown}, the last of them"
+    whole = counted(total, "item") + ((" matches" if total == 1 else " match") if narrowed else "")
+    return whole if total == len(found.items) else f"{whole}, {shown}"
+
+
+def _several(values: list[str]) -> list[str]:
+    return [one for value in values for one in value.split(",") if one]
+
+
+def _look(desk: Desk, call: Call, route: str, asked: Wanted) -> Looked:
+    try:
+        if asked.older_than is not None:
+            span_ms(asked.older_than, "older_than")
+    except UsageError:
+        return Looked(wrong=Wrong(SPAN, age=True))
+    try:
+        answer = find(desk, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw))
+    except UsageError as error:
+        return Looked(wrong=Wrong(_sentence(str(error))))
+    except Trouble as trouble:
+        if trouble.problem.status != 400:
+            raise
+        again = _address({**_chosen(asked), "scan": "true"}) if trouble.problem.code == "costly" else None
+        return Looked(wrong=Wrong(_sentence(trouble.problem.detail), scan=again))
+    cost = answer.headers.get("Milepost-Cost")
+    return Looked(answer.body, cost=_sentence(cost) if cost else "")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _chosen(asked: Wanted) -> dict[str, Any]:
+    """What was asked for, as an address says it."""
+    plain = {field.encode_name: value for field in fields(asked) if (value := getattr(asked, field.name))}
+    chosen = {name: value for name, value in plain.items() if name not in ("after", "limit", "scan")}
+    return {name: "true" if value is True else value for name, value in chosen.items()}
+
+
+def _address(chosen: dict[str, Any]) -> str:
+    flat = {name: ",".join(value) if isinstance(value, list) else value for name, value in chosen.items()}
+    return f"?{urlencode(flat)}" if flat else ""
+
+
+def _tabs(plan: Plan, asked: Wanted, narrowed: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """The questions that can be asked: their names, their addresses, and which is asked."""
+    tabs = [("All", _address(narrowed) or "?", not (asked.overdue or asked.nearest))]
+    if asked.overdue or any(stage.overdue_ms is not None for stage in plan.stages):
+        tabs.append(("Late", _address({**narrowed, "overdue": "true"}), asked.overdue))
+    return [*tabs, ("Coming next", _address({**narrowed, "nearest": "true"}), asked.nearest)]
+
+
+def _choices(ctx: Context, plan: Plan, asked: Wanted) -> dict[str, Any]:
+    """What there is to choose from; what was asked for is always among it."""
+    names = list(dict.fromkeys(record.name for record in reversed(lists(ctx, plan.name))))
+    groups = sorted(ctx.ledger.groups(plan.name), key=lambda group: (-group.now, group.group))
+    causes = {group.group: f"{group.category} at {group.stage}: {group.sample}" for group in reversed(groups) if group.now}
+    if asked.group is not None:
+        causes.setdefault(asked.group, asked.group)
+    return {
+        "stages": _options({name: name for name in stage_names(ctx, plan.name)}, asked.stage),
+        "statuses": _options({word: word.lower().replace("_", " ") for word in ("live", "failed", *Status)}, asked.status),
+        "lists": names[:LISTS],
+        "causes": [(name, told if len(told) <= 80 else f"{told[:79]}…") for name, told in reversed(causes.items())],
+        "lanes": _lanes(ctx, plan),
+        "key_fields": key_fields(ctx, plan.name),
+        "laned": asked.lane is not None or any(stage.lane is not None for stage in plan.stages),
+    }
+
+
+def _options(known: dict[str, str], asked: list[str]) -> list[tuple[str, str]]:
+    """Each as (value, word); several that were asked for together are one of them."""
+    together = ",".join(asked)
+    offered = known if not together or together in known else {**known, together: ", ".join(known.get(one, one) for one in asked)}
+    return list(offered.items())
+
+
+def _lanes(ctx: Context, plan: Plan) -> list[str]:
+    """The lanes that the route file limits, or that are paused; the others can be written."""
+    named, held = {lane for stage in plan.stages for lane in stage.lanes}, ctx.ledger.read(HOLD)
+    for stage in plan.stages:
+        above = f"{scope(plan.name, stage.name)}/"
+        named |= {name.removeprefix(above) for name in held if name.startswith(above)}
+    return sorted(named)
+
+
+def _shown(row: dict[str, Any], now: int) -> dict[str, Any]:
+    """A row of the table: moments with how far away they are. `since`: when it came to its stage, or became late there."""
+    due = None if row["due_at"] is None else -ms_since(row["due_at"], now)
+    since = row.get("overdue_at") or row["entered_at"]
+    return {
+        **row,
+        "kind": KINDS[row["status"]],
+        "word": row["status"].lower().replace("_", " "),
+        "since": since,
+        "age": "for later" if ms_since(since, now) < -1000 else age(since, now),
+        "due": "" if due is None else f"in {short_span(due)}" if due > 0 else "due",
+        "says": _says(row),
+    }
+
+
+def _says(row: dict[str, Any]) -> str:
+    error = row.get("error")
+    return str(row.get("why") or (f"{error['category']}: {error['message']}" if error else row.get("note") or ""))

@@ -1,0 +1,45 @@
+"""Lists: handing one over, and those that were."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from milepost.engine.lists.reconcile import MEANING
+from milepost.engine.views.items import list_view, lists
+from milepost.http.dashboard.render import page, seen_routes
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints(pages=True)
+SHOWN = 100
+
+
+class Leaf(Struct, frozen=True):
+    """Which page of them, from 1."""
+
+    page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+
+
+@ENDPOINTS.add("GET", "/lists", scope="read", query=Leaf, summary="Lists that were handed over")
+def all_lists(desk: Desk, call: Call) -> Answer:
+    routes = seen_routes(desk, call)
+    found = [record for record in reversed(lists(desk.ctx)) if record.route in routes]
+    first = (call.query.page - 1) * SHOWN
+    return Answer(
+        page(
+            desk,
+            call,
+            "lists.html",
+            here="/lists",
+            # Some are not for handing over: the daily heads are made by Milepost itself.
+            routes=[name for name in routes if name in desk.ctx.plans and not desk.ctx.plans[name].route.closed],
+            lists=[list_view(record) for record in found[first : first + SHOWN]],
+            meaning=MEANING,
+            total=len(found),
+            first=first,
+            number=call.query.page,
+            more=len(found) > first + SHOWN,
+        )
+    )

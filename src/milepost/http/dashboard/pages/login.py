@@ -1,0 +1,112 @@
+"""Logging in and out: a key becomes a cookie, so that a person with a browser need not carry it from page to page."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from milepost.engine.auth.sessions import LASTS_MS, end_session, open_session
+from milepost.http.auth.authenticator import COOKIE, FORM, LARGEST_FORM, NOBODY, check_page, read_form
+from milepost.http.auth.origins import from_elsewhere, local_path
+from milepost.http.dashboard.render import page_for
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.protocol.problems import Trouble, trouble
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints()
+
+
+class LogIn(Struct, frozen=True):
+    """A key, and the page to go to with it."""
+
+    key: str
+    then: str = ""
+
+
+class LogOut(Struct, frozen=True):
+    csrf_token: str = ""
+
+
+class Asked(Struct, frozen=True):
+    then: str = ""
+    """The page that somebody wanted to see; one of another server is as if it were not said."""
+
+
+@ENDPOINTS.add("GET", "/login", scope=None, query=Asked, answers={200: str}, summary="The page to log in at")
+async def page(desk: Desk, call: Call) -> Answer:
+    """A form that asks for a key; for somebody who has logged in, one to log out."""
+    request: Request = call.raw
+    needed, token = await desk.doorman.needs_keys(), request.cookies.get(COOKIE)
+    key = await desk.doorman.session_of(request, token) if needed and token else None
+    return Answer(_page(desk, request, needed=needed, name=None if key is None else key.name, then=call.query.then))
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/login",
+    scope=None,
+    body=LogIn,
+    types=(FORM,),
+    largest=LARGEST_FORM,
+    answers={303: None, 401: str, 429: str},
+    problems=("bad-origin", "too-large"),
+    summary="Log in with a key",
+)
+async def log_in(desk: Desk, call: Call) -> Answer:
+    """Sets a cookie that stands for the key for twelve hours, and leads to the page that was wanted. The cookie is for pages of this server
+    alone; every write with it needs the session's token as well (X-CSRF-Token, or the form's field csrf_token)."""
+    request: Request = call.raw
+    if from_elsewhere(request.headers):
+        raise trouble("bad-origin", "another site's page made this call", field="Origin", expected="the page at /login")
+    form = await read_form(request)
+    given, then = form.get("key", "").strip(), form.get("then", "")
+    try:
+        key = await desk.doorman.key_of(request, given)
+    except Trouble as wrong:
+        shown = _page(desk, request, needed=True, error=wrong.problem.detail, then=then, status=wrong.problem.status)
+        shown.headers.update(wrong.headers)
+        return Answer(shown)
+    token = await asyncio.get_running_loop().run_in_executor(desk.pool, open_session, desk.ctx, key)
+    response = RedirectResponse(desk.base + (local_path(then) or "/"), 303)
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=LASTS_MS // 1000,
+        path=desk.base or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return Answer(response)
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/logout",
+    scope=None,
+    body=LogOut,
+    types=(FORM,),
+    largest=LARGEST_FORM,
+    answers={303: None},
+    problems=("bad-origin", "too-large"),
+    summary="Log out",
+)
+async def log_out(desk: Desk, call: Call) -> Answer:
+    """Ends the session, in every process within five seconds, and leads to the page to log in at."""
+    request: Request = call.raw
+    token = request.cookies.get(COOKIE)
+    response: Response = RedirectResponse(f"{desk.base}/login", 303)
+    if token:
+        await check_page(request, token)
+        await asyncio.get_running_loop().run_in_executor(desk.pool, end_session, desk.ctx, token)
+        response.delete_cookie(COOKIE, path=desk.base or "/", httponly=True, samesite="strict")
+    return Answer(response)
+
+
+def _page(
+    desk: Desk, request: Request, *, needed: bool, name: str | None = None, error: str | None = None, then: str = "", status: int = 200
+) -> Response:
+    return page_for(desk, request, NOBODY, "login.html", status=status, needed=needed, name=name, error=error, then=local_path(then))

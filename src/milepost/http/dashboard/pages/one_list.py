@@ -1,0 +1,50 @@
+"""One list: who handed it over and when, what it held, and where its items are."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from msgspec import Struct
+
+from milepost.core.errors import MilepostError
+from milepost.engine.lists.reconcile import MEANING, vanished_keys
+from milepost.engine.views.items import list_view, lists
+from milepost.http.api.lists import the_list
+from milepost.http.dashboard.render import page
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints(pages=True)
+SHOWN = 100
+
+
+class Shown(Struct, frozen=True):
+    vanished: bool = False
+    """Which keys are gone is found by going through two whole lists, so it is shown only when asked for."""
+
+
+@ENDPOINTS.add("GET", "/lists/{id}", scope="read", query=Shown, summary="One list, and what it held")
+def one_list(desk: Desk, call: Call) -> Answer:
+    record = the_list(desk, call)
+    same = [one for one in reversed(lists(desk.ctx, record.route)) if record.digest and one.digest == record.digest and one.id != record.id]
+    gone: list[str] | None = None
+    trouble = ""
+    if call.query.vanished:
+        try:
+            gone = list(islice(vanished_keys(desk.ctx, record.route, record.id), SHOWN))
+        except MilepostError as error:
+            trouble = str(error)
+    return Answer(
+        page(
+            desk,
+            call,
+            "list.html",
+            here="/lists",
+            one=list_view(record),
+            known=record.route in desk.ctx.plans,
+            meaning=MEANING,
+            same=[list_view(one) for one in same[:SHOWN]],
+            gone=gone,
+            trouble=trouble,
+        )
+    )

@@ -1,0 +1,167 @@
+"""The system: who is at work, what is paused and limited, what was set aside, what the doctor finds, and who may call."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Limits, Stage
+from milepost.core.values.durations import iso
+from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
+from milepost.engine.auth.keys import all_keys, key_view
+from milepost.engine.context import Context
+from milepost.engine.health.doctor import Report, doctor
+from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
+from milepost.engine.routes.description import route_view
+from milepost.engine.views.timestamps import instant
+from milepost.http.dashboard.ages import age, ms_since
+from milepost.http.dashboard.charts.durations import durations
+from milepost.http.dashboard.render import page, seen_routes
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.state.state import Desk
+from milepost.ports.documents import HOLD, LIMIT, Hold, Limit, read_as
+from milepost.ports.ledger import LACKS
+
+ENDPOINTS = Endpoints(pages=True)
+ASIDE = 100
+"""Entries of the quarantine that are shown."""
+
+
+class Asked(Struct, frozen=True):
+    doctor: bool = False
+
+
+class Still(Struct, frozen=True):
+    """The parts that do not move by themselves. Of what concerns the whole ledger there is nothing for those who see only some routes."""
+
+    routes: list[dict[str, Any]] = []
+    report: Report | None = None
+    """What the doctor found, if it was asked."""
+    facts: list[tuple[str, str]] = []
+    aside: Quarantine | None = None
+    keys: list[dict[str, Any]] | None = None
+    """For admins."""
+    lines: int | None = None
+    """So many have been written."""
+    lacks: list[str] = []
+    """What the ledger cannot do, in sentences."""
+
+
+@ENDPOINTS.add("GET", "/system", scope="read", query=Asked, summary="Who is at work, and how")
+def system(desk: Desk, call: Call) -> Answer:
+    """What is dear to look at is only looked at when somebody asks for the page, not whenever its live parts are fetched again."""
+    ctx, routes, now = desk.ctx, seen_routes(desk, call), desk.ctx.clock.now()
+    holds = [_hold(name, read_as(Hold, document.value)) for name, document in sorted(ctx.ledger.read(HOLD).items())]
+    seen = processes_view(ctx, call.caller.narrowed)
+    return Answer(
+        page(
+            desk,
+            call,
+            "system.html",
+            here="/system",
+            everything=call.caller.routes is None,
+            processes=[_process(one, now) for one in seen.processes],
+            roles=[_role(one, now) for one in seen.roles],
+            holds=[hold for hold in holds if hold["route"] in routes],
+            stages=_limits(desk, routes),
+            durations=durations(desk.eyes.collector.figures(), routes),
+            still=_still(desk, call, routes, now) if call.headers.get("x-live") is None else Still(),
+        )
+    )
+
+
+def _still(desk: Desk, call: Call, routes: list[str], now: int) -> Still:
+    ctx = desk.ctx
+    views = [{**route_view(ctx, name), "remote": _remote(ctx, name)} for name in routes]
+    if call.caller.routes is not None:
+        return Still(views)
+    report = doctor(ctx, instant) if call.query.doctor else None
+    return Still(
+        views,
+        report,
+        [] if report is None else _facts(report.facts),
+        quarantine_view(ctx, ASIDE),
+        [key_view(key, now) for key in all_keys(ctx)] if call.caller.may("admin") else None,
+        ctx.ledger.last_seq(),
+        [LACKS[name] for name in sorted(ctx.ledger.lacks)],
+    )
+
+
+def _remote(ctx: Context, route: str) -> list[str]:
+    """The stages whose workers are elsewhere. That is not part of a route's version: only its file says so."""
+    return [stage.name for stage in ctx.plans[route].stages if stage.remote] if route in ctx.plans else []
+
+
+def _process(one: ProcessView, now: int) -> dict[str, Any]:
+    """`state`: at work; stopped, which is no alarm; or silent, though it has not said that it stops."""
+    state = "alive" if one.alive else "stopped" if one.stopped else "silent"
+    slow = [
+        {"place": " / ".join(str(of[name]) for name in ("route", "stage", "key") if name in of), "seconds": of.get("seconds")}
+        for of in one.overrunning
+    ]  # fmt: skip
+    return {"view": one, "state": state, "seen": age(one.seen_at, now), "slow": slow}
+
+
+def _role(one: RoleView, now: int) -> dict[str, Any]:
+    late = one.at is None or ms_since(one.at, now) > HEARD_MS
+    return {"name": one.role, "at": one.at, "ago": age(one.at, now), "by": one.holder, "late": late}
+
+
+def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the ledger says of itself, in words; what the page says elsewhere is left out."""
+    told = {name: value for name, value in facts.items() if name not in ("path", "url", "problems", "lines", "routes", "lacks")}
+    return [(name.replace("_", " "), _fact(value)) for name, value in told.items()]
+
+
+def _fact(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "not known", True: "yes", False: "no"}[value]
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _hold(name: str, hold: Hold) -> dict[str, Any]:
+    route, *rest = name.split("/", 2)
+    path = "/".join(quote(part, safe="") for part in (route, "holds", *rest))
+    return {"scope": name, "route": route, "path": path, "by": hold.by, "reason": hold.reason, "at": iso(hold.at)}
+
+
+def _limits(desk: Desk, routes: list[str]) -> list[dict[str, Any]]:
+    """Every stage that handlers run for, and every lane with limits of its own: what the route file says, and what was set since."""
+    held = {name: read_as(Limit, document.value) for name, document in desk.ctx.ledger.read(LIMIT).items()}
+    found = []
+    for plan in (desk.ctx.plans[name] for name in routes if name in desk.ctx.plans):
+        for stage in plan.stages:
+            if stage.external:
+                continue
+            found.append(_limit(plan, stage, None, Limits(rate=stage.rate, concurrency=stage.concurrency), held))
+            own = {name.split("/", 2)[2] for name in held if name.startswith(f"{plan.name}/{stage.name}/")}
+            found += [_limit(plan, stage, lane, stage.lanes.get(lane, Limits()), held) for lane in sorted({*stage.lanes, *own})]
+    return found
+
+
+def _limit(plan: Plan, stage: Stage, lane: str | None, filed: Limits, held: dict[str, Limit]) -> dict[str, Any]:
+    parts = (plan.name, stage.name) if lane is None else (plan.name, stage.name, lane)
+    now = held.get("/".join(parts))
+    return {
+        "scope": "/".join(parts),
+        "path": "/".join(quote(part, safe="") for part in (plan.name, "limits", *parts[1:])),
+        "remote": stage.remote,
+        "filed": limits_in_words(filed.rate, filed.concurrency),
+        "now": None if now is None else limits_in_words(now.rate, now.concurrency),
+        "rate": "" if now is None or now.rate is None else now.rate,
+        "concurrency": "" if now is None or now.concurrency is None else now.concurrency,
+        "by": "" if now is None else now.by,
+        "reason": "" if now is None else now.reason,
+        "at": None if now is None else iso(now.at),
+    }
+
+
+def limits_in_words(rate: str | float | None, concurrency: int | None) -> str:
+    """'16 at a time, 50/s'; a number is calls a second."""
+    parts = [] if concurrency is None else [f"{concurrency:,} at a time"]
+    if rate is not None:
+        parts.append(rate if isinstance(rate, str) else f"{rate:g}/s")
+    return ", ".join(parts) or "no limit"

@@ -1,0 +1,85 @@
+"""Templates to pages. Everything that comes from outside is escaped; no page has a script or a style of its own in it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from milepost.core.values.durations import iso
+from milepost.engine.auth.sessions import csrf_token
+from milepost.engine.views.items import route_names
+from milepost.http.auth.authenticator import COOKIE, LOCAL
+from milepost.http.dashboard.static_files import VERSION
+from milepost.http.protocol.endpoint import Call, Caller
+from milepost.http.state.state import Desk
+
+KINDS = {
+    "PENDING": "todo",
+    "QUEUED": "todo",
+    "PROCESSING": "work",
+    "WAITING": "wait",
+    "RETRY_SCHEDULED": "retry",
+    "COMPLETED": "done",
+    "MAX_RETRIES_EXCEEDED": "fail",
+    "REJECTED": "fail",
+    "CANCELLED": "wait",
+}
+"""A status as a class of the style sheet."""
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters["n"] = lambda number: f"{number:,}"
+    made.filters["path"] = lambda text: quote(str(text), safe="")
+    made.filters["moments"] = moments
+    made.filters["url"] = lambda text: quote(str(text), safe="")
+    return made
+
+
+def moments(sentence: str) -> Markup:
+    """A sentence for a page: the instants in it are shown in the reader's own time."""
+    return Markup(_INSTANT.sub(r'<time datetime="\g<0>">\g<0></time>', str(escape(sentence))))
+
+
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_ENVIRONMENT = _environment()
+
+
+def page(desk: Desk, call: Call, template: str, **values: Any) -> HTMLResponse:
+    """A page for whoever calls: what they may not do is not offered to them."""
+    return page_for(desk, call.raw, call.caller, template, **values)
+
+
+def page_for(desk: Desk, request: Request, me: Caller, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """A template with what every page needs."""
+    token = request.cookies.get(COOKIE)
+    shared = {
+        "base": desk.base,
+        "static": f"{desk.base}/static/{VERSION}",
+        "me": me,
+        "here": "",
+        "q": None,
+        "csrf": csrf_token(token) if token else "",
+        "person": me.name if token and me.scopes and me is not LOCAL else None,
+        "now": iso(desk.ctx.clock.now()),
+        # Where the ledger is, is for those who may look into it.
+        "ledger": desk.ctx.ledger.url if me.scopes else "",
+    }
+    return HTMLResponse(_ENVIRONMENT.get_template(template).render({**shared, **values}), status)
+
+
+def seen_routes(desk: Desk, call: Call) -> list[str]:
+    """The routes that whoever calls may see, in their order."""
+    return [name for name in route_names(desk.ctx) if call.caller.sees(name)]

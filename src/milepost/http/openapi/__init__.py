@@ -1,0 +1,1 @@
+"""The OpenAPI document, and its page for people."""

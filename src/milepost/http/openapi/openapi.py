@@ -1,0 +1,185 @@
+"""The description of the API (OpenAPI 3.1), made from the endpoints themselves: what is served is what is described."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints
+from milepost.http.protocol.problems import TITLES, TYPE
+from milepost.http.state.state import Desk
+
+ENDPOINTS = Endpoints()
+DESCRIBED = ("/api/v1/", "/api/openapi.json", "/healthz", "/readyz", "/metrics")
+"""Where that begins which programs call. The rest are pages for people."""
+ALWAYS = ("wrong-value", "malformed", "too-many", "failed", "busy", "unavailable")
+WITH_A_KEY = ("no-key", "not-allowed", "bad-origin")
+WITH_A_BODY = ("too-large", "wrong-type", "too-slow")
+SAMPLES: dict[str, str] = {
+    "application/x-ndjson": '{"id": "a"}\n{"id": "b"}\n',
+    "text/csv": "id,weight\na,340\nb,120\n",
+    "text/plain": "a\nb\n",
+}
+_PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
+_PARAMETERS = {"route": "The route's name", "key": "The item's key, percent-encoded", "id": "An id", "stage": "The stage's name"}
+_ABOUT = """Items travel a route of stages; one ledger says where each of them is. Every write is on disk when it is answered, and may be
+said again: nothing is done twice. Every error has the same shape (application/problem+json) with a `code` that never changes its meaning."""
+_PROBLEM = {
+    "type": "object",
+    "description": "What went wrong (RFC 9457). There may be more fields, by code.",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "enum": sorted(TITLES)},
+        "detail": {"type": "string", "description": "What is wrong with this very call."},
+        "field": {"type": "string", "description": "What was given wrongly."},
+        "expected": {"type": "string", "description": "What would be right."},
+    },
+    "required": ["type", "title", "status", "code", "detail"],
+}
+
+
+def described(endpoints: Iterable[Endpoint]) -> list[Endpoint]:
+    """Those that programs call."""
+    return [endpoint for endpoint in endpoints if endpoint.path.startswith(DESCRIBED)]
+
+
+def document(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
+    """The whole description."""
+    told = described(endpoints)
+    schemas = _Schemas(told)
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in told:
+        paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Milepost", "version": version, "description": _ABOUT},
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key that 'milepost keys new' has made."}},
+        },
+    }
+
+
+class _Schemas:
+    """The schema of every type that endpoints take and give; those of queries are taken apart into parameters."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
+        bodies = [part for endpoint in endpoints for part in _parts(endpoint.body)]
+        types = list(dict.fromkeys([*bodies, *(part for e in endpoints for kind in e.answers.values() for part in _parts(kind))]))
+        template = "#/components/schemas/{name}"
+        found, self.components = msgspec.json.schema_components(types, ref_template=template)
+        self._of = dict(zip(types, found, strict=True))
+        self._queries: dict[type[Struct], dict[str, Any]] = {}
+        for query in queries:
+            (reference,), parts = msgspec.json.schema_components([query], ref_template=template)
+            self._queries[query] = parts[reference["$ref"].rpartition("/")[2]]
+        self.components = {"Problem": _PROBLEM, **self.components}
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        parts = [self._of[part] for part in _parts(kind)]
+        return parts[0] if len(parts) == 1 else {"anyOf": parts}
+
+    def parameters(self, query: type[Struct]) -> list[dict[str, Any]]:
+        told = self._queries[query]
+        return [
+            {"name": name, "in": "query", "required": name in told["required"], "schema": _without_null(schema)}
+            for name, schema in told["properties"].items()
+        ]
+
+
+def _parts(kind: Any) -> list[Any]:
+    """The types of a union; one that is no union is by itself. None: nothing."""
+    if kind is None:
+        return []
+    return [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) in (Union, UnionType) else [kind]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that is not given is not there; there is no null in an address."""
+    rest = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
+    if schema.get("default") not in (None, [], ""):
+        rest["default"] = schema["default"]
+    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
+    return rest | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})
+
+
+def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
+    module = endpoint.handler.__module__.rpartition(".")[2]
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _PARAMETERS.get(name, name)}
+        for name in _PARAMETER.findall(endpoint.path)
+    ]
+    told: dict[str, Any] = {
+        "operationId": f"{module}_{endpoint.handler.__name__}",
+        "tags": [module],
+        "summary": endpoint.summary,
+        "description": _description(endpoint),
+        "parameters": in_path + ([] if endpoint.query is None else schemas.parameters(endpoint.query)),
+        "security": [] if endpoint.scope is None else [{"key": []}],
+        "responses": _responses(endpoint, schemas),
+    }
+    if endpoint.body is not None:
+        content = {kind: {"schema": schemas.of(endpoint.body) if kind not in SAMPLES else {"type": "string"}} for kind in endpoint.types}
+        for kind in endpoint.types:
+            if kind in SAMPLES:
+                content[kind]["example"] = SAMPLES[kind]  # type: ignore[assignment]
+        told["requestBody"] = {"required": True, "content": content}
+    return told
+
+
+def _description(endpoint: Endpoint) -> str:
+    text = re.sub(r"[ \t]*\n[ \t]+", "\n", endpoint.description)
+    needs = "Open to all." if endpoint.scope is None else f"Needs a key with the scope `{endpoint.scope}`."
+    return f"{text}\n\n{needs}".strip()
+
+
+def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for status, kind in sorted(endpoint.answers.items()):
+        parts = _parts(kind)
+        first = "" if not parts else (getattr(parts[0], "__doc__", "") or "") if isinstance(parts[0], type(Struct)) else ""
+        told[str(status)] = {"description": " ".join(first.split()) or "Done."}
+        if parts:
+            told[str(status)]["content"] = {"text/plain" if kind is str else "application/json": {"schema": schemas.of(kind)}}
+    by_status: dict[int, list[str]] = {}
+    for code in possible(endpoint):
+        by_status.setdefault(TITLES[code][0], []).append(code)
+    for number, codes in sorted(by_status.items()):
+        entry = told.setdefault(str(number), {"description": ""})
+        words = "; ".join(f"`{code}`: {TITLES[code][1]}" for code in codes)
+        entry["description"] = f"{entry['description']} {words}".strip()
+        entry.setdefault("content", {})[TYPE] = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    return told
+
+
+def possible(endpoint: Endpoint) -> list[str]:
+    """The codes of all problems that this endpoint may have."""
+    codes = [*endpoint.problems, *ALWAYS]
+    codes += WITH_A_KEY if endpoint.scope is not None else ()
+    codes += WITH_A_BODY if endpoint.body is not None else ()
+    return list(dict.fromkeys(codes))
+
+
+@cache
+def whole() -> dict[str, Any]:
+    """The description of all endpoints, made once: what this process serves does not change."""
+    from milepost import __version__
+    from milepost.http.server.endpoints import all_endpoints
+
+    return document(all_endpoints(), __version__)
+
+
+@ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
+def openapi(desk: Desk, call: Call) -> Answer:
+    """For programs that make clients, and for those that check."""
+    return Answer({**whole(), "servers": [{"url": desk.base or "/"}]})

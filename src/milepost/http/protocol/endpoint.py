@@ -1,0 +1,178 @@
+"""What an endpoint is: how it is called, who may, what it takes and gives. The description for others is made from the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.values.json import DEEPEST, json_fault
+from milepost.http.protocol.expected import expected_at, fields_at
+from milepost.http.protocol.problems import trouble
+
+if TYPE_CHECKING:
+    from milepost.http.state.state import Desk
+
+END = r"$(?!\n)"
+"""How the pattern of a value ends. In Python "$" alone lets a line end follow; elsewhere, where the description is read, it does not."""
+
+
+class Caller(Struct, frozen=True):
+    """Who calls: a key, a person who has logged in, or, on loopback and without any keys, whoever sits there."""
+
+    name: str
+    scopes: frozenset[str]
+    routes: frozenset[str] | None = None
+    """The routes that it sees; None: all."""
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+    def sees(self, route: str) -> bool:
+        return self.routes is None or route in self.routes
+
+    @property
+    def narrowed(self) -> Callable[[str], bool] | None:
+        """Says of which routes one who sees only some may hear; None for one who sees all."""
+        return None if self.routes is None else self.sees
+
+
+class Call(Struct, frozen=True):
+    """One call, taken apart. `query` and `body` are of the endpoint's own types; `path` has the parts of the address."""
+
+    caller: Caller
+    path: Mapping[str, str]
+    query: Any = None
+    body: Any = None
+    headers: Mapping[str, str] = {}
+    raw: Any = None
+    """The request itself, for what is read or written bit by bit."""
+
+
+class Answer(Struct, frozen=True):
+    """What is answered: a status and plain values, a Struct, or a finished response."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+Handler = Callable[["Desk", Call], "Answer | Awaitable[Answer]"]
+H = TypeVar("H", bound=Handler)
+
+
+class Endpoint(Struct, frozen=True):
+    method: str
+    path: str
+    handler: Handler
+    scope: str | None
+    """None: open to all (health)."""
+    query: type[Struct] | None = None
+    body: Any = None
+    answers: Mapping[int, Any] = {}
+    """By status: the type of the body, or None."""
+    problems: tuple[str, ...] = ()
+    """Codes of problems beside those that every endpoint may have."""
+    summary: str = ""
+    description: str = ""
+    types: tuple[str, ...] = ("application/json",)
+    """What its body may be."""
+    largest: int | None = None
+    """The most bytes its body may have, where that is not the usual."""
+    writes: bool = True
+    """False: calling it changes nothing, though it is no GET."""
+    page: bool = False
+    """It is for people: problems are shown as a page, and who must log in is led there."""
+    is_async: bool = False
+    """Its handler is awaited by the event loop; else it is called in a thread of the desk."""
+
+
+class Endpoints:
+    """A list of endpoints, filled by decorators. With `pages` they are for people."""
+
+    def __init__(self, *, pages: bool = False) -> None:
+        self.found: list[Endpoint] = []
+        self._pages = pages
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        scope: str | None,
+        query: type[Struct] | None = None,
+        body: Any = None,
+        answers: Mapping[int, Any] | None = None,
+        problems: tuple[str, ...] = (),
+        summary: str,
+        types: tuple[str, ...] = ("application/json",),
+        largest: int | None = None,
+        writes: bool | None = None,
+    ) -> Callable[[H], H]:
+        """Declare an endpoint; its docstring is its description."""
+
+        def declare(handler: H) -> H:
+            changes = method not in ("GET", "HEAD") if writes is None else writes
+            told = (handler.__doc__ or "").strip()
+            found = Endpoint(method, path, handler, scope, query, body, answers or {}, problems, summary, told, types, largest, changes)
+            self.found.append(replace(found, page=self._pages, is_async=inspect.iscoroutinefunction(handler)))
+            return handler
+
+        return declare
+
+
+def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> Any:
+    """The query as the endpoint's own type; raises a problem that names the parameter."""
+    if wanted is None:
+        if given:
+            raise trouble("wrong-value", f"{next(iter(given))!r} is no parameter here", field=next(iter(given)), expected="none")
+        return None
+    several = _parameters(wanted)
+    plain: dict[str, Any] = {}
+    for name, values in given.items():
+        if name not in several:
+            raise trouble("wrong-value", f"{name!r} is no parameter here", field=name, expected=", ".join(several))
+        plain[name] = values if several[name] else values[-1]
+    try:
+        return msgspec.convert(plain, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong(error, "a parameter", wanted) from None
+
+
+@cache
+def _parameters(wanted: type[Struct]) -> dict[str, bool]:
+    """Each parameter, and whether it may be given several times. (Looked up once: msgspec reads the annotations anew each time.)"""
+    return {found.encode_name: any(word in str(found.type) for word in ("list[", "frozenset[")) for found in msgspec.structs.fields(wanted)}
+
+
+def read_body(data: bytes, wanted: Any) -> Any:
+    """The body as the endpoint's own type; raises a problem that names the field."""
+    try:
+        return msgspec.json.decode(data, type=wanted)
+    except msgspec.ValidationError as error:
+        raise _wrong(error, "the body", wanted) from None
+    except RecursionError:
+        raise trouble("malformed", "the body is nested too deeply to be read", expected=f"JSON of at most {DEEPEST} levels") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise trouble("malformed", f"the body is not JSON: {json_fault(data, error)}", expected="JSON") from None
+
+
+_FIELD = re.compile(r"(?:unknown|required) field `(.+?)`")
+
+
+def _wrong(error: msgspec.ValidationError, what: str, wanted: Any) -> Exception:
+    text, _, where = str(error).partition(" - at `")
+    place = where.rstrip("`") or "$"
+    named = _FIELD.search(text)
+    expected = None if named is None else fields_at(wanted, place)
+    if named is not None:
+        place += f".{named[1]}"
+    expected = expected or expected_at(wanted, place)
+    field = place.removeprefix("$").removeprefix(".").removesuffix("[...]")
+    return trouble("wrong-value", f"{what} is wrong: {text}", field=field or None, expected=expected)

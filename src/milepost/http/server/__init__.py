@@ -1,0 +1,1 @@
+"""The HTTP server: all endpoints put together, the ASGI application, and the listener."""

@@ -1,0 +1,165 @@
+"""The application: every call is checked, taken apart, given to its endpoint, and answered in one of two shapes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextvars import copy_context
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from milepost.core.errors import MilepostError
+from milepost.http.auth.authenticator import NOBODY
+from milepost.http.auth.origins import led_back
+from milepost.http.dashboard.render import page_for
+from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, read_body, read_query
+from milepost.http.protocol.headers import Headers
+from milepost.http.protocol.paths import Paths
+from milepost.http.protocol.problems import TYPE, Problem, Trouble, problem, problem_of, trouble
+from milepost.http.server.base_path import BasePath
+from milepost.http.server.tracing import Traced
+from milepost.http.state.state import Desk
+
+LARGEST = 1 << 20
+SLOWEST_S = 30.0
+"""A body must be here by then."""
+
+log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+def make_app(desk: Desk, endpoints: Iterable[Endpoint]) -> ASGIApp:
+    """The ASGI application of these endpoints. Who calls is for the desk's doorman to say."""
+    served = Headers(Traced(Answering(desk, endpoints), desk.ctx))
+    return BasePath(served, desk.base) if desk.base else served
+
+
+class Answering:
+    """Finds the endpoint that a call is for, and answers it. Whatever goes wrong is a problem, never a traceback."""
+
+    def __init__(self, desk: Desk, endpoints: Iterable[Endpoint]) -> None:
+        self._desk = desk
+        self._paths = Paths((one.method, one.path, one) for one in endpoints)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._paths.find(scope["method"], scope["path"])
+        request = Request(scope, receive)
+        if found is None:
+            response = self._not_here(request)
+        else:
+            scope["endpoint"], scope["path_params"] = found
+            response = await self._answer(request, found[0])
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
+        desk, caller = self._desk, NOBODY
+        try:
+            caller = await desk.doorman.recognise(request, endpoint)
+            if endpoint.scope is not None and not caller.may(endpoint.scope):
+                raise trouble("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
+            # Before anything else is looked at: what is wrong with the rest of the call would tell that the route is there.
+            if "route" in request.path_params and not caller.sees(request.path_params["route"]):
+                raise desk.no_route(caller, request.path_params["route"])
+            call = await _taken_apart(request, endpoint, caller)
+            if endpoint.is_async:
+                answer = await endpoint.handler(desk, call)  # type: ignore[misc]
+            else:
+                # With what this task knows of the call: its correlation id is for the log of the thread too.
+                run, given = copy_context().run, desk.for_one_page() if endpoint.page else desk
+                answer = await asyncio.get_running_loop().run_in_executor(desk.pool, run, endpoint.handler, given, call)
+            return _response(answer)
+        except Trouble as found:
+            return _troubled(desk, endpoint, request, caller, found)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except MilepostError as error:
+            told = problem_of(error)
+            if told.code in ("busy", "unavailable") and not (caller.scopes and caller.routes is None):
+                # What a ledger says of itself names its place, and that is not for everybody who can reach the door.
+                log.warning("a call could not be answered: %s %s: %s", request.method, request.url.path, error)
+                told = problem(told.code, "the ledger cannot be used now; the log of the server says more")
+            return _troubled(desk, endpoint, request, caller, Trouble(told))
+        except Exception as error:
+            log.error("a call failed: %s %s", request.method, request.url.path, exc_info=error)
+            failed = trouble("failed", "this should not have happened; the log of the server says more")
+            return _troubled(desk, endpoint, request, caller, failed)
+
+    def _not_here(self, request: Request) -> Response:
+        path = request.scope["path"]
+        allowed = ", ".join(self._paths.methods(path))
+        if allowed:
+            told = problem("wrong-method", f"{request.method} is not possible at {path}", expected=allowed)
+            return problem_response(told, {"Allow": allowed})
+        told = problem("unknown-path", f"there is nothing at {path}")
+        if "text/html" in request.headers.get("accept", ""):
+            return page_for(self._desk, request, NOBODY, "problem.html", status=told.status, problem=told)
+        return problem_response(told)
+
+
+async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> Call:
+    given = {name: request.query_params.getlist(name) for name in request.query_params} if request.scope["query_string"] else {}
+    query = read_query(given, endpoint.query)
+    body = None
+    if endpoint.body is not None:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in endpoint.types:
+            raise trouble("wrong-type", f"the body is {kind or 'of no type'}", field="Content-Type", expected=" or ".join(endpoint.types))
+        for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
+            packed = request.headers.get(name, plain).strip().lower()
+            if packed != plain:
+                # Nothing is unpacked here: a little of it may be very much. Taken as it is, it would be other content than was meant.
+                raise trouble("wrong-type", f"the body is packed ({packed})", field=name, expected="the body as it is")
+        if kind == "application/json":
+            body = read_body(await read_all(request, endpoint.largest or LARGEST), endpoint.body)
+    return Call(caller, request.path_params, query, body, request.headers, request)
+
+
+async def read_all(request: Request, largest: int) -> bytes:
+    """The whole body, if it is not too large and not too slow."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > largest:
+        raise _too_large(largest)
+    data = bytearray()
+    try:
+        async with asyncio.timeout(SLOWEST_S):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > largest:
+                    raise _too_large(largest)
+    except TimeoutError:
+        raise trouble("too-slow", f"the body was not here within {SLOWEST_S:g} s") from None
+    return bytes(data)
+
+
+def _too_large(largest: int) -> Trouble:
+    return trouble("too-large", f"the body has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
+
+
+def _response(answer: Answer) -> Response:
+    if isinstance(answer.body, Response):
+        return answer.body
+    if answer.body is None:
+        return Response(status_code=answer.status, headers=dict(answer.headers))
+    return Response(_encode(answer.body), answer.status, dict(answer.headers), "application/json")
+
+
+def _troubled(desk: Desk, endpoint: Endpoint, request: Request, caller: Caller, found: Trouble) -> Response:
+    """The problem, in the form that whoever called can read."""
+    if not endpoint.page:
+        return problem_response(found.problem, found.headers)
+    if found.problem.status == 401:
+        return RedirectResponse(f"{desk.base}/login" + led_back(request.scope["path"], request.url.query), 303)
+    return page_for(desk, request, caller, "problem.html", status=found.problem.status, problem=found.problem)
+
+
+def problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response:
+    more = dict(headers or {})
+    if found.status == 401:
+        more.setdefault("WWW-Authenticate", "Bearer")
+    if found.status in (429, 503):
+        more.setdefault("Retry-After", "1")
+    return Response(_encode(found.content()), found.status, more, TYPE)

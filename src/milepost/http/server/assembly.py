@@ -1,0 +1,36 @@
+"""The door as a whole: a desk, the application in front of it, and the server that listens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milepost.engine.context import Context
+from milepost.http.server.application import make_app
+from milepost.http.server.endpoints import all_endpoints, all_pages
+from milepost.http.server.listener import Server
+from milepost.http.state.state import Desk
+
+
+def make_door(desk: Desk) -> Any:
+    """The ASGI application with everything that belongs to it."""
+    return make_app(desk, [*all_endpoints(), *all_pages()])
+
+
+class Door:
+    """Open between `open` and `close`; `url` says where."""
+
+    def __init__(self, ctx: Context, host: str, port: int, desk: type[Desk] = Desk, *, base: str = "") -> None:
+        self.desk = desk(ctx, base=base)
+        self.server = Server(make_door(self.desk), host, port)
+        self.url = self.server.url + base
+
+    def open(self) -> None:
+        """Returns when calls are answered."""
+        self.server.start()
+
+    def close(self) -> None:
+        """Calls under way have a little while to end."""
+        self.desk.eyes.feed.end()
+        self.desk.waiting.end()
+        self.server.stop()
+        self.desk.close()

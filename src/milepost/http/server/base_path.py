@@ -1,0 +1,41 @@
+"""The base path: what every address begins with where a proxy gives us a part of its own. It is taken off before anything is looked at."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from milepost.core.errors import ConfigMistake
+
+_BASE = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+
+
+def checked_base(text: str) -> str:
+    """The text, if addresses can begin with it; empty: they begin with nothing. Raises a ConfigMistake.
+
+    A part of our own, such as "/api", would be taken off addresses that a proxy has shortened already.
+    """
+    from milepost.http.server.endpoints import all_endpoints, all_pages
+
+    if not text:
+        return ""
+    wrong = f"base_path is {text!r}"
+    if not _BASE.fullmatch(text):
+        raise ConfigMistake(f"{wrong}; it must begin with '/' and not end with one, such as /milepost")
+    first = text.split("/")[1]
+    if first in {endpoint.path.split("/")[1] for endpoint in (*all_endpoints(), *all_pages())}:
+        raise ConfigMistake(f"{wrong}; /{first} is an address of Milepost's own: choose another, such as /milepost")
+    return text
+
+
+class BasePath:
+    """Around the whole application. Proxies may take the base off before they pass a call on, or leave it: both are the same call."""
+
+    def __init__(self, app: ASGIApp, base: str) -> None:
+        self._app, self._base = app, base
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._base}/"):
+            scope = {**scope, "path": scope["path"][len(self._base) :] or "/"}
+        await self._app(scope, receive, send)

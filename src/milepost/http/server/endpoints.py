@@ -1,0 +1,67 @@
+"""All endpoints, put together. A module that has some is named here, and is then served, described and tested with the others."""
+
+from __future__ import annotations
+
+from milepost.http.api import (
+    acts,
+    claims,
+    confirmations,
+    controls,
+    events,
+    evidence,
+    find,
+    groups,
+    health,
+    items,
+    lists,
+    metrics,
+    prune,
+    quarantine,
+    subscribers,
+)
+from milepost.http.api import health as processes
+from milepost.http.dashboard import static_files
+from milepost.http.dashboard.pages import acts as acts_page
+from milepost.http.dashboard.pages import events as events_page
+from milepost.http.dashboard.pages import export, live, login, overview, system
+from milepost.http.dashboard.pages import item as item_page
+from milepost.http.dashboard.pages import items as items_page
+from milepost.http.dashboard.pages import lists as lists_page
+from milepost.http.dashboard.pages import one_list as one_list_page
+from milepost.http.openapi import openapi, page
+from milepost.http.protocol.endpoint import Endpoint
+
+MODULES = (
+    items,
+    evidence,
+    find,
+    groups,
+    lists,
+    confirmations,
+    acts,
+    prune,
+    controls,
+    claims,
+    events,
+    subscribers,
+    quarantine,
+    processes,
+    health,
+    metrics,
+    login,
+    openapi,
+    page,
+)
+
+
+PAGES = (overview, items_page, item_page, export, lists_page, one_list_page, events_page, acts_page, system, live, static_files)
+"""For people, and no part of the API's description."""
+
+
+def all_endpoints() -> list[Endpoint]:
+    """Every endpoint there is, in the order in which they are described."""
+    return [endpoint for module in MODULES for endpoint in module.ENDPOINTS.found]
+
+
+def all_pages() -> list[Endpoint]:
+    return [endpoint for module in PAGES for endpoint in module.ENDPOINTS.found]

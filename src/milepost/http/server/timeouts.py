@@ -1,0 +1,149 @@
+"""How long a connection is waited for. uvicorn waits for ever for a head, for a reader, and for the rest of a body that it does not
+need; a few clients that send a byte now and then would hold all the connections there are."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from milepost.http.protocol.problems import TYPE, problem
+
+LARGEST_HEAD = 64 << 10
+"""Bytes, with the request line and the line ends. One that is not whole yet is let grow beyond it by what came with its first byte, which
+is one read of the socket."""
+HEAD_TOO_LARGE = f"the head of the request has more than {LARGEST_HEAD:,} bytes"
+MOST = 2_000
+"""Connections at the same time."""
+
+
+class Patience(HttpToolsProtocol):
+    """One connection, with an end to every wait. What is refused before there is a request is answered in the same shape as all
+    else."""
+
+    head_s, reader_s, linger_s = 10.0, 60.0, 5.0
+    """A head must be here, an answer must be taken, and the rest of an answered request must be here, within these."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._in_head = self._in_body = False
+        self._unfinished = self._head_size = self._messages = 0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            self._refuse("too-many", f"there are {MOST:,} connections already")
+        else:
+            self._wait("head", self.head_s, self._no_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        before = self._messages
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            # Of what came with other requests before it, nobody knows how much is its own.
+            self._unfinished += len(data) if self._messages == before else 0
+            if self._unfinished > LARGEST_HEAD:
+                self._refuse("head-too-large", HEAD_TOO_LARGE)
+            else:
+                self._wait("head", self.head_s, self._no_head)
+        elif self.cycle is not None and self.cycle.response_complete and not self._in_body:
+            # Nothing but line ends: that begins no request.
+            self._wait_for_the_next()
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._unfinished, self._head_size = True, 0, 0
+        self._messages += 1
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._head_size += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Behind a body there may be more of the kind. Whoever stands before us has not looked at that: it says nothing of the call.
+        if self._in_head:
+            self._head_size += len(name) + len(value) + len(b": \r\n")
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        self._no_wait("head")
+        if self._head_size + len(self.parser.get_method()) + len(b"  HTTP/1.1\r\n\r\n") > LARGEST_HEAD:
+            self._refuse("head-too-large", HEAD_TOO_LARGE)
+            raise ValueError(HEAD_TOO_LARGE)  # so that the parser stops here
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+        if "linger" in self._timers:
+            self._no_wait("linger")
+            self._wait_for_the_next()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body and not self.transport.is_closing():
+            self._wait("linger", self.linger_s, self.transport.close)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait("reader", self.reader_s, self._cut)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._no_wait("reader")
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            self._refuse("malformed", "this is not HTTP as it should be")
+
+    def _cut(self) -> None:
+        """At once, with all that waits to be sent: else the system would go on holding that for whoever does not take it."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    def _no_head(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            # It is behind another that is not answered yet: so long nothing is read, and it cannot come.
+            self._no_wait("head")
+            self._wait("head", self.head_s, self._no_head)
+        elif self._in_head:
+            self._refuse("too-slow", f"the head of the request was not here within {self.head_s:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, code: str, detail: str) -> None:
+        found = problem(code, detail)
+        body = msgspec.json.encode(found.content())
+        head = f"content-type: {TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[found.status] + head.encode() + body)
+        self.transport.close()
+
+    def _wait_for_the_next(self) -> None:
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _wait(self, what: str, seconds: float, then: Callable[[], None]) -> None:
+        """Unless it is being waited for already: the time runs from the first byte, not from the last."""
+        if what not in self._timers:
+            self._timers[what] = self.loop.call_later(seconds, then)
+
+    def _no_wait(self, what: str) -> None:
+        timer = self._timers.pop(what, None)
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,49 @@
+"""What a server sees of itself: what happens in its process, what the ledger says, whether it is ready, and the feed."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+
+from milepost.engine.context import Context
+from milepost.engine.health.readiness import Unready, unready
+from milepost.engine.metrics.collector import Both, Collector
+from milepost.engine.metrics.gauges import Gauges
+from milepost.http.state.event_stream import Feed
+from milepost.ports.observer import NOBODY
+
+PATIENCE_S = 1.0
+"""Within this the ledger must answer."""
+KEEP_S = 1.0
+"""So long an answer holds for others who ask whether all is ready."""
+
+
+class Eyes:
+    """One for each server. From now on this process's figures are kept."""
+
+    def __init__(self, ctx: Context, pool: Executor) -> None:
+        self._ctx, self._pool = ctx, pool
+        self.collector = _collector(ctx)
+        self.gauges = Gauges(ctx)
+        self.feed = Feed(ctx, pool)
+        self._asking: asyncio.Future[list[Unready]] | None = None
+        self._asked_at = 0.0
+
+    async def unready(self) -> list[Unready]:
+        """The parts that are not ready. However often it is asked, and however long the ledger takes, there is one question at a time."""
+        loop = asyncio.get_running_loop()
+        if self._asking is None or (self._asking.done() and loop.time() - self._asked_at >= KEEP_S):
+            self._asked_at = loop.time()
+            self._asking = loop.run_in_executor(self._pool, unready, self._ctx)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._asking), PATIENCE_S)
+        except TimeoutError:
+            return [Unready("ledger", f"it has not answered within {PATIENCE_S:g} s")]
+
+
+def _collector(ctx: Context) -> Collector:
+    if isinstance(ctx.observer, Collector):
+        return ctx.observer
+    collector = Collector({name: list(plan.by_name) for name, plan in ctx.plans.items()})
+    ctx.observer = collector if ctx.observer is NOBODY else Both(ctx.observer, collector)
+    return collector

@@ -1,0 +1,93 @@
+"""What all endpoints share: the ledger with its routes, the threads that ask it, and the submits that wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from typing import Any
+
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
+from milepost.engine.context import Context
+from milepost.engine.intake import Receipt, submit
+from milepost.engine.views.read_cache import glance
+from milepost.engine.work.remote import Remote
+from milepost.http.auth.authenticator import Doorman, visible
+from milepost.http.protocol.endpoint import Call, Caller
+from milepost.http.protocol.problems import Trouble, trouble
+from milepost.http.state.observability import Eyes
+from milepost.http.state.pace import Samples
+from milepost.http.state.submit_batches import Submitting
+from milepost.http.state.ttl_cache import Seldom
+from milepost.http.state.waiting_workers import Waiting
+
+THREADS = 8
+LISTS = 4
+"""So many lists are taken in at the same time; each has a thread for as long as it is being sent, so they have some of their own."""
+
+ACTS = 2
+"""So many acts on items go on at the same time: one on many items takes long, and others must not wait behind it."""
+
+
+class Desk:
+    """One for each server. Everything that asks the ledger runs in its threads: the event loop never waits for a disk."""
+
+    def __init__(self, ctx: Context, ticks: Callable[[], float] = time.monotonic, *, base: str = "") -> None:
+        self.ctx = ctx
+        self.base = base
+        """What every address begins with, where a proxy gives us a part of its own: "/milepost"; empty: nothing."""
+        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
+        self.doorman = Doorman(ctx, self.pool, ticks)
+        self.submitting = Submitting(self._take, self.pool, ctx.accepts)
+        self.eyes = Eyes(ctx, self.pool)
+        self.samples = Samples()
+        self.seldom = Seldom(ticks)
+        self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
+        self.list_places = threading.BoundedSemaphore(LISTS)
+        self.act_pool = ThreadPoolExecutor(ACTS, thread_name_prefix="http-act")
+        self.remote = Remote(ctx)
+        self.waiting = Waiting(ctx, self.remote, self.pool)
+
+    def for_one_page(self) -> Desk:
+        """The same, for one page: however many of its parts ask for something, the ledger is asked once. Pages only read."""
+        desk = copy(self)
+        desk.ctx = glance(self.ctx)
+        return desk
+
+    def plan(self, call: Call) -> Plan:
+        """The route that a call's address names; one that the caller may not see is as if it were not there."""
+        plan = self.ctx.plans.get(call.path["route"])
+        if plan is None or not call.caller.sees(plan.name):
+            raise self.no_route(call.caller, call.path["route"])
+        return plan
+
+    def no_route(self, caller: Caller, name: str) -> Trouble:
+        """What a caller is told of a route that is not there, or not for them."""
+        seen = ", ".join(visible(caller, sorted(self.ctx.plans)))
+        return trouble("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
+
+    def stage(self, call: Call) -> tuple[Plan, Stage]:
+        """The stage that a call's address names, with its route."""
+        plan, name = self.plan(call), call.path["stage"]
+        if name not in plan.by_name:
+            raise trouble("unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name))
+        return plan, plan.by_name[name]
+
+    def close(self) -> None:
+        self.act_pool.shutdown(wait=True, cancel_futures=True)
+        self.list_pool.shutdown(wait=True, cancel_futures=True)
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+    def _take(
+        self,
+        route: str,
+        contents: Sequence[Any],
+        by: str,
+        correlation_id: Sequence[str] | str | None,
+        not_before: str | None,
+        failed_again: str | None,
+    ) -> list[Receipt]:
+        return submit(self.ctx, route, contents, by=by, correlation_id=correlation_id, not_before=not_before, failed_again=failed_again)

@@ -1,0 +1,74 @@
+"""Submits that come at the same time share one batch, and so one commit: whoever waits longest waits for two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from milepost.engine.intake import Receipt
+from milepost.engine.share import Accepts
+from milepost.ports.observer import ABOUT
+
+MOST = 1_000
+
+Take = Callable[[str, Sequence[Any], str, Sequence[str] | str | None, str | None, str | None], list[Receipt]]
+"""Takes in items of a route, for a caller, under one correlation id or one for each, not to start before a time; with a reason, also failed
+keys again whose rows were pruned. One receipt each."""
+
+
+class Submitting:
+    """Gathers what comes while a batch is being written; then all of that is the next batch. Belongs to one event loop."""
+
+    def __init__(self, take: Take, pool: ThreadPoolExecutor, accepts: Accepts) -> None:
+        self._take, self._pool, self._accepts = take, pool, accepts
+        self._waiting: dict[tuple[str, str], list[tuple[Any, str, asyncio.Future[Receipt]]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def submit(self, route: str, content: Any, by: str) -> Receipt:
+        """Durable when this returns."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Receipt] = loop.create_future()
+        self._waiting.setdefault((route, by), []).append((content, _correlation() or "", future))
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        with self._accepts:
+            return await future
+
+    async def submit_many(
+        self, route: str, contents: Sequence[Any], by: str, not_before: str | None = None, failed_again: str | None = None
+    ) -> list[Receipt]:
+        """A batch of its own; durable when this returns."""
+        loop = asyncio.get_running_loop()
+        with self._accepts:
+            return await loop.run_in_executor(self._pool, self._take, route, contents, by, _correlation(), not_before, failed_again)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            (route, by), waiting = next(iter(self._waiting.items()))
+            batch, rest = waiting[:MOST], waiting[MOST:]
+            if rest:
+                self._waiting[route, by] = rest
+            else:
+                del self._waiting[route, by]
+            try:
+                contents, ids, _ = zip(*batch, strict=True)
+                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids, None, None)
+            except BaseException as error:
+                for _, _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, _, future), receipt in zip(batch, receipts, strict=True):
+                # Who has gone meanwhile is not told; what it submitted is recorded all the same.
+                if not future.done():
+                    future.set_result(receipt)
+        self._task = None
+
+
+def _correlation() -> str | None:
+    """That of the call under way."""
+    about = ABOUT.get()
+    return about if isinstance(about, str) else None

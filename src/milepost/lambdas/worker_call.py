@@ -1,0 +1,245 @@
+"""One call of a worker: what the messages call for is claimed, run and settled before the function's time is up.
+
+Leases last as long as the function may run. What cannot be started in time is given back; what has not ended in time is let go of
+with its result unknown, for the next worker to find out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+from milepost.core.due import Grip
+from milepost.core.errors import ConfigMistake, LedgerError
+from milepost.core.item import Item
+from milepost.engine.work.execute import ready, run_async, run_plain
+from milepost.engine.work.settle import give_back, settle
+from milepost.engine.work.slots import Desk
+from milepost.lambdas.start import Call, Opened, log
+from milepost.ledgers.aws.claim.received_messages import Answered, Calls
+from milepost.ledgers.aws.queues.messages import Message
+from milepost.ledgers.aws.requests.deadline import CALL
+from milepost.ports.documents import scope
+from milepost.ports.ledger import Ask
+from milepost.ports.runner import Ran
+from milepost.runners.threads import ThreadRunner
+
+RESERVE_MS = 15_000
+"""Kept for settling and giving back; of a short run, a quarter."""
+WAIT_MS = 1_000
+"""So long a function waits for a token; beyond that a copy of the message comes back when there will be one."""
+SOON_S, TROUBLE_S, OUTDATED_S = 0, 30, 60
+"""How long messages that must come again are hidden: never claimed; AWS was the trouble; the route is out of date here."""
+
+Again = dict[int, list[Message]]
+"""Messages that must come again, by the seconds for which they are hidden."""
+
+
+class Station:
+    """One stage in one container. Its threads, or its event loop, live as long as the container."""
+
+    def __init__(self, opened: Opened, route: str, stage: str) -> None:
+        plan = opened.ctx.plan(route)
+        found = plan.by_name.get(stage)
+        if found is None or not found.ours:
+            raise ConfigMistake(f"MILEPOST_STAGE is {route}/{stage}; that is no stage with a handler of route {route!r}")
+        ready(found)
+        self.opened = opened
+        self.name = scope(route, stage)
+        self.url = opened.store.queues.url(route, stage, found.queue)
+        self.calls = Calls(opened.store)
+        self.woken = threading.Event()
+        self._runner = ThreadRunner()
+        self.desk = Desk(plan, found, self._runner.crew(found, found.concurrency, run_plain, run_async, self.woken.set))
+
+    def renew(self) -> None:
+        """Calls that do not end keep their hands; others take their place."""
+        desk = self.desk
+        self.desk = Desk(desk.plan, desk.stage, self._runner.crew(desk.stage, desk.width, run_plain, run_async, self.woken.set))
+
+    def widen(self, now: int) -> None:
+        """The stage's limit may have been changed while running."""
+        width = self.opened.store.limit(self.name, now).concurrency or self.desk.stage.concurrency
+        if width != self.desk.width:
+            self.desk.width = width
+            self.desk.crew.resize(width)
+
+
+class Shift:
+    """One call."""
+
+    def __init__(self, station: Station, call: Call) -> None:
+        self._station, self._call = station, call
+        self._ctx = station.opened.ctx
+        left = call.get_remaining_time_in_millis()
+        self._until = self._ctx.clock.now() + left
+        self._reserve = min(RESERVE_MS, left // 4)
+        # A handler with a time limit is started while all of it is left; but never is all of the time too short to start anything.
+        self._needed = min(self._reserve + (station.desk.stage.timeout_ms or 0), left * 3 // 4)
+        self._again: Again = {}
+        self._finished: list[Ran] = []
+        """What has ended and is not written yet."""
+        self.counts: Counter[str] = Counter()
+        self.correlation_ids: list[str] = []
+        """Of what was claimed."""
+        self.outdated = False
+
+    def run(self, messages: Sequence[Message]) -> Again:
+        with suppress(LedgerError), CALL.within(self._left() / 1000):
+            self._station.widen(self._ctx.clock.now())
+        fragile: list[Message] = []
+        todo = list(messages)
+        while todo:
+            answered = self._claim(todo)
+            fragile += answered.fragile
+            todo = answered.waiting
+            if todo and not self._wait_for(answered):
+                self._put_off(todo, answered)
+                break
+        self._work()
+        for message in fragile:
+            # Nothing else is in hand: if this one takes the container with it, the others are settled.
+            answered = self._claim([message], fragile=True)
+            if answered.waiting:
+                self._put_off(answered.waiting, answered)
+            self._work()
+        return self._again
+
+    def _claim(self, messages: Sequence[Message], *, fragile: bool = False) -> Answered:
+        desk, ctx = self._station.desk, self._ctx
+        if not self._may_start():
+            self._come_again(messages, SOON_S)
+            return Answered()
+        spent, desk.spent = desk.spent, {}
+        grip = Grip(ctx.chance.token(), self._station.opened.holder, self._until)
+        ask = Ask(desk.plan, desk.stage.name, len(messages), grip, desk.stage.batch, dict(desk.lanes), spent, fragile)
+        try:
+            with CALL.within(self._left() / 1000):
+                answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
+        except LedgerError as error:
+            log.error("nothing can be claimed now: %s", error)
+            answered = Answered(failed=list(messages))
+        self.outdated = self.outdated or answered.outdated
+        self._come_again(answered.failed, OUTDATED_S if answered.outdated else TROUBLE_S)
+        self.counts["claimed"] += len(answered.items)
+        self.counts["moved"] += answered.moved
+        self.correlation_ids += [item.correlation_id for item in answered.items]
+        if answered.items:
+            desk.take_in_hand(answered.items)
+            desk.crew.put(desk.jobs(answered.items))
+        return answered
+
+    def _wait_for(self, answered: Answered) -> bool:
+        """Work until those that wait may be asked for again; False: that is too far off."""
+        if not self._may_start():
+            return False
+        if answered.next_at is None:
+            # Their lanes have no room before something here has ended.
+            self._work(first=True)
+            return bool(self._station.desk.in_hand or self._may_start())
+        wait_ms = answered.next_at - self._ctx.clock.now()
+        if wait_ms > WAIT_MS:
+            return False
+        self._work(max(1, wait_ms))
+        return True
+
+    def _put_off(self, messages: Sequence[Message], answered: Answered) -> None:
+        """Where tokens are short they come back one after the other, as tokens will; those that were put off before, less often."""
+        wait_ms = max(WAIT_MS, (answered.next_at or 0) - self._ctx.clock.now())
+        later = []
+        for place, message in enumerate(messages, 1):
+            turns = 1 if answered.announced else place * (1 + int(message.body.get("copies", 0)))
+            later.append((message, wait_ms * turns))
+        self.counts["put_off"] += len(later)
+        self._come_again(self._station.calls.put_off(later), TROUBLE_S)
+
+    # In hand ------------------------------------------------------------------------------------------------------------
+    def _work(self, wait_ms: int | None = None, *, first: bool = False) -> None:
+        """Settle what ends, until nothing is in hand; or for so long; or until the first has been settled. All is let go of when the
+        time is up."""
+        desk = self._station.desk
+        until = None if wait_ms is None else self._ctx.clock.now() + wait_ms
+        while desk.in_hand or until is not None:
+            self._station.woken.wait(self._pause_s(until))
+            self._station.woken.clear()
+            settled = self._settle()
+            if not self._may_start():
+                self._give_back(desk.crew.recall(), "the function's time would not have been enough for it")
+            if self._left() <= 0:
+                self._cut_off()
+                return
+            if (first and settled) or (until is not None and self._ctx.clock.now() >= until):
+                return
+
+    def _settle(self) -> int:
+        """Write the outcomes of what has ended; how many."""
+        desk = self._station.desk
+        self._finished += desk.crew.take()
+        if not self._finished:
+            return 0
+        try:
+            with CALL.within(max(self._left(), self._reserve // 3) / 1000):
+                summary = settle(self._ctx, self._finished)
+        except LedgerError as error:
+            log.error("outcomes cannot be written now: %s", error)
+            return 0
+        rans, self._finished = self._finished, []
+        self.outdated = self.outdated or bool(summary.undecided)
+        for kind in ("written", "refused", "undecided"):
+            self.counts[kind] += getattr(summary, kind)
+        desk.learn(rans, self._ctx.clock.now())
+        desk.let_go([ran.item for ran in rans])
+        return len(rans)
+
+    def _cut_off(self) -> None:
+        """What still runs, or could not be written, is let go of: whether its partner has done the work is not known."""
+        desk = self._station.desk
+        left = list(desk.in_hand.values())
+        if left:
+            log.warning("not settled in the function's time", extra={"keys": [item.key for item in left][:20]})
+            desk.crew.cancel()
+            self._give_back(left, "the function's time was over before its outcome was written", unknown=True)
+            self._station.renew()
+
+    def _give_back(self, items: list[Item], why: str, *, unknown: bool = False) -> None:
+        """Given back they are called for at once, by messages of their own."""
+        if not items:
+            return
+        try:
+            # What is left of the time after that is for the messages.
+            with CALL.within((self._call.get_remaining_time_in_millis() - self._reserve // 3) / 1000):
+                self.counts["given_back"] += give_back(self._ctx, items, why, unknown=unknown)
+        except LedgerError as error:
+            log.error("items could not be given back: %s", error)
+            self._items_again(items)
+        self._items_again([item for item in items if item.row.lease is None])
+        self._station.desk.let_go(items)
+
+    # What must come again -----------------------------------------------------------------------------------------------
+    def _items_again(self, items: Sequence[Item]) -> None:
+        self._come_again([item.ticket for item in items if isinstance(item.ticket, Message)], TROUBLE_S)
+
+    def _come_again(self, messages: Sequence[Message], hidden_s: int) -> None:
+        if messages:
+            self._again.setdefault(hidden_s, []).extend(messages)
+
+    # Time ---------------------------------------------------------------------------------------------------------------
+    def _left(self) -> int:
+        """Milliseconds until all must be let go of."""
+        return self._call.get_remaining_time_in_millis() - self._reserve
+
+    def _may_start(self) -> bool:
+        return self._call.get_remaining_time_in_millis() >= self._needed
+
+    def _pause_s(self, until: int | None) -> float:
+        """Until the next thing that has a time; whatever ends comes sooner by itself."""
+        times = [self._left()]
+        if self._may_start():
+            times.append(self._call.get_remaining_time_in_millis() - self._needed + 1)
+        if until is not None:
+            times.append(until - self._ctx.clock.now())
+        if self._finished:
+            times.append(WAIT_MS)
+        return max(0.001, min(times) / 1000)

@@ -1,0 +1,206 @@
+"""Writing changes: the stage is told first where the write says that it has been, then the row is written conditionally."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from milepost.core.change import Change
+from milepost.core.errors import LedgerDamaged, LedgerError, LedgerMissing, UsageError
+from milepost.core.item import Content, Item, Row
+from milepost.core.status import Status
+from milepost.ledgers.aws.names import iso
+from milepost.ledgers.aws.offers import call_of, stage_of
+from milepost.ledgers.aws.queues.messages import Message, Outgoing
+from milepost.ledgers.aws.readable_rows import SPOILT, readable
+from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.conditional_write import Update, offers, update_of, was_ours
+from milepost.ledgers.aws.tables.item_rows import content_of, is_ours
+from milepost.ledgers.aws.tables.keys import Image
+from milepost.ledgers.aws.tables.row_faults import why_unreadable
+from milepost.ports.ledger import Conflict, Refused
+
+Ref = tuple[str, str]
+UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+"""What making one row's write raises if a value in it cannot be stored."""
+
+log = logging.getLogger(__name__)
+
+
+def apply(
+    store: Store,
+    changes: Sequence[Change],
+    now: int,
+    versions: dict[str, int] | None = None,
+    contents: Mapping[Ref, Content] | None = None,
+    copied: Mapping[Ref, int] | None = None,
+) -> list[Conflict | Refused | None]:
+    """Write each change if its precondition holds. Several of one row are written one after the other, others at once.
+    `contents` are what the items carry, where the caller has it at hand: what is offered is made of it. `copied` is for the
+    relay (see `writing.update_of`)."""
+    answers: list[Conflict | Refused | None] = [None] * len(changes)
+    old = {route for route, version in (versions or {}).items() if store.outdated(route, version, now)}
+    rows: dict[Ref, list[int]] = {}
+    for place, change in enumerate(changes):
+        row = change.before
+        if row.route in old or (
+            versions is not None and change.after.status is Status.COMPLETED and store.notice(row.route, now) is not None
+        ):
+            answers[place] = _outdated(store, row)
+        elif store.layout(row.route) is None:
+            answers[place] = Conflict(None)
+        else:
+            rows.setdefault((row.route, row.key), []).append(place)
+    told = [place for places in rows.values() for place in places]
+    for place, refused in zip(told, _tell_stages(store, [changes[place] for place in told], contents or {}), strict=True):
+        answers[place] = refused
+
+    def write(places: list[int]) -> None:
+        for place in places:
+            row = changes[place].before
+            if answers[place] is None:
+                answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
+
+    store.requests.each([partial(write, places) for places in rows.values()])
+    return answers
+
+
+def _write(store: Store, change: Change, copied: int | None) -> Conflict | Refused | None:
+    """One conditional update. A condition that failed because this very write was carried out before is no conflict."""
+    layout = store.layout(change.before.route)
+    assert layout is not None, "asked for before"
+    try:
+        store.requests.call("dynamodb", "update_item", **update_of(change, layout, store.values, copied).params())
+    except ConditionFailed as failed:
+        image = failed.image
+        if image is None:
+            return Conflict(None)
+        if not is_ours(image):
+            return Conflict(change.before)
+        try:
+            ours = was_ours(change, image, store.values)
+            if ours is None:
+                ours = _in_history(store, change)
+        except SPOILT:
+            ours = False  # nobody can tell; whoever set the row aside says why
+        return None if ours else Conflict(readable(store, layout, image))
+    except LedgerMissing:
+        return Conflict(None)
+    except RowRefused as refused:
+        return Refused(str(refused), change.before.key)
+    except UNWRITABLE as error:
+        return Refused(f"{type(error).__name__}: {error}", change.before.key)
+    return None
+
+
+def extend(store: Store, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+    """Extend leases and the visibility of the messages behind them together. `tickets` has the message of each row, or nothing."""
+
+    def one(row: Row) -> bool:
+        layout = store.layout(row.route)
+        if layout is None:
+            return False
+        if row.lease is None:
+            return True  # it is only looked at: there is no lease to move on, but its message must not come again meanwhile
+        update = Update(layout, row.key)
+        update.set("leaseUntil", {"S": iso(until)})
+        if row.overdue_at is not None and row.overdue_at < until:
+            # Unless the item has been reported overdue since the worker read its row.
+            update.set_or("dueAt", "overdueAt", {"S": iso(until)})
+            update.set("lookAt", {"S": iso(until)})
+        else:
+            update.set("dueAt", {"S": iso(until)})
+            update.remove("lookAt")
+        update.equal("lease", {"S": row.lease})
+        try:
+            store.requests.call("dynamodb", "update_item", **update.params())
+        except (ConditionFailed, RowRefused):
+            return False
+        return True
+
+    answers = store.requests.each([partial(one, row) for row in rows])
+    held = [ticket for ticket, answer in zip(tickets, answers, strict=False) if answer and isinstance(ticket, Message)]
+    store.queues.extend(held, -(-max(0, until - now) // 1000))
+    return answers
+
+
+def drop_tickets(store: Store, tickets: Sequence[Any]) -> None:
+    """Delete the messages of claims that have ended. One that cannot be deleted now comes again, and the row fences it."""
+    try:
+        store.queues.delete([ticket for ticket in tickets if isinstance(ticket, Message)])
+    except LedgerError as error:
+        log.warning("messages of settled items stay in their queue, and come again for nothing: %s", error)
+
+
+def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> list[Refused | None]:
+    """Send what these writes will say has been sent. A write that then fails leaves a message too many, which the claim fences.
+    Refused: nothing can be sent for this one, so that it must not be written."""
+    answers: list[Refused | None] = [None] * len(changes)
+    offered = [change for change in changes if offers(change)]
+    if not offered:
+        return answers
+    wanted: dict[str, list[str]] = {}
+    for change in offered:
+        row = change.after
+        stage = stage_of(store.plans, row.route, row.stage)
+        if stage is not None and stage.external and (row.route, row.key) not in contents:
+            wanted.setdefault(row.route, []).append(row.key)
+    images = {(route, key): image for route, keys in wanted.items() for key, image in store.images(route, keys).items()}
+    outgoing: dict[int, Outgoing] = {}
+    for place, change in enumerate(changes):
+        if not offers(change):
+            continue
+        row = change.after
+        stage = stage_of(store.plans, row.route, row.stage)
+        if stage is None:
+            if (row.look_at or 0) <= row.updated_at:
+                continue  # due at once: the resender of a process that knows the stage tells it
+            raise UsageError(f"stage {row.stage!r} of route {row.route!r} is to be told, and this process does not know it; give --routes")
+        try:
+            content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
+            outgoing[place] = call_of(store, Item(row, content), stage, ahead=row.version > change.before.version)
+        except Exception as error:
+            if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
+                raise
+            why = str(error) if isinstance(error, LedgerDamaged) else f"{type(error).__name__}: {error}"
+            answers[place] = Refused(f"its offer cannot be made: {why}", row.key)
+    for place, refused in zip(outgoing, store.queues.send(list(outgoing.values())), strict=True):
+        if refused is not None:
+            answers[place] = Refused(f"its offer cannot be sent: {refused}", changes[place].after.key)
+    return answers
+
+
+def _content(store: Store, change: Change, given: Content | None, image: Image | None) -> Content:
+    """What the item will carry once this change is written."""
+    layout = store.layout(change.before.route)
+    if given is None and image is not None and layout is not None:
+        try:
+            given = content_of(image, layout, store.values)
+        except SPOILT as error:
+            raise LedgerDamaged(f"what it carries cannot be read: {why_unreadable(error, image, layout)}") from error
+    content = Content(given.input, dict(given.payloads), dict(given.results)) if given is not None else Content()
+    for put in change.puts:
+        if put.kind == "input":
+            content.input = put.value
+        elif put.kind != "waiting":
+            (content.payloads if put.kind == "payload" else content.results)[put.stage] = put.value
+    return content
+
+
+def _outdated(store: Store, row: Row) -> Conflict:
+    layout = store.layout(row.route)
+    image = store.images(row.route, [row.key]).get(row.key)
+    current = None if layout is None or image is None else readable(store, layout, image)
+    return Conflict(current, outdated=current is not None)
+
+
+def _in_history(store: Store, change: Change) -> bool:
+    """The row has moved on: was our line the one of its version?"""
+    assert change.line is not None
+    written = store.journal.history(change.before.route, change.before.key, change.before.life)
+    return any(one.line.version == change.line.version and one.body == change.body for one in written)

@@ -1,0 +1,322 @@
+"""Claiming: a message calls, one conditional update takes the item in hand. The message is a hint; the row is the truth."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.due import FRAGILE, fragile, look
+from milepost.core.errors import LedgerDamaged, LedgerError
+from milepost.core.failures import unreadable, unstorable
+from milepost.core.item import Item
+from milepost.core.status import Status
+from milepost.ledgers.aws.apply import apply
+from milepost.ledgers.aws.claim.gate import Gate, lane_of
+from milepost.ledgers.aws.claim.paused_lanes import hold
+from milepost.ledgers.aws.foreign_rows.aside import put_aside
+from milepost.ledgers.aws.names import due_shard, iso
+from milepost.ledgers.aws.offers import call_body
+from milepost.ledgers.aws.queues.long_poll import LongPolls
+from milepost.ledgers.aws.queues.messages import Message, Outgoing, sendable
+from milepost.ledgers.aws.readable_rows import readable, whole
+from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ledgers.aws.tables.item_rows import is_ours, item_of
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.row_faults import why_unreadable
+from milepost.ports.documents import scope
+from milepost.ports.ledger import Ask, Claimed, Conflict, Refused
+
+LOOK_MS = 250
+"""How often a worker looks whether a wait at an idle queue has brought something; that costs no request."""
+SOON_MS = 2_000
+"""How long a call is put off that cannot be answered just yet."""
+MOST_COPIES = 400
+"""A call that was put off so often is let go of: the resender brings its item back if there is one."""
+
+MOST_LOOKS = 3
+"""A call for a pure check that came more often was never answered: from then on the item is claimed, so that losses are counted."""
+
+log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+_NO_IMAGES: Mapping[str, Image] = {}
+
+
+class Verdict(Struct):
+    """What one message came to: an item in hand, or a row moved on without a worker, or neither."""
+
+    message: Message
+    item: Item | None = None
+    moved: bool = False
+    later_ms: int | None = None
+    """Put the message off so long; None: it has done its work."""
+    fragile: bool = False
+    refused: Refused | None = None
+    """The row cannot be read or written: it has become the item's counted failure, or is set aside."""
+
+
+class Claims:
+    """Answers asks. Messages of fragile items are put by until somebody asks for such, or others may have them again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._put_by: dict[tuple[str, str], list[tuple[Message, int]]] = {}
+        self._lanes: dict[tuple[str, str], set[str]] = {}
+        self._polls = LongPolls(store.queues, store.settings.long_poll_s)
+
+    def close(self) -> None:
+        """Give back the messages that nobody has claimed an item with."""
+        self._polls.close()
+
+    def claim(self, ask: Ask, now: int, jitter: float) -> Claimed:
+        """Items of one stage, in hand under the ask's grip."""
+        store, route = self._store, ask.plan.name
+        layout = store.know(ask.plan)
+        if store.outdated(route, ask.plan.version, now):
+            return Claimed([], outdated=True)
+        announced = store.notice(route, now)
+        if announced is not None:
+            return Claimed([], next_at=announced)
+        holds = store.holds(now)
+        if ask.want <= 0:
+            return Claimed([])
+        url = store.queues.url(route, ask.stage, ask.plan.by_name[ask.stage].queue)
+        if route in holds or scope(route, ask.stage) in holds:
+            self._polls.give_up(url)
+            # Nothing tells a worker here that a pause is lifted: it has to ask.
+            return Claimed([], next_at=now + store.settings.poll_ms)
+        if self._polls.waiting(url) and not ask.fragile:
+            return Claimed([], next_at=now + min(LOOK_MS, store.settings.poll_ms))
+        gate = Gate(store, ask, now)
+        room = gate.room()
+        if room <= 0:
+            return Claimed([], next_at=gate.next_at)
+        messages = self._receive(ask, url, room, now)
+        known = self._lanes.setdefault((route, ask.stage), set())
+        known.update(lane_of(message) for message in messages)
+        admitted = gate.admit(messages, known)
+        images = self._read_for_looks(ask, layout, admitted.chosen)
+        takes = [partial(self._take_alone, ask, layout, message, now, jitter, images) for message in admitted.chosen]
+        verdicts = store.requests.each(takes)
+        items = [verdict.item for verdict in verdicts if verdict.item is not None]
+        try:
+            gate.settle([item.lane for item in items])
+            self._clear_away(ask, layout, verdicts, admitted.paused, admitted.waiting)
+        except LedgerError as error:
+            # What is in hand is worked on all the same; the other messages come again when their visibility has run out.
+            if not items:
+                raise
+            log.warning("messages that brought no item could not be seen to: %s", error)
+        moved = sum(verdict.moved for verdict in verdicts)
+        refused = [verdict.refused for verdict in verdicts if verdict.refused is not None]
+        next_at = gate.next_at
+        if not items and next_at is None:
+            next_at = now if moved else now + store.settings.poll_ms
+        return Claimed(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)), refused=refused)
+
+    def _receive(self, ask: Ask, url: str, room: int, now: int) -> list[Message]:
+        """Messages for the ask, no two for one item. One that asks for a fragile item is given what was put by, first."""
+        found = self._waiting(ask, now) if ask.fragile else []
+        if ask.fragile:
+            self._put_by.pop((ask.plan.name, ask.stage), None)
+        if not found:
+            found = self._polls.take(url)
+        if not found:
+            visibility_s = -(-max(1000, ask.grip.until - now) // 1000)
+            found = self._store.queues.receive(url, 10 if ask.fragile else room, visibility_s)
+            self._polls.received(url, len(found), visibility_s)
+        return self._distinct(ask, found)
+
+    def _distinct(self, ask: Ask, found: Sequence[Message]) -> list[Message]:
+        """The calls for this stage among them, one for each item: of several the one with the highest version, since only that one
+        may call for a row that its sender has still to write. The others are deleted."""
+        queues = self._store.queues
+        seen: dict[str, Message] = {}
+        twice: list[Message] = []
+        for message in found:
+            key = message.body.get("key")
+            if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
+                queues.set_aside("message", message.body, f"it is no call for stage {ask.stage!r} of route {ask.plan.name!r}")
+                twice.append(message)
+            elif key not in seen:
+                seen[key] = message
+            elif _version_in(message) > _version_in(seen[key]):
+                twice.append(seen[key])
+                seen[key] = message
+            else:
+                twice.append(message)
+        queues.delete(twice)
+        return list(seen.values())
+
+    def _read_for_looks(self, ask: Ask, layout: Layout, messages: Sequence[Message]) -> dict[str, Image]:
+        """The rows that are only to be looked at, read together; empty where the stage's items are claimed."""
+        if not _only_looks(ask):
+            return {}
+        return self._store.images(layout.route, [message.body["key"] for message in messages if message.received <= MOST_LOOKS])
+
+    def _take_alone(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image]) -> Verdict:
+        """A row that cannot be read, decided or written is one item's trouble, and hinders no other."""
+        try:
+            return self._take(ask, layout, message, now, jitter, images)
+        except Exception as error:
+            if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
+                raise
+            return self._refuse(ask, layout, message, error, now, jitter)
+
+    def _refuse(self, ask: Ask, layout: Layout, message: Message, error: Exception, now: int, jitter: float) -> Verdict:
+        """Count the failure on the row, in a form that fits; where not even that can be written, set the row aside."""
+        store, stage, key = self._store, ask.plan.by_name[ask.stage], message.body["key"]
+        image = store.images(layout.route, [key]).get(key)
+        reason = str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
+        item = None if image is None else whole(store, layout, image)
+        row = item.row if item is not None else None
+        if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.grip.token)):
+            return Verdict(message)
+        answer: Conflict | Refused | None = item if isinstance(item, Refused) else Refused(reason, key)
+        if row is not None:
+            damaged = isinstance(item, Refused)
+            change = unreadable(row, stage, reason, now) if damaged else unstorable(row, stage, reason, now, jitter)
+            answer = apply(store, [change], now, {ask.plan.name: ask.plan.version})[0]
+            if answer is None:
+                return Verdict(message, moved=True, refused=Refused(reason, key, row))
+        if isinstance(answer, Conflict):
+            return Verdict(message, later_ms=SOON_MS)
+        if image is not None:
+            put_aside(store, layout, image, f"it cannot be claimed: {reason}", now)
+        return Verdict(message, refused=Refused(reason, key, row))
+
+    def _take(
+        self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
+    ) -> Verdict:
+        """One message: the plain claim at once, everything else on the row as the failed condition shows it. A row among `images`
+        is only looked at."""
+        key = message.body["key"]
+        if key in images:
+            return self._look(ask, layout, message, images[key], now, jitter)
+        if ask.fragile:
+            image = self._store.images(layout.route, [key]).get(key)
+            return Verdict(message) if image is None else self._look(ask, layout, message, image, now, jitter)
+        try:
+            answer = self._store.requests.call("dynamodb", "update_item", **_claim(ask, layout, key, now), ReturnValues="ALL_NEW")
+        except ConditionFailed as failed:
+            return Verdict(message) if failed.image is None else self._look(ask, layout, message, failed.image, now, jitter)
+        return Verdict(message, item_of(answer["Attributes"], layout, self._store.values, message))
+
+    def _look(self, ask: Ask, layout: Layout, message: Message, image: Image, now: int, jitter: float) -> Verdict:
+        store, plan = self._store, ask.plan
+        if not is_ours(image):
+            return Verdict(message, later_ms=SOON_MS)
+        item = item_of(image, layout, store.values, message)
+        row = item.row
+        if row.lease == ask.grip.token:
+            return Verdict(message, item)  # our own claim, whose answer was lost
+        if row.terminal:
+            return Verdict(message)
+        if row.lease is not None:
+            # The write that ends this lease may follow the call for what comes after it.
+            return Verdict(message, later_ms=SOON_MS if _version_in(message) > row.version else None)
+        if row.stage != ask.stage:
+            ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
+            # It is still on its way to us: the write that brings it here may follow the call for it.
+            return Verdict(message, later_ms=SOON_MS if ahead else None)
+        if fragile(row) is not ask.fragile:
+            return Verdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
+        change = look(item, plan, now, jitter, ask.grip, called=True)
+        if change is None:
+            if _version_in(message) > row.version:
+                return Verdict(message, later_ms=SOON_MS)  # the write that makes it ready may follow the call for it
+            early = (row.look_at or now) - now
+            return Verdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
+        if change.line is None and change.after.lease == ask.grip.token and _only_looks(ask) and message.received <= MOST_LOOKS:
+            # Nothing is written: the outcome of a look holds only for the row as it is now (see `engine.settle`).
+            return Verdict(message, Item(replace(row, holder=ask.grip.holder, claimed_at=now), item.content, message))
+        answer = apply(store, [change], now, {plan.name: plan.version})[0]
+        if isinstance(answer, Refused):
+            return self._refuse(ask, layout, message, LedgerDamaged(answer.reason), now, jitter)
+        if answer is not None:
+            return Verdict(message, later_ms=SOON_MS)
+        if change.after.lease != ask.grip.token:
+            return Verdict(message, moved=True)
+        return Verdict(message, Item(change.after, item.content, message))
+
+    def _clear_away(
+        self, ask: Ask, layout: Layout, verdicts: Sequence[Verdict], paused: Sequence[Message], waiting: Sequence[Message]
+    ) -> None:
+        """Every message that brought no item: deleted, put off, put by, or left to others at once."""
+        put_by = self._put_by.setdefault((ask.plan.name, ask.stage), [])
+        put_by += [(verdict.message, ask.grip.until) for verdict in verdicts if verdict.fragile and not ask.fragile]
+        ended = [verdict for verdict in verdicts if verdict.item is None and not verdict.fragile]
+        later = [(verdict.message, verdict.later_ms) for verdict in ended if verdict.later_ms]
+        self._put_off(later)
+        self._store.queues.delete([verdict.message for verdict in ended if verdict.later_ms is None])
+        self._hold(layout, paused)
+        at_once = [verdict.message for verdict in ended if verdict.later_ms == 0]
+        self._store.queues.release([*at_once, *waiting])
+
+    def _put_off(self, later: Sequence[tuple[Message, int]]) -> None:
+        """A delayed copy in its place: a message held back in flight would count against the queue's limit."""
+        queues, longest = self._store.queues, self._store.settings.longest_delay_s
+        copies = []
+        for message, wait_ms in later:
+            body = message.body
+            count = int(body.get("copies", 0)) + 1
+            if count <= MOST_COPIES:
+                copy = call_body(body["route"], body["key"], body["stage"], lane_of(message), count, _version_in(message))
+                copies.append(Outgoing(message.url, sendable(_encode(copy).decode()), min(longest, -(-wait_ms // 1000)), lane_of(message)))
+        if copies:
+            queues.send(copies)
+        queues.delete([message for message, _ in later])
+
+    def _hold(self, layout: Layout, paused: Sequence[Message]) -> None:
+        """A paused row stands apart in the index until it is resumed; its message goes."""
+        for image in self._store.images(layout.route, [message.body["key"] for message in paused]).values():
+            row = readable(self._store, layout, image)
+            if row is not None and row.lease is None and not row.terminal:
+                hold(self._store, layout, row)
+        self._store.queues.delete(list(paused))
+
+    def _waiting(self, ask: Ask, now: int) -> list[Message]:
+        """Fragile items' messages that are still ours to use."""
+        return [message for message, until in self._put_by.get((ask.plan.name, ask.stage), ()) if until > now]
+
+
+def _only_looks(ask: Ask) -> bool:
+    """A pure check is not claimed. What took two workers with it is, whatever its stage says."""
+    return not ask.plan.by_name[ask.stage].claims and not ask.fragile
+
+
+def _version_in(message: Message) -> int:
+    """The version that the row must have for the call to make sense; 0: any."""
+    version = message.body.get("version")
+    return version if isinstance(version, int) else 0
+
+
+def _claim(ask: Ask, layout: Layout, key: str, now: int) -> dict[str, object]:
+    """The plain claim (see `core.due.look`): ready, held by nobody, and nothing said about it that would have to be decided first."""
+    update, until = Update(layout, key), iso(ask.grip.until)
+    update.set("status", {"S": Status.PROCESSING.value})
+    update.set("lease", {"S": ask.grip.token})
+    update.set("holder", {"S": ask.grip.holder})
+    update.set("claimedAt", {"S": iso(now)})
+    update.set("leaseUntil", {"S": until})
+    update.set("dueShard", {"S": due_shard(ask.stage, key)})
+    update.set("dueAt", {"S": until})
+    update.remove("lookAt")
+    update.remove("nextRetryAt")
+    update.equal("queue", {"S": ask.stage})
+    name, value = update.name, update.value
+    offered = f"{name('status')} IN ({value({'S': Status.PENDING.value})}, {value({'S': Status.QUEUED.value})})"
+    waits = f"{name('status')} IN ({value({'S': Status.WAITING.value})}, {value({'S': Status.RETRY_SCHEDULED.value})})"
+    ready = f"attribute_not_exists({name('lookAt')}) AND {name('dueAt')} <= {value({'S': iso(now)})}"
+    update.only_if(f"({offered} OR ({waits} AND {ready}))")
+    for absent in ("lease", "handedOver", "undecided", "kept", "notBefore", layout.prefix + ask.stage):
+        update.equal(absent, None)
+    update.only_if(f"(attribute_not_exists({name('overdueAt')}) OR {name('overdueAt')} > {value({'S': until})})")
+    update.only_if(f"(attribute_not_exists({name('losses')}) OR {name('losses')} < {value({'N': str(FRAGILE)})})")
+    return update.params()

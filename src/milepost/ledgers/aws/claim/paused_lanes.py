@@ -1,0 +1,177 @@
+"""Paused lanes: their rows stand apart in the index, so that nobody goes through them again and again; resuming offers them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+
+from msgspec import Struct
+
+from milepost.core.due import offered, resent
+from milepost.core.item import Row
+from milepost.core.routes.route import Stage
+from milepost.core.status import Status
+from milepost.ledgers.aws.apply import apply
+from milepost.ledgers.aws.names import SHARDS, due_shard
+from milepost.ledgers.aws.readable_rows import readable
+from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.conditional_write import Update
+from milepost.ledgers.aws.tables.keys import Layout
+from milepost.ports.documents import is_held, scope
+from milepost.ports.ledger import Document, Refused
+
+HOLDING = "holding"
+"""Lanes that have, or had, rows standing apart."""
+PACE = 1000
+"""How many rows are offered in one run, over all lanes."""
+EMPTY_MS = 600_000
+"""A lane must be found empty for so long before its record goes: the index may show a row late that was put apart just now."""
+
+log = logging.getLogger(__name__)
+
+
+def hold(store: Store, layout: Layout, row: Row) -> None:
+    """Put a row apart until its lane is resumed."""
+    record_hold(store, row)
+    update = Update(layout, row.key)
+    update.set("dueShard", {"S": partition(row)})
+    update.equal("version", {"N": str(row.version)})
+    update.equal("lease", None)
+    _write(store, update)
+
+
+def record_hold(store: Store, row: Row) -> bool:
+    """Put it on record that there may be rows apart in this one's lane, or `resume` would not look there; False: it was. A record
+    that was marked as empty is written anew, so that it cannot be removed for what was seen before."""
+    name = scope(row.route, row.stage, row.lane)
+    lane = {"route": row.route, "stage": row.stage, "lane": row.lane}
+    while True:
+        held = store.control.get(HOLDING, name)
+        if held is not None and "emptyAt" not in held.value:
+            return False
+        if store.control.write(HOLDING, name, lane, 0 if held is None else held.version):
+            return True
+
+
+class _Lane(Struct):
+    """A lane that is open again, with its record and the keys that stand apart in it, read as they are wanted."""
+
+    name: str
+    record: Document
+    layout: Layout
+    stage: Stage
+    lane: str
+    keys: Iterator[str]
+    seen: int = 0
+    ended: bool = False
+
+
+def resume(store: Store, now: int, most: int = PACE) -> int:
+    """Offer what stands apart in lanes that are open again, at most so many rows at a time, shared among the lanes. How many were
+    offered. A lane's record goes only when the whole lane was found empty, and again so after `EMPTY_MS`."""
+    lanes, done = _open_lanes(store, now), 0
+    while lanes and done < most:
+        share = max(1, (most - done) // len(lanes))
+        for lane in lanes:
+            done += _resume_some(store, lane, now, min(share, most - done))
+            if lane.ended:
+                _note_emptiness(store, lane, now)
+        lanes = [lane for lane in lanes if not lane.ended]
+    return done
+
+
+def _open_lanes(store: Store, now: int) -> list[_Lane]:
+    holds, lanes = store.holds(now), []
+    for name, record in store.control.read(HOLDING).items():
+        route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
+        plan, layout = store.plans.get(route), store.layout(route)
+        stage = None if plan is None else plan.by_name.get(stage_name)
+        if layout is not None and stage is not None and not is_held(holds, route, stage_name, lane):
+            lanes.append(_Lane(name, record, layout, stage, lane, _standing_apart(store, layout, stage_name, lane)))
+    return lanes
+
+
+def _standing_apart(store: Store, layout: Layout, stage: str, lane: str) -> Iterator[str]:
+    for shard in range(SHARDS):
+        found = store.requests.query(
+            layout.table,
+            IndexName="due",
+            KeyConditionExpression="#shard = :shard",
+            ExpressionAttributeNames={"#shard": "dueShard"},
+            ExpressionAttributeValues={":shard": {"S": f"held#{stage}#{lane}#{shard}"}},
+            Limit=100,
+        )
+        yield from (layout.key_of(image) for image in found)
+
+
+def _resume_some(store: Store, lane: _Lane, now: int, share: int) -> int:
+    """Go on in one lane until so many rows have been offered, or the lane has ended."""
+    done = 0
+    while done < share:
+        keys = list(islice(lane.keys, min(100, share - done)))
+        lane.seen += len(keys)
+        if not keys:
+            lane.ended = True
+            break
+        for image in store.images(lane.layout.route, keys).values():
+            row = readable(store, lane.layout, image)
+            if row is None or image.get("dueShard") != {"S": partition(row)}:
+                continue  # the index shows it where it was
+            refused = _offer(store, lane.layout, row, lane.stage, now)
+            if refused is not None:
+                log.error("%s/%s stays apart in a lane that is open again: %s", row.route, row.key, refused.reason)
+                continue
+            done += 1
+    return done
+
+
+def _note_emptiness(store: Store, lane: _Lane, now: int) -> None:
+    """Remove the record of a lane that was found empty long ago as well; else note whether it is empty now."""
+    since = lane.record.value.get("emptyAt")
+    if lane.seen:
+        if since is not None:
+            _write_record(store, lane, None)
+    elif since is None or since > now:
+        _write_record(store, lane, now)
+    elif now - since >= EMPTY_MS:
+        store.control.write(HOLDING, lane.name, None, lane.record.version)
+
+
+def _write_record(store: Store, lane: _Lane, empty_at: int | None) -> None:
+    value = {name: told for name, told in lane.record.value.items() if name != "emptyAt"}
+    store.control.write(HOLDING, lane.name, value if empty_at is None else {**value, "emptyAt": empty_at}, lane.record.version)
+
+
+def _offer(store: Store, layout: Layout, row: Row, stage: Stage, now: int) -> Refused | None:
+    """Back to where what is due is looked for; called at once if its time has come."""
+    ready = row.status in (Status.PENDING, Status.QUEUED) or (row.look_at or now) <= now
+    if row.stage == stage.name and not row.terminal and ready and not row.later_than(now):
+        change = resent(row, stage, now, by="resender") if stage.external else offered(row, stage, now)
+        answer = apply(store, [change], now)[0]
+        return answer if isinstance(answer, Refused) else None
+    update = Update(layout, row.key)
+    update.set("dueShard", {"S": due_shard(row.stage, row.key)})
+    update.equal("version", {"N": str(row.version)})
+    update.equal("dueShard", {"S": partition(row)})
+    _write(store, update)
+    return None
+
+
+def partition(row: Row) -> str:
+    """Where in the index a row stands apart."""
+    return held_at(row.stage, row.lane, row.key)
+
+
+def held_at(stage: str, lane: str, key: str) -> str:
+    return f"held#{stage}#{lane}#{due_shard('', key).removeprefix('#')}"
+
+
+def _write(store: Store, update: Update) -> None:
+    try:
+        store.requests.call("dynamodb", "update_item", **update.params())
+    except RowRefused as refused:
+        log.error("a row cannot be put apart, or back: %s", refused)
+    except ConditionFailed:
+        return  # somebody has changed it; then it is where it belongs

@@ -1,0 +1,116 @@
+"""Claiming by messages that were received elsewhere: a function is given them by its queue, which deletes what the function does
+not report. The rules are those of `claiming`; only what becomes of the messages differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from msgspec import Struct, field
+
+from milepost.core.errors import LedgerError
+from milepost.core.item import Item
+from milepost.ledgers.aws.claim.claim import MOST_COPIES, SOON_MS, Claims, Verdict
+from milepost.ledgers.aws.claim.gate import Gate
+from milepost.ledgers.aws.queues.messages import Message, read
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ports.ledger import Ask
+
+
+class Answered(Struct):
+    """What some messages came to. Those that are named nowhere here have done their work."""
+
+    items: list[Item] = field(default_factory=list)
+    """In hand under the ask's grip."""
+    moved: int = 0
+    """Rows that were moved on without a worker."""
+    fragile: list[Message] = field(default_factory=list)
+    """Two workers were lost with their items: ask for each alone, when nothing else runs."""
+    waiting: list[Message] = field(default_factory=list)
+    """They may not be claimed before `next_at`: there is no token, or no room in their lane."""
+    next_at: int | None = None
+    """None: when something that is in hand has ended."""
+    announced: bool = False
+    """A changed route is announced: from `next_at` on they may all be claimed."""
+    failed: list[Message] = field(default_factory=list)
+    """They must come again: AWS was the trouble, or the route is out of date here."""
+    outdated: bool = False
+
+
+class Calls(Claims):
+    """Answers messages that it is lent."""
+
+    def answer(self, ask: Ask, messages: Sequence[Message], now: int, jitter: float) -> Answered:
+        """Claim the items that these messages call for, within pauses and rates. One that fails hinders no other."""
+        store, route = self._store, ask.plan.name
+        layout = store.know(ask.plan)
+        if store.outdated(route, ask.plan.version, now):
+            return Answered(failed=list(messages), outdated=True)
+        announced = store.notice(route, now)
+        if announced is not None:
+            return Answered(waiting=list(messages), next_at=announced, announced=True)
+        gate = Gate(store, ask, now)
+        gate.room()  # charges what was spent beyond the last claim
+        # Nothing else is claimed beside these, so no lane need leave room for another.
+        admitted = gate.admit(self._distinct(ask, messages), set())
+        answered = Answered(waiting=admitted.waiting)
+        images = self._read_for_looks(ask, layout, admitted.chosen)
+        tries = [partial(self._try, ask, layout, message, now, jitter, images) for message in admitted.chosen]
+        verdicts = store.requests.each(tries)
+        later: list[tuple[Message, int]] = []
+        for message, verdict in zip(admitted.chosen, verdicts, strict=True):
+            if verdict is None:
+                answered.failed.append(message)
+            elif verdict.item is not None:
+                answered.items.append(verdict.item)
+            elif verdict.fragile and not ask.fragile:
+                answered.fragile.append(message)
+            elif verdict.later_ms is not None:
+                later.append((message, verdict.later_ms or SOON_MS))
+            else:
+                answered.moved += verdict.moved
+        with suppress(LedgerError):  # the tokens come back by themselves in time; the items are in hand
+            gate.settle([item.lane for item in answered.items])
+        answered.failed += self.put_off(later)
+        try:
+            self._hold(layout, admitted.paused)
+        except LedgerError:
+            answered.failed += admitted.paused
+        answered.next_at = gate.next_at
+        return answered
+
+    def put_off(self, later: Sequence[tuple[Message, int]]) -> list[Message]:
+        """A copy of each comes again after so many milliseconds; those of which that could not be arranged are answered."""
+        try:
+            self._put_off(later)
+        except LedgerError:
+            return [message for message, _ in later]
+        # What was put off too often is not: it stays in its queue as it is.
+        return [message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES]
+
+    def _try(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image]) -> Verdict | None:
+        try:
+            return self._take_alone(ask, layout, message, now, jitter, images)
+        except LedgerError:
+            return None
+
+
+def from_event(event: Mapping[str, Any], store: Store, url: str) -> list[Message]:
+    """The messages of an SQS event of one queue. A body that is no JSON object is set aside, and so is done with."""
+    messages = []
+    for record in event["Records"]:
+        raw = {
+            "MessageId": record["messageId"],
+            "ReceiptHandle": record["receiptHandle"],
+            "Body": record["body"],
+            "Attributes": record.get("attributes", {}),
+        }
+        message = read(url, raw, lent=True)
+        if isinstance(message, Message):
+            messages.append(message)
+        else:
+            store.queues.set_aside("message", {"url": url, "id": raw["MessageId"], "body": raw["Body"]}, message)
+    return messages

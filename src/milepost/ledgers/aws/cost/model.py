@@ -1,0 +1,185 @@
+"""What an item costs on AWS: every request of its way, added up. A model, to be held against what is counted (`Requests.counts`
+and `.units`), and pure: it asks nobody and needs no ledger.
+
+What each step of an item costs stands in one table, `steps.STEPS`; `metering` adds it up.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from milepost.core.routes.backoff import Checks
+from milepost.core.routes.plan import EXTERNAL_RESEND
+from milepost.core.routes.route import Route, Stage
+from milepost.ledgers.aws.cost.meter import Meter, Need, Usage
+from milepost.ledgers.aws.cost.steps import (
+    ACCEPTED,
+    CALL_BODY,
+    FIXED,
+    KEY_FIELD,
+    KEYS,
+    LAST_LEASE,
+    LEASED,
+    LINE_ON_ROW,
+    LONG_ID,
+    LONGEST_DELAY_MS,
+    MOVED_ON,
+    OFFER_BODY,
+    QUEUED,
+    REFERENCE,
+    THROUGH,
+    TOKEN,
+    TRIED,
+    WITH_KEY,
+    WORKER_MS,
+)
+from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.tables.keys import key_attributes
+from milepost.ledgers.aws.tables.values import LARGEST
+
+__all__ = ["Need", "Usage", "predicted"]
+
+
+def predicted(route: Route, usage: Usage | None = None, names: Names | None = None) -> Need:
+    """What one item of the route needs. With `names` the tables are called as in that deployment, to be compared with what was
+    counted there."""
+    return _Walk(route, usage or Usage(), names or Names("milepost")).need()
+
+
+class _Walk:
+    """An item's way, step by step."""
+
+    def __init__(self, route: Route, usage: Usage, names: Names) -> None:
+        self._route, self._usage = route, usage
+        self._meter = Meter(route.name, usage, names)
+        self._held = REFERENCE if self._meter.blob else self._stored()
+
+    def need(self) -> Need:
+        stages = self._route.stages
+        self._come_in(stages[0])
+        reach, offered = 1.0, self._usage.adopted and stages[0].external
+        for number, stage in enumerate(stages):
+            following = stages[number + 1] if number + 1 < len(stages) else None
+            if not offered:
+                self._offer(stage, reach)
+            reach *= self._outside(stage, following, reach) if stage.external else self._work(stage, following, reach)
+            # What the relay brings to an external stage is offered in the same write.
+            offered = stage.external and following is not None and following.external
+        self._meter.step("marked", reach, row={"trail": 0})
+        self._meter.step("marked failed", 1 - reach)
+        if self._route.keep_ms is not None:
+            self._meter.step("gone", stage=stages[-1])
+        self._meter.share()
+        if self._route.evidence:
+            external = sum(stage.external for stage in stages)
+            self._meter.evidence(external * self._usage.result)
+        return self._meter.need
+
+    def _stored(self) -> int:
+        """Bytes of the input on the row: what `milepost submit` takes in repeats the key's fields, and these are stored once."""
+        key, fields = self._route.key, key_attributes(self._route)
+        plain = not callable(key) and ((key,) if isinstance(key, str) else tuple(key)) == fields
+        if self._usage.adopted or self._route.carries is not None or not plain:
+            return self._usage.payload
+        return max(2, self._usage.payload - self._usage.key - KEY_FIELD * len(fields)) + WITH_KEY
+
+    # The steps ----------------------------------------------------------------------------------------------------------
+    def _come_in(self, first: Stage) -> None:
+        usage, need = self._usage, self._meter.need
+        many = min(KEYS, max(1, usage.batch))
+        self._meter.row = {"key": usage.key, "input": 5 + self._held}
+        ours = {"fixed": FIXED + 2 * len(first.name), "trail": ACCEPTED, "token": LONG_ID if usage.adopted else TOKEN}
+        if not usage.adopted:
+            # Row and seal are looked for, and the seal once more beside the put.
+            self._meter.reads(self._meter.rows, 1, many)
+            self._meter.reads(self._meter.names.seen, 2, many)
+            self._meter.step("put", row=ours)
+        else:
+            self._meter.step("put by others")
+            self._meter.reads(self._meter.names.seen, 1, 1)
+            need.calls["dynamodb", "query"] += 1
+            need.units[self._meter.names.history, "read"] += 1
+            self._meter.step("adopted", offers=first.external, row={**ours, "queued": QUEUED if first.external else 0})
+            if first.external:
+                self._meter.message(OFFER_BODY + usage.payload)
+        if self._meter.blob:
+            need.calls["s3", "put_object"] += 1
+            need.blob_bytes += usage.payload
+
+    def _offer(self, stage: Stage, weight: float) -> None:
+        row = {"trail": LINE_ON_ROW if stage.external else 0, "queued": QUEUED}
+        self._meter.step("offered" if stage.external else "called", weight, stage, offers=stage.external, row=row)
+        self._meter.message(OFFER_BODY + self._usage.payload if stage.external else CALL_BODY, weight)
+
+    def _outside(self, stage: Stage, following: Stage | None, weight: float) -> float:
+        """An external stage: they look, they confirm, the relay moves on."""
+        usage = self._usage
+        self._meter.receive(OFFER_BODY + usage.payload, weight * max(1, usage.checks))
+        for _ in range(usage.wait_ms // (stage.resend_after_ms or EXTERNAL_RESEND)):
+            self._meter.reads(self._meter.rows, 2 * weight, min(KEYS, usage.batch))
+            self._meter.step("resent", weight, stage, offers=True, row={"trail": LINE_ON_ROW})
+            self._meter.message(OFFER_BODY + usage.payload, weight)
+            self._meter.receive(OFFER_BODY + usage.payload, weight)
+        result = 10 + len(stage.name) + min(usage.result, LARGEST)
+        self._meter.step("confirmed", weight, row={f"result {stage.name}": result})
+        at_once = following is not None and following.external
+        self._move(following, weight, stage, {"trail": LINE_ON_ROW + MOVED_ON * at_once}, offers=at_once)
+        if at_once:
+            self._meter.message(OFFER_BODY + usage.result, weight)
+        return 1.0
+
+    def _work(self, stage: Stage, following: Stage | None, weight: float) -> float:
+        """A handler stage with its tries and looks; the share of items that get through it."""
+        usage, fails = self._usage, self._usage.retries
+        waits = stage.checks != Checks()
+        for look in range(usage.checks - 1 if waits else 0):
+            self._claim(stage, weight)
+            first = look == 0
+            row = {"trail": self._meter.row["trail"] + LINE_ON_ROW * first, "lease": LAST_LEASE}
+            self._meter.step("not yet", weight, stage, lines=float(first), row=row)
+            self._again(stage, weight, stage.checks.after_ms(look))
+        through = dict(self._meter.row)
+        attempts = stage.retry.attempts
+        for number in range(attempts):
+            tried = weight * fails**number
+            if tried < 1e-9:
+                break
+            self._claim(stage, tried)
+            claimed = dict(self._meter.row)
+            settled = {"trail": claimed["trail"] + LINE_ON_ROW, "lease": LAST_LEASE}
+            self._move(following, tried * (1 - fails), stage, settled)
+            through = dict(self._meter.row) if number == 0 else through
+            self._meter.row = claimed
+            after = {**settled, "tries": claimed.get("tries", 0) + TRIED}
+            if number + 1 < attempts:
+                self._meter.step("failed", tried * fails, stage, row=after)
+                self._again(stage, tried * fails, stage.retry.exponential_ms(number))
+            else:
+                self._meter.step("ended", tried * fails, stage, row=after)
+        self._meter.row = through
+        return 1 - fails**attempts
+
+    def _claim(self, stage: Stage, weight: float) -> None:
+        self._meter.receive(CALL_BODY, weight)
+        self._meter.step("claimed", weight, stage, row={"lease": LEASED})
+        self._meter.need.calls["s3", "get_object"] += weight * self._meter.blob
+        if stage.rate is not None:
+            self._meter.tokens(2 * weight / self._meter.full)
+        if self._usage.lambdas:
+            ms = WORKER_MS + self._usage.takes_ms * ceil(self._meter.full / stage.concurrency / stage.batch)
+            self._meter.invoke(weight / self._meter.full, ms)
+
+    def _again(self, stage: Stage, weight: float, delay_ms: float) -> None:
+        """Called for the next try: by a message held back, or by the resender where that would be too long."""
+        if delay_ms > LONGEST_DELAY_MS:
+            self._meter.reads(self._meter.rows, weight, min(KEYS, self._usage.batch))
+            self._meter.step("called again", weight, stage)
+        self._meter.message(CALL_BODY, weight)
+
+    def _move(self, following: Stage | None, weight: float, stage: Stage, row: dict[str, int], *, offers: bool = False) -> None:
+        row = {**row, "through": self._meter.row.get("through", 0) + THROUGH + len(stage.name)}
+        if following is None:
+            self._meter.step("ended", weight, stage, row=row)
+        else:
+            row |= {"next": 20 + len(following.name), "token": LONG_ID if self._usage.adopted else 0}
+            self._meter.step("advanced", weight, following, offers=offers, row=row)

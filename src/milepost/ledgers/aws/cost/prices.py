@@ -1,0 +1,131 @@
+"""What AWS asks, by region. List prices, without free tiers, discounts or tax, written down by hand on the date below: look at
+AWS's own pages before anything is decided by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from milepost.core.errors import UsageError
+from milepost.core.routes.route import Route
+from milepost.ledgers.aws.cost.model import Need
+from milepost.ledgers.aws.cost.steps import MEMORY_GB
+
+AS_OF = "2025-07-01"
+NOTE = f"List prices as of {AS_OF}, without free tiers, discounts or tax; check them at aws.amazon.com/pricing before you decide by them."
+
+MILLION = 1_000_000
+
+
+class Price(Struct, frozen=True):
+    """So many dollars for so many of a unit."""
+
+    dollars: float
+    unit: str
+    per: int = 1
+
+    def of(self, quantity: float) -> float:
+        return quantity * self.dollars / self.per
+
+
+class Prices(Struct, frozen=True, kw_only=True):
+    """One region's prices."""
+
+    writes: Price
+    """On-demand, up to 1 KB each; an index's share is charged like the table's."""
+    reads: Price
+    """On-demand, up to 4 KB each, read consistently."""
+    stream_reads: Price
+    """GetRecords by our own processes; those by Lambda are free."""
+    stored: Price
+    recovery: Price
+    """Point-in-time recovery, for what is stored."""
+    queue_requests: Price
+    """Standard queues; each 64 KB of a request counts as one."""
+    publishes: Price
+    """Standard topics; each 64 KB of a request counts as one."""
+    deliveries: Price
+    """From a topic to a queue."""
+    calls: Price
+    """Lambda's requests."""
+    compute: Price
+    """Lambda on arm64."""
+    blob_puts: Price
+    blob_gets: Price
+    blob_stored: Price
+    metrics: Price
+    alarms: Price
+    logs: Price
+
+
+def _prices(
+    *, writes: float, reads: float, streams: float, stored: float, recovery: float, put: float, get: float, blobs: float, logs: float
+) -> Prices:
+    """What differs between regions is given, the rest is the same in all of these."""
+    return Prices(
+        writes=Price(writes, "write request unit", MILLION),
+        reads=Price(reads, "read request unit", MILLION),
+        stream_reads=Price(streams, "stream read request unit", 100_000),
+        stored=Price(stored, "GB-month"),
+        recovery=Price(recovery, "GB-month"),
+        queue_requests=Price(0.40, "request", MILLION),
+        publishes=Price(0.50, "request", MILLION),
+        deliveries=Price(0.0, "delivery", MILLION),
+        calls=Price(0.20, "call", MILLION),
+        compute=Price(0.0000133334, "GB-second"),
+        blob_puts=Price(put, "request", 1000),
+        blob_gets=Price(get, "request", 1000),
+        blob_stored=Price(blobs, "GB-month"),
+        metrics=Price(0.30, "metric a month"),
+        alarms=Price(0.10, "alarm a month"),
+        logs=Price(logs, "GB"),
+    )
+
+
+REGIONS: dict[str, Prices] = {
+    "us-east-1": _prices(
+        writes=0.625, reads=0.125, streams=0.02, stored=0.25, recovery=0.20, put=0.005, get=0.0004, blobs=0.023, logs=0.50
+    ),
+    "eu-west-2": _prices(
+        writes=0.7423, reads=0.1485, streams=0.0238, stored=0.29715, recovery=0.23772, put=0.0053, get=0.00042, blobs=0.024, logs=0.5985
+    ),
+}
+
+
+def prices_in(region: str) -> Prices:
+    """The prices of a region; UsageError for one that is not in the table."""
+    found = REGIONS.get(region)
+    if found is None:
+        raise UsageError(f"no prices are known here for the region {region!r}; there are {', '.join(REGIONS)}")
+    return found
+
+
+def dollars(need: Need, prices: Prices, *, lambdas: bool = True) -> dict[str, float]:
+    """What one item costs, by service; storage is a month of what it leaves behind. Streams are read for nothing by Lambda."""
+    kept_gb, blob_gb = need.kept_bytes / 1e9, need.blob_bytes / 1e9
+    puts, gets = need.calls.get(("s3", "put_object"), 0), need.calls.get(("s3", "get_object"), 0)
+    return {
+        "DynamoDB writes": prices.writes.of(need.total("write")),
+        "DynamoDB reads": prices.reads.of(need.total("read")),
+        "DynamoDB streams": 0.0 if lambdas else prices.stream_reads.of(need.stream_reads),
+        "SQS": prices.queue_requests.of(need.queue_requests),
+        "SNS": prices.publishes.of(need.publishes) + prices.deliveries.of(need.events),
+        "Lambda": prices.calls.of(need.invocations) + prices.compute.of(need.gb_seconds),
+        "S3": prices.blob_puts.of(puts) + prices.blob_gets.of(gets),
+        "CloudWatch logs": prices.logs.of(need.log_bytes / 1e9),
+        "a month's storage": prices.stored.of(kept_gb) + prices.recovery.of(kept_gb) + prices.blob_stored.of(blob_gb),
+    }
+
+
+def standing(routes: Sequence[Route], prices: Prices) -> float:
+    """Dollars a month when nothing happens: alarms, metrics, the resender's minute, and pollers that find nothing."""
+    stages = sum(len(route.stages) for route in routes)
+    workers = sum(stage.ours for route in routes for stage in route.stages)
+    # For each stage its oldest item, for each worker its queue and two for its function, for tables four or two each; ten for the rest.
+    alarms = stages + 3 * workers + 4 * len(routes) + 6 + 10
+    minutes = 30 * 24 * 60
+    # Lambda asks an empty queue five at a time, 20 seconds each.
+    asked = workers * minutes * 15
+    resender = prices.calls.of(minutes) + prices.compute.of(minutes * MEMORY_GB)
+    return prices.alarms.of(alarms) + prices.metrics.of(2 * stages + 5) + resender + prices.queue_requests.of(asked)

@@ -1,0 +1,205 @@
+"""Finding rows: by the index of what is due or failed where the query allows it, else by a scan.
+
+The index follows its table a moment late: a row that has just changed may be missed. Each row that it names is read from the table,
+consistently, before it is given out. A scan, and a query of one partition, read consistently and miss nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from milepost.core.errors import LedgerMissing
+from milepost.core.item import Content, Item, Row
+from milepost.core.status import FAILED, Status
+from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
+from milepost.ledgers.aws.readable_rows import row_or_refused, whole
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ports.documents import ROUTE
+from milepost.ports.ledger import Page, Query, Refused, ScanCost
+
+PAGE = 1000
+
+
+def find(store: Store, query: Query) -> Page:
+    """A page of rows that match. `after` is a place in the index or in the table, in words that JSON can carry."""
+    layout = store.layout(query.route)
+    if layout is None:
+        return Page([])
+    if query.prefix is not None and (start := layout.partition(query.prefix)) is not None:
+        walk = _by_partition(store, layout, query, start)
+    else:
+        walk = _by_index(store, layout, query) if by_index(query) else _by_scan(store, layout, query)
+    items: list[Item] = []
+    refused: list[Refused] = []
+    last: Any = None
+    try:
+        for image, place in walk:
+            item = _matching(store, layout, image, query)
+            if item is None:
+                continue
+            if len(items) + len(refused) == query.limit:
+                return Page(items, last, refused)
+            if isinstance(item, Refused):
+                refused.append(item)
+            else:
+                items.append(item)
+            last = place
+    except LedgerMissing:
+        return Page([])
+    return Page(items, refused=refused)
+
+
+def by_index(query: Query) -> bool:
+    """Is there an index for this, and may it be asked? Else the whole table is read."""
+    return not query.exact and (query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED))
+
+
+def cost_of(store: Store, query: Query) -> ScanCost | None:
+    """A scan reads every row of the route, whatever it is to find: about a unit each, since what is larger than 4 KB is kept apart."""
+    layout = store.layout(query.route)
+    served = query.prefix is not None and layout is not None and layout.partition(query.prefix) is not None
+    if served or by_index(query):
+        return None
+    from milepost.ledgers.aws.cost.prices import REGIONS
+
+    rows = sum(count.n for count in store.counters.counts(query.route))
+    prices = REGIONS.get(store.requests.region)
+    return ScanCost(rows, rows, None if prices is None else prices.reads.of(rows))
+
+
+def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item | Refused | None:
+    row = row_or_refused(store, layout, image)
+    if not isinstance(row, Row):
+        return row
+    if not matches(row, query):
+        return None
+    return whole(store, layout, image) if query.with_content else Item(row, Content())
+
+
+def _by_index(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
+    """Partition by partition, the rows read in hundreds."""
+    if query.due_before is None:
+        partitions = [(f"{FAILED_SHARD}#{shard}", iso(2**62)) for shard in range(SHARDS)]
+    else:
+        stages = sorted(query.stages if query.stages is not None else stages_of(store, layout.route))
+        partitions = _due_partitions(layout, query, stages, iso(query.due_before))
+    at, start = query.after if query.after is not None else (0, None)
+    for number in range(at, len(partitions)):
+        page: list[Image] = []
+        for entry in _entries(store, layout, *partitions[number], start):
+            page.append(entry)
+            if len(page) == 100:
+                yield from _rows(store, layout, page, number)
+                page = []
+        yield from _rows(store, layout, page, number)
+        start = None
+
+
+def _due_partitions(layout: Layout, query: Query, stages: Sequence[str], before: str) -> list[tuple[str, str]]:
+    """Where rows can be that are due, and up to which time each place is read. A row with an overdue mark that waits for a worker
+    stands by that mark: its offer may have ended before."""
+    partitions: list[tuple[str, str]] = []
+    for stage in stages:
+        kinds = [("", before)]
+        if query.statuses is None or Status.QUEUED in query.statuses:
+            if query.in_queue:
+                kinds += [(f"{QUEUED_SHARD}#", before), (f"{MARKED_SHARD}#", iso(2**62))]
+            elif stage not in layout.stages or layout.stages[stage].overdue_ms is not None:
+                kinds.append((f"{MARKED_SHARD}#", before))
+        partitions += [(f"{kind}{stage}#{shard}", until) for kind, until in kinds for shard in range(SHARDS)]
+    return partitions
+
+
+def _entries(store: Store, layout: Layout, partition: str, before: str, start: Image | None) -> Iterator[Image]:
+    more = {} if start is None else {"ExclusiveStartKey": start}
+    return store.requests.query(
+        layout.table,
+        IndexName="due",
+        KeyConditionExpression="#shard = :shard AND #due <= :before",
+        ExpressionAttributeNames={"#shard": "dueShard", "#due": "dueAt"},
+        ExpressionAttributeValues={":shard": {"S": partition}, ":before": {"S": before}},
+        **more,
+    )
+
+
+def _rows(store: Store, layout: Layout, entries: list[Image], number: int) -> Iterator[tuple[Image, Any]]:
+    images = store.images(layout.route, [layout.key_of(entry) for entry in entries])
+    for entry in entries:
+        image = images.get(layout.key_of(entry))
+        # A row that has moved since the index was read is met again where it is now, or not due any more.
+        if image is not None and image.get("dueShard") == entry["dueShard"]:
+            yield image, (number, entry)
+
+
+def _by_partition(store: Store, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
+    """The rows that share the key's first part: they stand together."""
+    (first, second), (whole, begin) = layout.key, start
+    values = {":first": {"S": whole}}
+    condition, names = "#first = :first", {"#first": first}
+    if begin:
+        condition, names, values = (
+            f"{condition} AND begins_with(#second, :begin)",
+            {**names, "#second": second},
+            {**values, ":begin": {"S": begin}},
+        )
+    more = {} if query.after is None else {"ExclusiveStartKey": query.after}
+    found = store.requests.query(
+        layout.table,
+        KeyConditionExpression=condition,
+        ExpressionAttributeNames=names,
+        ExpressionAttributeValues=values,
+        ConsistentRead=True,
+        **more,
+    )
+    for image in found:
+        yield image, {name: image[name] for name in layout.key}
+
+
+def _by_scan(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
+    more: dict[str, Any] = {} if query.after is None else {"ExclusiveStartKey": query.after}
+    conditions: list[str] = []
+    names: dict[str, str] = {}
+    values: dict[str, dict[str, str]] = {}
+    wanted = {"status": None if query.statuses is None else {status.value for status in query.statuses}, "queue": query.stages}
+    for attribute, allowed in wanted.items():
+        # DynamoDB takes at most 100 values there; a longer list is left to `matches`.
+        if allowed is None or len(allowed) > 100:
+            continue
+        if not allowed:
+            return
+        marks = {f":{attribute}{number}": {"S": value} for number, value in enumerate(sorted(allowed))}
+        conditions.append(f"#{attribute} IN ({', '.join(marks)})")
+        names[f"#{attribute}"] = attribute
+        values |= marks
+    if conditions:
+        more |= {"FilterExpression": " AND ".join(conditions), "ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
+    for image in store.requests.scan(layout.table, ConsistentRead=True, **more):
+        yield image, {name: image[name] for name in layout.key}
+
+
+def stages_of(store: Store, route: str) -> list[str]:
+    """The route's stages: of the route itself where it is at hand, else as the ledger has it on record."""
+    if route in store.plans:
+        return list(store.plans[route].by_name)
+    held = store.control.get(ROUTE, route)
+    return [] if held is None else [name for name, _ in held.value["shape"]]
+
+
+def matches(row: Row, query: Query) -> bool:
+    """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
+    return (
+        (query.prefix is None or row.key.startswith(query.prefix))
+        and all(part.matches(row.key) for part in query.parts)
+        and (query.statuses is None or row.status in query.statuses)
+        and (query.stages is None or row.stage in query.stages)
+        and (query.lane is None or row.lane == query.lane)
+        and (not query.handed_over or row.handed_over)
+        and (query.group is None or (row.error is not None and row.error.group == query.group))
+        and (query.lists is None or row.list_id in query.lists)
+        and (query.entered_before is None or row.entered_at < query.entered_before)
+        and (query.changed_before is None or row.updated_at < query.changed_before)
+        and (query.due_before is None or (row.due_at is not None and row.due_at <= query.due_before))
+        and (query.overdue_before is None or (row.overdue_at is not None and row.overdue_at <= query.overdue_before))
+    )

@@ -1,0 +1,179 @@
+"""Rows that others put: taken in where they are new, restored where they were put over one of ours, set aside where they are
+not what they should be."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.core.change import Change, Teller, change
+from milepost.core.decide import accept
+from milepost.core.history import Line
+from milepost.core.item import Item, digest_of
+from milepost.core.routes.plan import Plan
+from milepost.core.status import TERMINAL, Reason, Status
+from milepost.ledgers.aws.foreign_rows.aside import set_aside
+from milepost.ledgers.aws.offers import call_of, send
+from milepost.ledgers.aws.queues.messages import Outgoing
+from milepost.ledgers.aws.requests.client import ConditionFailed
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.conditional_write import Update, place_of, put_of
+from milepost.ledgers.aws.tables.item_rows import attributes, content_of, correlation_of, is_ours, row_of
+from milepost.ledgers.aws.tables.keys import Image, Layout
+
+OUTSIDE = "outside"
+
+
+class Adoption(Struct, frozen=True):
+    """A row that is about to be taken in: what its stage is to be told, if anything, and the write after that."""
+
+    call: Outgoing | None
+    update: Update
+
+
+def adopt(
+    store: Store,
+    layout: Layout,
+    plan: Plan,
+    key: str,
+    image: Image,
+    old: Image | None,
+    now: int,
+    *,
+    by: str = OUTSIDE,
+    later: list[Adoption] | None = None,
+) -> str:
+    """See to a row without a version. The answer says what was done: "adopted", "restored", "known" or "set aside". With `later`,
+    what is to be adopted is put there, and is done by `carry_out`, many at once."""
+    if old is not None and is_ours(old):
+        return _restore(store, layout, key, image, old, now)
+    wrong = plan.route.closed or (_wrong(layout, image) if by == OUTSIDE else None)
+    if wrong is not None:
+        return _set_aside(store, layout, image, wrong, now)
+    content = store.values.decode(image["input"]) if "input" in image else None
+    seal = store.seals(layout.route, [key]).get(key)
+    if seal is not None:
+        if seal.current_digest != digest_of(content):
+            wrong = f"it ended before ({seal.status}) with other content; a finished item is not done again"
+            return _set_aside(store, layout, image, wrong, now)
+        return _remove(store, layout, key, image)
+    written = store.journal.history(layout.route, key)
+    if written and not _forgotten(plan, written[-1].line, now):
+        return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: somebody removed it", now)
+    adoption = _take_in(store, layout, plan, key, image, content, now, by)
+    if later is not None:
+        later.append(adoption)
+        return "adopted"
+    return "adopted" if carry_out(store, [adoption]) else "known"
+
+
+def _forgotten(plan: Plan, last: Line, now: int) -> bool:
+    """Is this the last line of an item that ended so long ago that the route has forgotten its key?"""
+    remembered = plan.route.remember_ms
+    return remembered is not None and last.status in TERMINAL and last.at < now - remembered
+
+
+def carry_out(store: Store, adoptions: Sequence[Adoption]) -> int:
+    """Tell all stages, then write the rows. How many were ours to adopt; somebody else was quicker with the others."""
+    send(store, [adoption.call for adoption in adoptions if adoption.call is not None])
+    return sum(store.requests.each([partial(_write, store, adoption.update) for adoption in adoptions]))
+
+
+def _wrong(layout: Layout, image: Image) -> str | None:
+    """Why a row that somebody put is none to be taken in by itself."""
+    misnamed = layout.misnamed(image)
+    if misnamed is not None:
+        return misnamed
+    if "input" not in image:
+        return "it has no input: an update of a row that was gone leaves such a ghost"
+    born = sorted(name for name in image if name.startswith(layout.prefix))
+    if born:
+        return f"it came with {born[0]}: an item that nobody knew of cannot be confirmed"
+    at = image.get("queue", {}).get("S")
+    if at is not None and at != next(iter(layout.stages), at):
+        return f"it says that it is at {at!r} already: 'milepost adopt' takes it in where it stands"
+    return None
+
+
+def _take_in(store: Store, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
+    """Offered and recorded in one write, after the send; only our own attributes are set, and only if still nobody has."""
+    told = correlation_of(image, key)
+    start = plan.route.start_of(content, now)
+    first = accept(plan, key, content, now, correlation_id=told, digest=digest_of(content), by=by, not_before=start)
+    call = None
+    if first.after.status is Status.QUEUED:
+        call = call_of(store, Item(first.after, content_of(image, layout, store.values)), plan.first)
+    row = put_of(first, content, layout, store.values, secrets.token_hex(8))
+    update = Update(layout, key)
+    for name, value in row.items():
+        if name not in (*layout.key, "input", "createToken"):
+            update.set(name, value)
+    update.equal("version", None)
+    update.equal("input", image.get("input"))
+    return Adoption(call, update)
+
+
+def _restore(store: Store, layout: Layout, key: str, image: Image, old: Image, now: int) -> str:
+    """Somebody put the row again over ours: everything that was ours comes back, and that it happened is noted."""
+    row = row_of(old, layout, store.values)
+    again = store.values.decode(image["input"]) if "input" in image else None
+    note = {"put again": "with the same content" if digest_of(again) == row.current_digest else {"input": again}}
+    noted = change(row, Reason.NOTED, now, row.status, {}, Teller(OUTSIDE), note=note)
+    update = Update(layout, key)
+    restored = _with_line(store, layout, noted, old)
+    for name, value in restored.items():
+        if name not in layout.key:
+            update.set(name, value)
+    for name in image.keys() - restored.keys():
+        if not name.startswith(layout.prefix):
+            update.remove(name)
+    update.equal("version", None)
+    return "restored" if _write(store, update) else "known"
+
+
+def _with_line(store: Store, layout: Layout, noted: Change, old: Image) -> Image:
+    """The old row with one more line."""
+    place = place_of(noted.before.route, noted.before.key)
+    trail = [*old.get("trail", {}).get("L", ()), store.values.encode_line(noted.before.head, noted.body, place)]
+    ours = {
+        name: value for name, value in attributes(noted.after, layout).items() if name in ("version", "head", "lastUpdatedAt", "enteredAt")
+    }
+    return {**old, **ours, "trail": {"L": trail}}
+
+
+def _remove(store: Store, layout: Layout, key: str, image: Image) -> str:
+    """It is known: the row goes again, if nobody has touched it."""
+    try:
+        store.requests.call(
+            "dynamodb",
+            "delete_item",
+            TableName=layout.table,
+            Key=layout.key_image(key),
+            ConditionExpression="attribute_not_exists(#version) AND #input = :input",
+            ExpressionAttributeNames={"#version": "version", "#input": "input"},
+            ExpressionAttributeValues={":input": image["input"]},
+        )
+    except ConditionFailed:
+        pass
+    return "known"
+
+
+def _write(store: Store, update: Update) -> bool:
+    try:
+        store.requests.call("dynamodb", "update_item", **update.params())
+    except ConditionFailed:
+        return False
+    return True
+
+
+def _set_aside(store: Store, layout: Layout, image: Image, reason: str, now: int) -> str:
+    """Set the row aside, unless it has been taken in since: a record that comes again shows it as it was before."""
+    key = layout.key_of(image)
+    if is_ours(store.images(layout.route, [key]).get(key, {})):
+        return "known"
+    set_aside(store, layout, image, reason, now)
+    return "set aside"

@@ -1,0 +1,127 @@
+"""Intake: what is known of a key, and recording what is new. One conditional put per new item; known ones cost a read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import partial
+
+from milepost.core.item import digest_of
+from milepost.core.routes.plan import Plan
+from milepost.core.status import TERMINAL, Status
+from milepost.ledgers.aws.apply import UNWRITABLE
+from milepost.ledgers.aws.readable_rows import SPOILT
+from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.conditional_write import put_of
+from milepost.ledgers.aws.tables.item_rows import entered_at, is_ours
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ports.ledger import Known, Newcomer, Refused
+
+LOOKED_UP_S = 60.0
+"""How long it is believed that a key has no seal; much less than a row outlives its seal's writing (`store.SEALED_FOR_MS`)."""
+REMEMBERED = 10_000
+
+
+def peek(store: Store, route: str, keys: Sequence[str]) -> list[Known | None]:
+    """From the row, or from the seal that outlives it: seals are read only for keys that have no row."""
+    layout = store.layout(route)
+    if layout is None:
+        return [None] * len(keys)
+    found = {key: known_of(image, layout, store) for key, image in store.images(route, keys).items()}
+    found |= store.seals(route, [key for key in keys if key not in found])
+    if len(store.unsealed) > REMEMBERED:
+        store.unsealed.clear()
+    looked_at = store.requests.clock()
+    store.unsealed |= {(route, key): looked_at for key in keys if key not in found}
+    return [found.get(key) for key in keys]
+
+
+def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
+    """Put each row if there is neither a row nor a seal of its key."""
+    layout = store.know(plan)
+    seals = store.seals(plan.name, _doubtful(store, plan.name, [newcomer.change.after.key for newcomer in newcomers]))
+    first: dict[str, Newcomer] = {}
+    for newcomer in newcomers:
+        first.setdefault(newcomer.change.after.key, newcomer)
+    seals = {key: seal for key, seal in seals.items() if not first[key].passes(seal)}
+    fresh = [newcomer for key, newcomer in first.items() if key not in seals]
+    answers = store.requests.each([partial(_put, store, layout, newcomer) for newcomer in fresh])
+    known: dict[str, Known | Refused | None] = {
+        **seals,
+        **{one.change.after.key: answer for one, answer in zip(fresh, answers, strict=True)},
+    }
+    told: list[Known | Refused | None] = []
+    for newcomer in newcomers:
+        row = newcomer.change.after
+        told.append(known[row.key])
+        if known[row.key] is None:
+            # The same key again in this batch is known by then.
+            known[row.key] = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, None, row.head)
+    return told
+
+
+def _doubtful(store: Store, route: str, keys: Sequence[str]) -> list[str]:
+    """The keys whose seals must be looked for before they are put. Whoever has just found neither a row nor a seal need not look
+    again: what comes, ends and is sealed meanwhile has its row for another hour, and the put finds that."""
+    since = store.requests.clock() - LOOKED_UP_S
+    return [key for key in keys if store.unsealed.pop((route, key), since) <= since]
+
+
+def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | Refused | None:
+    key = newcomer.change.after.key
+    try:
+        image = put_of(newcomer.change, newcomer.input, layout, store.values, secrets.token_hex(8))
+        store.requests.call(
+            "dynamodb",
+            "put_item",
+            TableName=layout.table,
+            Item=image,
+            ConditionExpression="attribute_not_exists(#key)",
+            ExpressionAttributeNames={"#key": layout.key[0]},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except RowRefused as refused:
+        return Refused(str(refused), key)
+    except UNWRITABLE as error:
+        return Refused(f"{type(error).__name__}: {error}", key)
+    except ConditionFailed as failed:
+        there = failed.image or store.images(layout.route, [key]).get(key)
+        if there is None:
+            return _put(store, layout, newcomer)
+        return None if _is_own(there, image) else known_of(there, layout, store)
+    return None
+
+
+def _is_own(there: Image, put: Image) -> bool:
+    """Is the row that stands there our own put, whose answer was lost? One that has left its first stage has no token any more."""
+    if "createToken" in there:
+        return there["createToken"] == put["createToken"]
+    return all(there.get(name) == put.get(name) for name in ("correlationId", "createdAt", "inputDigest"))
+
+
+def known_of(image: Image, layout: Layout, store: Store) -> Known:
+    """What a row says of its key, also one that somebody put and that has not been taken in yet."""
+    key = layout.key_of(image)
+    try:
+        return _known(key, image, store)
+    except SPOILT:
+        return Known(key, Status.PENDING, b"")  # it is there, and nobody can tell what with
+
+
+def _known(key: str, image: Image, store: Store) -> Known:
+    if not is_ours(image):
+        content = store.values.decode(image["input"]) if "input" in image else None
+        return Known(key, Status.PENDING, digest_of(content))
+    status = Status(image["status"]["S"])
+    return Known(
+        key,
+        status,
+        image["inputDigest"]["B"],
+        image["queue"]["S"],
+        image["listId"]["S"] if "listId" in image else None,
+        False,
+        entered_at(image) if status in TERMINAL else None,
+        image["head"]["B"],
+        image["contentDigest"]["B"] if "contentDigest" in image else None,
+    )

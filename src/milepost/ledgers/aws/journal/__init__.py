@@ -1,0 +1,1 @@
+"""The journal: history lines by item, and the order in which all of them were written."""

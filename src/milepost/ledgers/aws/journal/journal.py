@@ -1,0 +1,303 @@
+"""The journal: every history line by item, and the order in which all of them were written.
+
+A line is a row of the history table. Its place in the order is given by a block: one row of the control table, named after
+its first place, that lists up to a hundred lines. Lines are written first, their block after them; a line is told only when
+its block is there. A block begins where the one before it ends and is put only if nobody else's begins there. So blocks
+never leave a gap and never come in between, and whoever has read up to a place has been given everything before it. That
+rests on blocks staying for good: one that was taken away could be put again, behind the readers' backs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from threading import Lock
+
+from milepost.core.errors import LedgerDamaged
+from milepost.ledgers.aws.journal.blocks import JOURNAL, Block, block_key, block_name, block_of, encode_refs, portions
+from milepost.ledgers.aws.journal.lines import (
+    Batch,
+    Entry,
+    Ref,
+    batch_of,
+    images_of,
+    item_name,
+    key_in,
+    line_at,
+    line_key,
+    named,
+    unreadable,
+    written_of,
+)
+from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
+from milepost.ledgers.aws.tables.keys import Image
+from milepost.ledgers.aws.tables.values import Values
+from milepost.ports.ledger import Written
+
+__all__ = ["BLOCK", "JOURNAL", "REACH", "Entry", "Journal"]
+
+BLOCK = 100
+"""Lines in a block, at most."""
+REACH = 2_000
+"""How many places past the one that its lines expect a block may begin; it is looked for no further than that."""
+REMEMBERED = 10_000
+UNREADABLE = (LedgerDamaged, FileNotFoundError)
+"""What a blob raises that is not as it was written, or not there."""
+
+
+class Journal:
+    """The journal of one ledger, for any number of threads."""
+
+    def __init__(self, requests: Requests, names: Names, values: Values) -> None:
+        self._requests, self._values = requests, values
+        self._history, self._control = names.history, names.control
+        self._lock = Lock()
+        self._head: int | None = None
+        """The newest place that we know of. It may be out of date: then a block at the next one is refused."""
+        self._starts: dict[str, int] = {}
+        """Where batches begin, by token."""
+        self._begins: dict[int, int] = {}
+        """For places that somebody has read up to: where the block begins that holds the next one."""
+
+    # Writing --------------------------------------------------------------------------------------------------------
+    def append(self, entries: Sequence[Entry], *, again: bool = False) -> list[int]:
+        """Write lines in this order; the place of each. Told `again`, it first looks which ones have a place already: whoever
+        cannot know whether an append was carried out must say so, or lines are told twice. None is lost either way."""
+        wanted: dict[Ref, Entry] = {}
+        for entry in entries:
+            wanted.setdefault(entry.ref, entry)
+        places = self.placed(list(wanted.values())) if again else {}
+        fresh = [entry for ref, entry in wanted.items() if ref not in places]
+        if fresh:
+            places |= self._write(fresh)
+        return [places[entry.ref] for entry in entries]
+
+    def _write(self, entries: list[Entry]) -> dict[Ref, int]:
+        after = self._known_head()
+        batches: list[Batch] = []
+        first = 0
+        for length in portions([entry.ref for entry in entries], BLOCK):
+            batches.append(Batch(secrets.token_urlsafe(9), entries[first : first + length], after + first))
+            first += length
+        self._requests.batch_write(self._history, [image for batch in batches for image in images_of(batch, self._values)])
+        places: dict[Ref, int] = {}
+        for batch in batches:
+            start = self._place(batch)
+            places |= {entry.ref: start + nth for nth, entry in enumerate(batch.entries)}
+        return places
+
+    def _place(self, batch: Batch) -> int:
+        """Put the batch's block at the end of all blocks; where that is."""
+        refs = encode_refs([entry.ref for entry in batch.entries])
+        # Threads of one process take turns; other processes are met by the condition.
+        with self._lock:
+            while True:
+                start = (self._head or 0) + 1
+                if start > batch.after + 1 + REACH:
+                    batch.after = start - 1
+                    self._requests.batch_write(self._history, images_of(batch, self._values))
+                try:
+                    self._requests.call(
+                        "dynamodb",
+                        "put_item",
+                        TableName=self._control,
+                        Item={**block_key(start), "token": {"S": batch.token}, "lines": {"S": refs}},
+                        ConditionExpression="attribute_not_exists(#name)",
+                        ExpressionAttributeNames={"#name": "name"},
+                        ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                    )
+                except ConditionFailed as refused:
+                    # Our own token there: this is the repeat of a put whose answer was lost.
+                    if (refused.image or {}).get("token") != {"S": batch.token}:
+                        self._head = self._read_head()
+                        continue
+                self._head = start + len(batch.entries) - 1
+                self._remember(batch.token, start)
+                return start
+
+    def placed(self, entries: Sequence[Entry]) -> dict[Ref, int]:
+        """The places of those that were written before, to the byte, and have one."""
+        keys = [line_key(*entry.ref) for entry in entries]
+        images = {line_at(image): image for image in self._requests.batch_get(self._history, keys)}
+        found: dict[Ref, Image] = {}
+        for entry in entries:
+            image = images.get((item_name(*entry.ref[:2]), entry.version))
+            if image is not None and self._says(image, entry.body):
+                found[entry.ref] = image
+        places = self._places_of(found.values())
+        return {ref: places[line_at(image)] for ref, image in found.items() if line_at(image) in places}
+
+    def _says(self, image: Image, body: bytes) -> bool:
+        """Is this the line? One that cannot be read any more is not: written again it is whole, and better told twice than lost."""
+        try:
+            return self._values.text(image["body"]) == body
+        except UNREADABLE:
+            return False
+
+    def remove(self, route: str, key: str, up_to: int, life: int = 0) -> None:
+        """The lines of an item whose last line stands at `up_to`. Their places stay empty. Lines that were written behind that place
+        are those of a later item of the same key, and stay."""
+        images = [image for image in self._lines(route, named(key, life)) if batch_of(image)[2] < up_to]
+        self._requests.batch_write(self._history, deletes=[{name: image[name] for name in ("item", "version")} for image in images])
+        for image in images:
+            self._values.remove(image)
+
+    # Reading --------------------------------------------------------------------------------------------------------
+    def feed(self, after: int, limit: int) -> list[Written]:
+        """Lines in the order written, past `after`, with what they offered; those that have been removed are left out."""
+        after = max(0, after)
+        found: list[Written] = []
+        waiting: list[tuple[int, Ref]] = []
+        blocks: list[Block] = []
+        for block in self._blocks(after, limit):
+            blocks.append(block)
+            waiting += [(place, ref) for place, ref in enumerate(block.refs, block.start) if place > after]
+            while 0 < (short := limit - len(found)) <= len(waiting):
+                found += self._fetch(waiting[:short])
+                waiting = waiting[short:]
+            if len(found) >= limit:
+                break
+        else:
+            found += self._fetch(waiting)
+        self._mark(found[-1].seq if found else after, blocks)
+        return found
+
+    def last_seq(self) -> int:
+        """The newest place; 0: there is none."""
+        return self._read_head()
+
+    def history(self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False) -> list[Written]:
+        """One item's lines, oldest first, with what they offered if `payloads` are asked for. A line whose block is not there yet counts as newer than all that
+        have a place: nobody has been told of it. Whoever does not ask for places (`placed`) saves the reading of blocks."""
+        images = list(self._lines(route, named(key, life)))
+        if not placed:
+            return [self._read(image, 0, route, key, payloads) for image in images]
+        places = self._places_of(images)
+        unplaced = [line_at(image) for image in images if line_at(image) not in places]
+        if unplaced:
+            places |= {line: place for place, line in enumerate(unplaced, self._read_head() + 1)}
+        return [self._read(image, places[line_at(image)], route, key, payloads) for image in images]
+
+    def _read(self, image: Image, place: int, route: str, key: str, payload: bool) -> Written:
+        try:
+            return written_of(image, place, route, key, self._values, payload=payload)
+        except UNREADABLE as error:
+            return unreadable(image, place, route, key, error)
+
+    def _lines(self, route: str, name: str) -> Iterator[Image]:
+        return self._requests.query(
+            self._history,
+            KeyConditionExpression="#item = :item",
+            ExpressionAttributeNames={"#item": "item"},
+            ExpressionAttributeValues={":item": {"S": item_name(route, name)}},
+            ConsistentRead=True,
+        )
+
+    def _blocks(self, after: int, limit: int) -> Iterator[Block]:
+        """The blocks that hold places past `after`, without a gap.
+
+        A query is no picture of one moment: it may miss a block that is put while it runs and still find the one after it.
+        """
+        expected = after + 1
+        # Where it is not known in which block the next place is: no further back than a block is long.
+        begin = self._begins.get(after, max(1, expected - BLOCK + 1))
+        images = self._requests.query(
+            self._control,
+            KeyConditionExpression="#kind = :kind AND #name >= :begin",
+            ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
+            ExpressionAttributeValues={":kind": {"S": JOURNAL}, ":begin": {"S": block_name(begin)}},
+            ConsistentRead=True,
+            Limit=max(4, limit // 25),
+        )
+        for block in map(block_of, images):
+            if block.start > expected:
+                return
+            if block.end >= expected:
+                yield block
+                expected = block.end + 1
+            elif block.end == after:
+                self._begins[after] = expected
+
+    def _mark(self, place: int, blocks: list[Block]) -> None:
+        """Remember for whoever reads on from this place where to begin. Forgetting that only makes a wider read."""
+        if len(self._begins) >= REMEMBERED:
+            self._begins.clear()
+        for block in blocks:
+            if block.start <= place <= block.end:
+                self._begins[place] = block.start if place < block.end else block.end + 1
+
+    def _fetch(self, places: list[tuple[int, Ref]]) -> list[Written]:
+        """The lines at these places. Read consistently: a line that is only not seen yet would be taken for a removed one."""
+        images = self._requests.batch_get(self._history, [line_key(*ref) for _, ref in places])
+        lines = {line_at(image): image for image in images}
+        written = []
+        for place, (route, name, version) in places:
+            image, key = lines.get((item_name(route, name), version)), key_in(name)
+            if image is None:
+                continue
+            try:
+                written.append(written_of(image, place, route, key, self._values, payload=True))
+            except UNREADABLE as error:
+                # Its blob is gone, which is right if the line has been removed since; or there is damage, which is told once for all.
+                if self._requests.batch_get(self._history, [line_key(route, name, version)]):
+                    written.append(unreadable(image, place, route, key, error))
+        return written
+
+    # Where lines are ------------------------------------------------------------------------------------------------
+    def _places_of(self, images: Iterable[Image]) -> dict[tuple[str, int], int]:
+        """The places of these lines; those whose block is not there have none."""
+        batches = {line_at(image): batch_of(image) for image in images}
+        expected = {token: after + 1 for token, _, after in batches.values()}
+        starts = {token: self._starts[token] for token in expected if token in self._starts}
+        missing = {token: place for token, place in expected.items() if token not in starts}
+        for block in self._requests.batch_get(self._control, [block_key(place) for place in missing.values()]):
+            if block["token"]["S"] in missing:
+                starts[block["token"]["S"]] = int(block["name"]["S"])
+        for token in missing.keys() - starts.keys():
+            later = self._look_for(token, missing[token])
+            if later is not None:
+                starts[token] = later
+        for token in missing.keys() & starts.keys():
+            self._remember(token, starts[token])
+        return {line: starts[token] + nth for line, (token, nth, _) in batches.items() if token in starts}
+
+    def _look_for(self, token: str, place: int) -> int | None:
+        """A batch that lost a race begins a little later than it expected."""
+        images = self._requests.query(
+            self._control,
+            KeyConditionExpression="#kind = :kind AND #name BETWEEN :first AND :last",
+            ExpressionAttributeNames={"#kind": "kind", "#name": "name"},
+            ExpressionAttributeValues={
+                ":kind": {"S": JOURNAL},
+                ":first": {"S": block_name(place)},
+                ":last": {"S": block_name(place + REACH)},
+            },
+            ConsistentRead=True,
+        )
+        return next((int(image["name"]["S"]) for image in images if image["token"]["S"] == token), None)
+
+    def _remember(self, token: str, start: int) -> None:
+        if len(self._starts) >= REMEMBERED:
+            self._starts.clear()
+        self._starts[token] = start
+
+    def _known_head(self) -> int:
+        with self._lock:
+            if self._head is None:
+                self._head = self._read_head()
+            return self._head
+
+    def _read_head(self) -> int:
+        answer = self._requests.call(
+            "dynamodb",
+            "query",
+            TableName=self._control,
+            KeyConditionExpression="#kind = :kind",
+            ExpressionAttributeNames={"#kind": "kind"},
+            ExpressionAttributeValues={":kind": {"S": JOURNAL}},
+            ConsistentRead=True,
+            ScanIndexForward=False,
+            Limit=1,
+        )
+        return next((block_of(image).end for image in answer["Items"]), 0)

@@ -1,0 +1,85 @@
+"""Evidence is kept where the seal is written: the row goes later by itself, and nobody is asked then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from milepost.core.errors import LedgerError
+from milepost.core.item import Item
+from milepost.evidence.record import kept
+from milepost.ledgers.aws.readable_rows import SPOILT
+from milepost.ledgers.aws.tables.item_rows import content_of, correlation_of, is_ours, life_of, links_of, offered_by, row_of
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ports.ledger import Leaving, Written
+
+if TYPE_CHECKING:
+    from milepost.ledgers.aws.store import Sealing, Store
+
+log = logging.getLogger(__name__)
+
+AtHand = Mapping[tuple[str, str], tuple[Image, int]]
+"""Rows that have ended, by route and key, as whoever seals them has just seen them, with the place of the last line."""
+
+
+def keep_evidence(store: Store, seals: Sequence[Sealing], at_hand: AtHand) -> None:
+    """Of items that are about to be sealed, for the routes that want it. Said again it writes the same; a row that has changed since
+    is sealed again, and kept again. Rows that are not at hand are read."""
+    wanted: dict[str, list[str]] = {}
+    for sealing in seals:
+        plan = store.plans.get(sealing.route)
+        if plan is not None and plan.route.evidence:
+            wanted.setdefault(sealing.route, []).append(sealing.seal.key)
+    for route, keys in wanted.items():
+        layout = store.layout(route)
+        if layout is None:
+            continue
+        seen = {key: at_hand[route, key] for key in keys if (route, key) in at_hand}
+        read = store.images(route, [key for key in keys if key not in seen])
+        found: list[tuple[Image, int | None]] = [*seen.values(), *((image, None) for image in read.values() if is_ours(image))]
+        store.requests.each([partial(_keep, store, layout, image, place) for image, place in found])
+
+
+def _keep(store: Store, layout: Layout, image: Image, place: int | None) -> None:
+    try:
+        going = leaving(store, layout, image, placed=place is None)
+        item, lines = going.item, going.lines
+        last = place or (lines[-1].seq if lines else 0)
+        name, body = kept(item, [written.body for written in lines], last)
+    except SPOILT as error:
+        # Its lines stay where they are; it must not keep the others from being sealed.
+        log.error("the evidence of %s of %s cannot be kept: %s", layout.key_of(image), layout.table, error)
+        return
+    try:
+        store.blobs.write(name, [body])
+    except OSError as error:
+        raise LedgerError(f"the evidence of {item.route}/{item.key} cannot be kept, so it is not sealed yet: {error}") from error
+
+
+def leaving(store: Store, layout: Layout, image: Image, *, placed: bool = True) -> Leaving:
+    """An item as it is in this image, with its lines, and their places unless these are not asked for."""
+    item = Item(row_of(image, layout, store.values), content_of(image, layout, store.values))
+    lines = history(store, item.route, item.key, image, placed=placed)
+    return Leaving(item, lines[: item.row.version])
+
+
+def history(store: Store, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False) -> list[Written]:
+    """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
+    life = life_of(image) if image is not None else _sealed_life(store, route, key)
+    written = store.journal.history(route, key, life, placed=placed, payloads=payloads)
+    if image is None or not is_ours(image):
+        return written
+    newest = written[-1].line.version if written else 0
+    fresh = [link for link in links_of(image, store.values) if link.version > newest]
+    layout = store.layout(route)
+    offered = offered_by(fresh, image, layout, store.values) if payloads and layout is not None else {}
+    correlation_id = correlation_of(image, key)
+    return written + [Written(0, route, key, correlation_id, link.previous, link.body, offered.get(link.version)) for link in fresh]
+
+
+def _sealed_life(store: Store, route: str, key: str) -> int:
+    """Which life of the key a row was of that has left."""
+    seal = store.seals(route, [key]).get(key)
+    return 0 if seal is None else seal.life

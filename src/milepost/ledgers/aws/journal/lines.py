@@ -1,0 +1,117 @@
+"""History lines as rows of the history table: hash `item` ("<route>/<key>"), range `version`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from milepost.ledgers.aws.names import b64, unb64
+from milepost.ledgers.aws.tables.conditional_write import place_of
+from milepost.ledgers.aws.tables.item_rows import correlation_of
+from milepost.ledgers.aws.tables.keys import Image
+from milepost.ledgers.aws.tables.values import Values
+from milepost.ports.ledger import Written
+
+LONGEST_ITEM = 2048
+"""Bytes that DynamoDB takes in a hash key."""
+
+log = logging.getLogger(__name__)
+
+Ref = tuple[str, str, int]
+"""(route, name, version): one line. The name is the item's key, with the life of that key where it may have several (`named`)."""
+
+
+class Entry(Struct, frozen=True):
+    """A line to be written, with the payload that it offers, if it does."""
+
+    route: str
+    key: str
+    correlation_id: str
+    version: int
+    previous: bytes
+    body: bytes
+    payload: Any = UNSET
+    life: int = 0
+
+    @property
+    def ref(self) -> Ref:
+        return self.route, named(self.key, self.life), self.version
+
+
+class Batch(Struct):
+    """Entries that are given their places together. `after` is the place behind which they were written."""
+
+    token: str
+    entries: Sequence[Entry]
+    after: int
+
+
+def named(key: str, life: int) -> str:
+    """What the lines of an item stand under: each life of a key apart. (A key holds no control characters.)"""
+    return f"{key}\t{life}" if life else key
+
+
+def key_in(name: str) -> str:
+    """The key in such a name."""
+    key, separator, life = name.rpartition("\t")
+    return key if separator and life.isdecimal() else name
+
+
+def line_key(route: str, name: str, version: int) -> Image:
+    return {"item": {"S": item_name(route, name)}, "version": {"N": str(version)}}
+
+
+def line_at(image: Image) -> tuple[str, int]:
+    """Which line an image is: item and version."""
+    return image["item"]["S"], int(image["version"]["N"])
+
+
+def item_name(route: str, name: str) -> str:
+    item = f"{route}/{name}"
+    data = item.encode()
+    if len(data) <= LONGEST_ITEM:
+        return item
+    return f"{data[: LONGEST_ITEM - 70].decode(errors='ignore')}#{sha256(data).hexdigest()}"
+
+
+def images_of(batch: Batch, values: Values) -> list[Image]:
+    """The rows of a batch's lines. What is large is kept apart, and apart from the item's own blobs too: a line may outlive its row."""
+    images = []
+    for nth, entry in enumerate(batch.entries):
+        place = f"history/{place_of(entry.route, named(entry.key, entry.life))}"
+        image: Image = {
+            **line_key(*entry.ref),
+            "previous": {"S": b64(entry.previous)},
+            "body": values.encode_text(entry.body, place),
+            "batch": {"S": batch.token},
+            "nth": {"N": str(nth)},
+            "after": {"N": str(batch.after)},
+        }
+        if entry.correlation_id != entry.key:
+            image["correlationId"] = {"S": entry.correlation_id}
+        if entry.payload is not UNSET:
+            image["payload"] = values.encode(entry.payload, place)
+        images.append(image)
+    return images
+
+
+def batch_of(image: Image) -> tuple[str, int, int]:
+    """The token of the batch that a line came with, its number in it, and the place behind which it was written."""
+    return image["batch"]["S"], int(image["nth"]["N"]), int(image["after"]["N"])
+
+
+def unreadable(image: Image, seq: int, route: str, key: str, error: Exception) -> Written:
+    """In the place of a line whose blob is damaged or gone. It is told to nobody, and stops nobody; the chain tells where it is broken."""
+    log.error("line %s of %s/%s cannot be read: %s: %s", image["version"]["N"], route, key, type(error).__name__, error)
+    told = f"{type(error).__name__}: {error}".encode()
+    return Written(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), told)
+
+
+def written_of(image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False) -> Written:
+    """The line in an image, with what it offered if that is asked for."""
+    offered = values.decode(image["payload"]) if payload and "payload" in image else None
+    return Written(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), values.text(image["body"]), offered)

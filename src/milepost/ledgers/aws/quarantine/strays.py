@@ -1,0 +1,153 @@
+"""Rows that others put and that nobody has taken in, as a person takes them in: each where it stands, not at the beginning."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from milepost.core.change import Change
+from milepost.core.decide import accept
+from milepost.core.errors import MalformedInput
+from milepost.core.item import Item, digest_of
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
+from milepost.core.status import Status
+from milepost.ledgers.aws.names import iso
+from milepost.ledgers.aws.offers import call_of, send
+from milepost.ledgers.aws.requests.client import ConditionFailed
+from milepost.ledgers.aws.row_duties import deciding
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.conditional_write import Update, put_of
+from milepost.ledgers.aws.tables.item_rows import content_of, correlation_of
+from milepost.ledgers.aws.tables.keys import PREFIXES, Image, Layout
+from milepost.ports.foreign_rows import Adopted, Stray
+
+PAGE = 500
+TODAY = PREFIXES["today"]
+
+
+def stray_of(store: Store, layout: Layout, plan: Plan, image: Image) -> Stray:
+    """Where a row that others put stands: at the stage that its `queue` names, else at the first; through those before it that it
+    has a valid answer for."""
+    try:
+        key = layout.key_of(image)
+    except (KeyError, TypeError) as error:
+        return Stray(str({name: image.get(name) for name in layout.key}), wrong=f"its key cannot be read: {error}")
+    misnamed = layout.misnamed(image)
+    if misnamed is not None:
+        return Stray(key, wrong=misnamed)
+    named = image.get("queue", {}).get("S", "") if "queue" in image else plan.first.name
+    if named not in plan.by_name:
+        known = ", ".join(plan.by_name)
+        return Stray(key, named, wrong=f"it is at {named!r}, which is no stage of the route ({known}); put right what its 'queue' says")
+    before = [stage.name for stage in plan.stages[: plan.position[named]]]
+    return Stray(key, named, tuple(stage for stage in before if _answered(store, layout, stage, image)))
+
+
+def adopt_at(store: Store, layout: Layout, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
+    """Take it in where it stands. Its stage is called, unless the old call is still in the same queue or the answer is there."""
+    stray = stray_of(store, layout, plan, image)
+    wrong = stray.wrong or _known_before(store, layout, stray.key, image)
+    if wrong is not None:
+        return Adopted(stray.key, False, stray.stage, wrong)
+    stage = deciding(store, plan).by_name[stray.stage]
+    content = store.values.decode(image["input"]) if "input" in image else None
+    try:
+        first = _first(store, layout, plan, stage, stray, image, content, now, by, why)
+    except MalformedInput as error:
+        return Adopted(stray.key, False, stray.stage, str(error))
+    update = _update(store, layout, plan, stage, stray, first, image, content)
+    if first.after.status is Status.QUEUED and _called_again(store, stage, stray, layout, image, now):
+        update.set("lastQueued", {"S": iso(now)})
+        if "firstQueued" not in image:
+            update.set("firstQueued", {"S": iso(now)})
+        send(
+            store,
+            [call_of(store, Item(first.after, content_of({**image, **_carried(plan, layout, stray, image)}, layout, store.values)), stage)],
+        )
+    try:
+        store.requests.call("dynamodb", "update_item", **update.params())
+    except ConditionFailed:
+        return Adopted(stray.key, False, stray.stage, "somebody has changed it just now; look at it again")
+    return Adopted(stray.key, True, stray.stage)
+
+
+def _first(
+    store: Store, layout: Layout, plan: Plan, stage: Stage, stray: Stray, image: Image, content: Any, now: int, by: str, why: str
+) -> Change:
+    """Its first line, which says what it came with."""
+    found = {"queue": stray.stage, "through": list(stray.through)} if "queue" in image or stray.through else None
+    note = None if found is None else {"found": found}
+    told = correlation_of(image, stray.key)
+    # One that was offered to its stage before has started.
+    begun = bool(stray.through) or stage.name != plan.first.name or "lastQueued" in image
+    start = None if begun else plan.route.start_of(content, now)
+    digest = digest_of(content)
+    made = accept(
+        plan, stray.key, content, now, correlation_id=told, digest=digest, by=by, why=why, note=note, stage=stage, not_before=start
+    )
+    since = min(now, _moment(image, "firstQueued") or now)
+    row = replace(made.after, created_at=since, entered_at=since)
+    if stage.overdue_ms is not None:
+        row = replace(row, overdue_at=since + stage.overdue_ms)
+    if _answered(store, layout, stage.name, image):
+        row = replace(row, look_at=now)
+    elif row.status is Status.QUEUED and not _called_again(store, stage, stray, layout, image, now):
+        row = replace(row, look_at=(_moment(image, "lastQueued") or now) + stage.offer_life_ms)
+    return replace(made, after=row)
+
+
+def _update(store: Store, layout: Layout, plan: Plan, stage: Stage, stray: Stray, first: Change, image: Image, content: Any) -> Update:
+    update = Update(layout, stray.key)
+    for name, value in put_of(first, content, layout, store.values, "").items():
+        if name not in (*layout.key, "input", "createToken", "firstQueued", "lastQueued"):
+            update.set(name, value)
+    for name, value in _carried(plan, layout, stray, image).items():
+        update.set(name, value)
+    update.equal("version", None)
+    for name in ("input", "queue", "lastQueued"):
+        update.equal(name, image.get(name))
+    return update
+
+
+def _carried(plan: Plan, layout: Layout, stray: Stray, image: Image) -> Image:
+    """What it has been through, and what its stage works on: in today's dialect what the stage before answered."""
+    if not stray.through:
+        return {}
+    carried: Image = {"through": {"SS": sorted(stray.through)}}
+    last = plan.stages[plan.position[stray.stage] - 1].name
+    if last in stray.through and layout.prefix == TODAY and image[layout.prefix + last] != {"BOOL": True}:
+        carried[f"payload_{stray.stage}"] = {"M": {"of": {"S": last}}}
+    return carried
+
+
+def _called_again(store: Store, stage: Stage, stray: Stray, layout: Layout, image: Image, now: int) -> bool:
+    """Must its stage be called? Not if it was, in the very queue that the stage still has and that still keeps the call."""
+    if _answered(store, layout, stray.stage, image):
+        return False
+    last = _moment(image, "lastQueued")
+    return stage.queue is None or last is None or last + stage.offer_life_ms <= now
+
+
+def _known_before(store: Store, layout: Layout, key: str, image: Image) -> str | None:
+    seal = store.seals(layout.route, [key]).get(key)
+    if seal is not None:
+        return f"it ended before ({seal.status}, {iso(seal.ended_at or 0)}); a finished item is not done again"
+    written = store.journal.history(layout.route, key)
+    return f"it has {len(written)} history lines but had no row: somebody removed it" if written else None
+
+
+def _answered(store: Store, layout: Layout, stage: str, image: Image) -> bool:
+    name = layout.prefix + stage
+    return name in image and layout.valid(stage, store.values.decode(image[name]))
+
+
+def _moment(image: Image, name: str) -> int | None:
+    """A time that somebody else wrote: ISO-8601 with any fraction, in UTC if it does not say."""
+    try:
+        found = datetime.fromisoformat(image[name]["S"])
+    except (KeyError, ValueError):
+        return None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

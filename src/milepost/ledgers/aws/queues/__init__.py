@@ -1,0 +1,1 @@
+"""SQS queues: messages in batches, and long polling of idle queues."""

@@ -1,0 +1,296 @@
+"""Messages in SQS, in batches: sent, received, deleted, held on to, given back; what nobody can read is set aside.
+
+A message only says that an item may be due. It can come twice, late or never: the row decides, and the resender sends again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.errors import LedgerError
+from milepost.core.values.json import check_depth
+from milepost.ledgers.aws.names import Names, b64
+from milepost.ledgers.aws.requests.client import PASSING, AwsRefused, Requests
+
+BATCH = 10
+BATCH_BYTES = 900_000
+LONGEST_DELAY_S = 900
+LONGEST_VISIBILITY_S = 43_200
+LONGEST_WAIT_S = 20
+"""As long as SQS waits; a request that waits may take longer than others (see `client`)."""
+LONGEST_CONTENT = 200_000
+
+_STALE = {
+    *("ReceiptHandleIsInvalid", "InvalidParameterValue", "InvalidParameterValueException", "InvalidIdFormat"),
+    *("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight"),
+}
+"""The receipt is out of date: the message was deleted, is visible again, or has been received anew."""
+_OF_ONE_ENTRY = {
+    *_STALE,
+    *("InvalidMessageContents", "InvalidAttributeValue", "ParamValidationError"),
+    *("BatchRequestTooLong", "AWS.SimpleQueueService.BatchRequestTooLong"),
+}
+"""A batch refused with these may be refused for one of its entries alone."""
+_GROUP = re.compile(r"[A-Za-z0-9!-/:-@\[-`{-~]{1,128}")
+_UNSENDABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_log = logging.getLogger(__name__)
+
+
+class Outgoing(Struct, frozen=True):
+    """A message to send. Those of one lane share a group, so that SQS does not let a long lane hold up the others."""
+
+    url: str
+    body: str
+    delay_s: int = 0
+    lane: str = ""
+    attributes: dict[str, str] = {}
+
+
+class Message(Struct, frozen=True):
+    """A message in hand until its visibility runs out. `received` counts how often it was given to anyone."""
+
+    url: str
+    handle: str
+    body: dict[str, Any]
+    received: int
+    id: str
+    lent: bool = False
+    """Somebody else received it and deletes it when we say that it is done (a function's event source): never deleted here."""
+
+
+class Refusal(Struct, frozen=True):
+    """Why one entry of a batch will never be taken as it is."""
+
+    code: str
+    why: str
+
+
+class Queues:
+    """The queues of one deployment: one for each stage, and the quarantine."""
+
+    def __init__(self, requests: Requests, names: Names) -> None:
+        self._requests, self._names = requests, names
+        self._urls: dict[str, str] = {}
+        self._retention: dict[str, int] = {}
+
+    def url(self, route: str, stage_name: str, own: str | None = None) -> str:
+        """The stage's queue; `own` is the one that the stage itself names."""
+        return own or self._url(self._names.queue(route, stage_name))
+
+    def retention_ms(self, url: str) -> int:
+        """How long the queue keeps a message."""
+        if url not in self._retention:
+            (seconds,) = self._numbers(url, "MessageRetentionPeriod")
+            self._retention[url] = seconds * 1000
+        return self._retention[url]
+
+    def depth(self, url: str) -> tuple[int, int, int]:
+        """Messages that are visible, in flight and delayed; approximate."""
+        counted = "ApproximateNumberOfMessages"
+        visible, in_flight, delayed = self._numbers(url, counted, f"{counted}NotVisible", f"{counted}Delayed")
+        return visible, in_flight, delayed
+
+    def send(self, outgoing: Sequence[Outgoing]) -> list[str | None]:
+        """Send all of them. One answer each, in order: None if it was sent, else why SQS will never take it. What cannot be sent for
+        a passing reason is tried again until the deadline; then LedgerBusy, and some may have been sent."""
+        answers = [_unsendable(one.body) for one in outgoing]
+        sendable = [(str(number), one) for number, one in enumerate(outgoing) if answers[number] is None]
+        jobs = [partial(self._batch, "send_message_batch", url, entries) for url, entries in _parcels(sendable)]
+        for refused in self._requests.each(jobs):
+            for name, refusal in refused.items():
+                answers[int(name)] = refusal.why
+        return answers
+
+    def receive(self, url: str, most: int, visibility_s: int, wait_s: int = 0) -> list[Message]:
+        """Up to `most` messages, nobody else's for `visibility_s`; waits for the first of them at most `wait_s`, which SQS takes up to 20.
+        A body that is no JSON object goes to the quarantine and does not hinder the others."""
+        messages: list[Message] = []
+        taken = 0  # with those that cannot be read, so that a flood of them keeps nobody here for ever
+        while taken < most:
+            try:
+                answer = self._requests.call(
+                    "sqs",
+                    "receive_message",
+                    QueueUrl=url,
+                    MaxNumberOfMessages=min(BATCH, most - taken),
+                    VisibilityTimeout=min(max(visibility_s, 0), LONGEST_VISIBILITY_S),
+                    WaitTimeSeconds=0 if taken else min(max(wait_s, 0), LONGEST_WAIT_S),
+                    MessageSystemAttributeNames=["ApproximateReceiveCount"],
+                )
+            except LedgerError:
+                # What is in hand already is not given up for it; the next call will say the same if it lasts.
+                if not messages:
+                    raise
+                break
+            received = answer.get("Messages") or []
+            if not received:
+                break
+            taken += len(received)
+            for raw in received:
+                message = read(url, raw)
+                if isinstance(message, Message):
+                    messages.append(message)
+                else:
+                    self._quarantine(url, raw, message)
+        return messages
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """Delete them; those that are no longer ours are left to whoever has them."""
+        self._settle("delete_message_batch", [message for message in messages if not message.lent], {})
+
+    def extend(self, messages: Sequence[Message], seconds: int) -> None:
+        """Keep them invisible for so many seconds from now; those that are no longer ours are left to whoever has them."""
+        self._settle("change_message_visibility_batch", messages, {"VisibilityTimeout": min(max(seconds, 0), LONGEST_VISIBILITY_S)})
+
+    def release(self, messages: Sequence[Message]) -> None:
+        """Give them back: anyone may receive them at once."""
+        self.extend(messages, 0)
+
+    def quarantine(self) -> str:
+        """The address of the queue for what is set aside."""
+        return self._url(self._names.quarantine)
+
+    def set_aside(self, kind: str, content: Any, reason: str) -> None:
+        """Put something that cannot be used before the operators' eyes: {"kind", "reason", "content"} in the quarantine queue.
+        Content that is too long for a message is cut, and its digest is told."""
+        body = json.dumps({"kind": kind, "reason": reason[:2000], "content": _fitting(content)}, separators=(",", ":"))
+        self._requests.call("sqs", "send_message", QueueUrl=self.quarantine(), MessageBody=body)
+
+    def _url(self, name: str) -> str:
+        if name not in self._urls:
+            self._urls[name] = self._requests.call("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
+        return self._urls[name]
+
+    def _numbers(self, url: str, *names: str) -> list[int]:
+        told = self._requests.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=list(names)).get("Attributes", {})
+        return [int(told.get(name, 0)) for name in names]
+
+    def _quarantine(self, url: str, raw: dict[str, Any], reason: str) -> None:
+        try:
+            self.set_aside("message", {"url": url, "id": raw.get("MessageId", ""), "body": raw.get("Body", "")}, reason)
+            self._batch("delete_message_batch", url, [{"Id": "0", "ReceiptHandle": raw["ReceiptHandle"]}])
+        except LedgerError as error:
+            # Not deleted, so not lost: it comes again when its visibility ends. The readable ones are not to suffer for it.
+            _log.warning("a message that cannot be read stays in %s: %s", url, error)
+
+    def _settle(self, operation: str, messages: Sequence[Message], params: dict[str, Any]) -> None:
+        by_url: dict[str, list[dict[str, Any]]] = {}
+        for number, message in enumerate(messages):
+            by_url.setdefault(message.url, []).append({"Id": str(number), "ReceiptHandle": message.handle, **params})
+        jobs = [
+            partial(self._batch, operation, url, entries[start : start + BATCH])
+            for url, entries in by_url.items()
+            for start in range(0, len(entries), BATCH)
+        ]
+        for refused in self._requests.each(jobs):
+            for refusal in refused.values():
+                if refusal.code not in _STALE:
+                    raise AwsRefused(f"sqs {operation}: {refusal.why}", refusal.code)
+
+    def _batch(self, operation: str, url: str, entries: list[dict[str, Any]]) -> dict[str, Refusal]:
+        """Carry out up to ten entries; those that will never be taken, by id. An entry of which the answer says nothing is tried again."""
+        refused: dict[str, Refusal] = {}
+        patience = self._requests.patience()
+        while entries:
+            params = {"QueueUrl": url, "Entries": entries}
+            try:
+                answer = self._requests.attempt(patience, "sqs", operation, params)
+            except AwsRefused as error:
+                if error.code not in _OF_ONE_ENTRY:
+                    raise
+                if len(entries) == 1:
+                    return refused | {entries[0]["Id"]: Refusal(error.code, str(error))}
+                for entry in entries:
+                    refused |= self._batch(operation, url, [entry])
+                return refused
+            done = {entry["Id"] for entry in answer.get("Successful") or ()}
+            why = "some entries went unanswered"
+            for failed in answer.get("Failed") or ():
+                code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('Message')}"
+                if failed.get("SenderFault") and code not in PASSING:
+                    refused[failed["Id"]] = Refusal(code, why)
+            entries = [entry for entry in entries if entry["Id"] not in done and entry["Id"] not in refused]
+            if entries:
+                patience.pause(self._requests.where("sqs", operation, params), why)
+        return refused
+
+
+def sendable(text: str) -> str:
+    """JSON as SQS takes it: what it does not take can only stand within texts, and is written there as JSON may write it."""
+    return _UNSENDABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _unsendable(body: str) -> str | None:
+    """Why SQS would refuse this body; some of these would cost its neighbours in the batch their place."""
+    if not body:
+        return "the message is empty"
+    found = _UNSENDABLE.search(body)
+    return found and f"the message has the character {found[0]!a} at {found.start()}, which SQS does not take"
+
+
+def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Batches by queue, each within SQS's number and size; a body that is too long for any batch goes alone, to be refused alone."""
+    filling: dict[str, tuple[list[dict[str, Any]], int]] = {}
+    for name, one in outgoing:
+        entry: dict[str, Any] = {"Id": name, "MessageBody": one.body}
+        if one.delay_s > 0:
+            entry["DelaySeconds"] = min(one.delay_s, LONGEST_DELAY_S)
+        if one.lane:
+            entry["MessageGroupId"] = (
+                one.lane if _GROUP.fullmatch(one.lane) else b64(hashlib.sha256(one.lane.encode("utf-8", "surrogatepass")).digest())
+            )
+        if one.attributes:
+            entry["MessageAttributes"] = {
+                told: {"DataType": "String", "StringValue": _UNSENDABLE.sub("\ufffd", value)}
+                for told, value in one.attributes.items()
+                if value
+            }
+        size = len(one.body.encode()) + sum(len(told) + len("String") + len(value.encode()) for told, value in one.attributes.items())
+        entries, total = filling.get(one.url, ([], 0))
+        if entries and (len(entries) == BATCH or total + size > BATCH_BYTES):
+            yield one.url, entries
+            entries, total = [], 0
+        entries.append(entry)
+        filling[one.url] = (entries, total + size)
+    for url, (entries, _) in filling.items():
+        yield url, entries
+
+
+def read(url: str, raw: dict[str, Any], *, lent: bool = False) -> Message | str:
+    """The message, or why it cannot be read."""
+    try:
+        text = raw.get("Body", "")
+        body = msgspec.json.decode(text)
+        check_depth(text.encode())
+    except (ValueError, RecursionError) as error:
+        return f"the message cannot be read as JSON: {error}"
+    if not isinstance(body, dict):
+        return f"the message is JSON, but {type(body).__name__} and not an object"
+    received = int(raw.get("Attributes", {}).get("ApproximateReceiveCount", 1))
+    return Message(url, raw["ReceiptHandle"], body, received, raw.get("MessageId", ""), lent)
+
+
+def _fitting(content: Any) -> Any:
+    """The content as plain JSON values, or its beginning if it is too long."""
+    try:
+        plain = msgspec.to_builtins(content, str_keys=True, enc_hook=repr)
+        # ASCII alone: whatever else the content holds, SQS takes it.
+        text = json.dumps(plain, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        plain = repr(content)
+        text = json.dumps(plain)
+    if len(text) <= LONGEST_CONTENT:
+        return plain
+    kept = LONGEST_CONTENT
+    while len(json.dumps(text[:kept])) > LONGEST_CONTENT:
+        kept = kept * 3 // 4
+    return {"cut": text[:kept], "bytes": len(text), "sha256": b64(hashlib.sha256(text.encode()).digest())}

@@ -1,0 +1,128 @@
+"""Lost calls: items that wait for a worker while their stage's queue holds fewer messages than items wait.
+
+A message can be lost: a queue is purged, a message is moved elsewhere or given up. No single message can be asked after, so the numbers
+are compared (`core.lost_calls`): the queue's messages with the stage's rows, by the index of what is due.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.core.errors import LedgerError
+from milepost.core.item import Content, Item
+from milepost.core.routes.plan import Plan
+from milepost.core.status import Status
+from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
+from milepost.ledgers.aws.queues.messages import LONGEST_DELAY_S
+from milepost.ledgers.aws.readable_rows import readable
+from milepost.ledgers.aws.repair.missing_calls import missing_calls
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.tables.keys import Layout
+from milepost.ports.documents import is_held
+
+CHECK_MS = 60_000
+"""How often a queue is compared with its rows: SQS needs about as long to count."""
+FOREVER = iso(2**62)
+log = logging.getLogger(__name__)
+
+
+class _Comparison(Struct):
+    """What one comparison of a stage's queue with its rows found: how many rows are to be called again. `find` counts that down."""
+
+    at: int
+    missing: int
+
+
+class LostCalls:
+    """Compares queues with rows, each at most once a minute, and names as many rows as are missing a message. Every stage of ours has
+    a queue of its own."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._found: dict[tuple[str, str], _Comparison] = {}
+
+    def missing(self, plan: Plan, now: int) -> dict[str, int]:
+        """By stage, counted now."""
+        layout = self._store.know(plan)
+        counted = {stage.name: self._compare(layout, stage.name, now) for stage in plan.stages if not stage.external}
+        return {stage: n for stage, n in counted.items() if n}
+
+    def find(self, plan: Plan, now: int, limit: int) -> list[Item]:
+        """Rows to be called again; no more than were missing when their queue was last compared."""
+        layout = self._store.know(plan)
+        items: list[Item] = []
+        for stage in plan.stages:
+            if stage.external:
+                continue
+            found = self._found.get((plan.name, stage.name))
+            if found is None or not 0 <= now - found.at < CHECK_MS:
+                found = self._found[plan.name, stage.name] = _Comparison(now, self._compare_if_possible(layout, stage.name, now))
+            if found.missing:
+                here = list(islice(self._stale_rows(layout, stage.name, now), min(limit - len(items), found.missing)))
+                found.missing = found.missing - len(here) if here else 0
+                items += here
+        return items
+
+    def _compare_if_possible(self, layout: Layout, stage: str, now: int) -> int:
+        """`_compare`; a queue that cannot be asked now, or that may not be, keeps neither other stages nor other routes waiting."""
+        try:
+            return self._compare(layout, stage, now)
+        except LedgerError as error:
+            log.error("whether messages of %s/%s are lost is not known: %s", layout.route, stage, error)
+            return 0
+
+    def _compare(self, layout: Layout, stage: str, now: int) -> int:
+        """How many rows that have waited for longer than an offer lives have no message. The queue is asked only if there are such."""
+        # Whether the offer of a row with an overdue mark has ended is seen on the row alone: all of them may be meant.
+        marked = self._count(layout, f"{MARKED_SHARD}#{stage}", FOREVER)
+        stale = marked + self._count(layout, f"{QUEUED_SHARD}#{stage}", iso(now))
+        if not stale:
+            return 0
+        queued = marked + self._count(layout, f"{QUEUED_SHARD}#{stage}", FOREVER)
+        others = self._count(layout, stage, iso(now + LONGEST_DELAY_S * 1000))
+        depth = self._store.queues.depth(self._store.queues.url(layout.route, stage))
+        return min(stale, missing_calls(queued, others, *depth))
+
+    def _count(self, layout: Layout, partition: str, before: str) -> int:
+        """How many rows stand there up to a time, in all shards; from the index alone."""
+        return sum(self._store.requests.each([partial(self._count_shard, layout, f"{partition}#{n}", before) for n in range(SHARDS)]))
+
+    def _count_shard(self, layout: Layout, shard: str, before: str) -> int:
+        total = 0
+        more: dict[str, Any] = {}
+        while True:
+            answer = self._store.requests.call("dynamodb", "query", TableName=layout.table, **_query(shard, before), Select="COUNT", **more)
+            total += int(answer["Count"])
+            if not answer.get("LastEvaluatedKey"):
+                return total
+            more = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+    def _stale_rows(self, layout: Layout, stage: str, now: int) -> Iterator[Item]:
+        """Rows that have waited for longer than an offer lives and are not paused, a page at a time; in each shard the oldest first."""
+        store = self._store
+        holds = store.holds(now)
+        kinds = ((QUEUED_SHARD, iso(now)), (MARKED_SHARD, FOREVER))
+        for shard, before in [(f"{kind}#{stage}#{n}", before) for kind, before in kinds for n in range(SHARDS)]:
+            entries = store.requests.query(layout.table, **_query(shard, before), Limit=100)
+            while keys := [layout.key_of(entry) for entry in islice(entries, 100)]:
+                for image in store.images(layout.route, keys).values():
+                    row = readable(store, layout, image)
+                    if row is None or row.status is not Status.QUEUED or row.stage != stage or (row.look_at or 0) > now:
+                        continue  # the index shows it as it was, or its offer has not ended
+                    if not is_held(holds, row.route, row.stage, row.lane):
+                        yield Item(row, Content())
+
+
+def _query(shard: str, before: str) -> dict[str, Any]:
+    return {
+        "IndexName": "due",
+        "KeyConditionExpression": "#shard = :shard AND #due <= :before",
+        "ExpressionAttributeNames": {"#shard": "dueShard", "#due": "dueAt"},
+        "ExpressionAttributeValues": {":shard": {"S": shard}, ":before": {"S": before}},
+    }

@@ -1,0 +1,203 @@
+"""Pruning: rows that ended leave, their lines once nothing waits for them, and seals that a route need not remember.
+
+A row leaves by its deletion here or by its time to live. Its seal says where its last line stands (`place`) until the lines have been
+removed; so lines whose row has left are found along the seals, also after a process died between the two.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from milepost.core.errors import LedgerDamaged, LedgerMissing
+from milepost.core.history import origin, verify_chain
+from milepost.core.status import TERMINAL, Status
+from milepost.ledgers.aws.journal.kept_evidence import leaving
+from milepost.ledgers.aws.names import iso
+from milepost.ledgers.aws.readable_rows import SPOILT, readable
+from milepost.ledgers.aws.requests.client import ConditionFailed
+from milepost.ledgers.aws.store import SEALED_FOR_MS, Store, seal_of
+from milepost.ledgers.aws.tables.item_rows import copied_of
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ports.ledger import Keep, Leaving, Pruned, Told
+
+PAGE = 100
+
+log = logging.getLogger(__name__)
+
+
+def prune(
+    store: Store,
+    route: str,
+    statuses: frozenset[Status],
+    ended_before: int,
+    forget_before: int | None,
+    told: Told,
+    limit: int,
+    keep: Keep | None = None,
+) -> Pruned:
+    """First the rows, in as many calls as that takes; then, along the seals, lines and old seals."""
+    layout = store.layout(route)
+    if layout is None:
+        return Pruned(0, 0, False)
+    left, more = _let_rows_go(store, layout, statuses, ended_before, limit, keep)
+    if more:
+        return Pruned(sum(left.values()), 0, True, 0, dict(left))
+    lines, forgotten, more = _along_the_seals(store, route, ended_before, forget_before, told, limit)
+    return Pruned(sum(left.values()), forgotten, more, lines, dict(left))
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+def _let_rows_go(
+    store: Store, layout: Layout, statuses: frozenset[Status], ended_before: int, limit: int, keep: Keep | None
+) -> tuple[Counter[Status], bool]:
+    """Each call goes on where the one before stopped, so that going through all of a table reads it once."""
+    left: Counter[Status] = Counter()
+    start = store.pruned_to.pop(layout.route, None)
+    for image in _scan(store, layout.table, start):
+        if left.total() == limit:
+            return left, True
+        status = _let_go(store, layout, image, statuses, ended_before, keep)
+        if status is not None:
+            store.values.remove(image)
+            left[status] += 1
+        store.pruned_to[layout.route] = {name: image[name] for name in layout.key}
+    store.pruned_to.pop(layout.route, None)
+    return left, False
+
+
+def _let_go(store: Store, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int, keep: Keep | None) -> Status | None:
+    """The status of the row, if it was let go of. One that cannot be read stays, and hinders no other."""
+    try:
+        status = _may_go(store, layout, image, statuses, ended_before)
+        if status is None:
+            return None
+        going = None if keep is None else leaving(store, layout, image)
+        if going is not None and not _whole(going):
+            raise LedgerDamaged("its history lines do not lead to where it stands; 'milepost show' tells which one is broken")
+    except SPOILT as error:
+        log.error("%s of %s cannot be read, and stays: %s: %s", layout.key_of(image), layout.table, type(error).__name__, error)
+        return None
+    if keep is not None and going is not None:
+        keep([going])
+    return status if _delete(store, layout, layout.key_of(image), image) else None
+
+
+def _may_go(store: Store, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int) -> Status | None:
+    if image.get("status", {}).get("S") not in statuses & TERMINAL:
+        return None  # the rest of what it says need not be read
+    row = readable(store, layout, image)
+    if row is None or row.entered_at >= ended_before or copied_of(image) < row.version:
+        return None
+    seal = store.seal_image(row.route, row.key)
+    sealed = seal is not None and seal["sealedAt"]["S"] <= iso(ended_before - SEALED_FOR_MS)
+    return row.status if sealed else None
+
+
+def _whole(going: Leaving) -> bool:
+    """Do the lines bear out the row? Else what would be kept of it is not its evidence."""
+    row = going.item.row
+    links = [(written.previous, written.body) for written in going.lines]
+    return verify_chain(links, origin(row.route, row.key, row.input_digest, row.life), row.head) is None
+
+
+def _delete(store: Store, layout: Layout, key: str, image: Image) -> bool:
+    """Let the row go if it is still the one that was read. One that is gone is let go of too: that may have been this very write,
+    whose answer was lost."""
+    try:
+        store.requests.call(
+            "dynamodb",
+            "delete_item",
+            TableName=layout.table,
+            Key=layout.key_image(key),
+            ConditionExpression="#version = :version AND #head = :head",
+            ExpressionAttributeNames={"#version": "version", "#head": "head"},
+            ExpressionAttributeValues={":version": image["version"], ":head": image["head"]},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except ConditionFailed as failed:
+        return failed.image is None
+    return True
+
+
+# Lines and seals ------------------------------------------------------------------------------------------------------
+def _along_the_seals(
+    store: Store, route: str, ended_before: int, forget_before: int | None, told: Told, limit: int
+) -> tuple[int, int, bool]:
+    """How many items' lines were removed, how many seals forgotten, and whether there is more. Goes on where the last call stopped."""
+    lines = forgotten = 0
+    name = f"{route}/"
+    start = store.pruned_to.pop(name, None)
+    page: list[Image] = []
+    for image in _seals(store, route, start):
+        page.append(image)
+        if len(page) == PAGE:
+            more_lines, more_forgotten = _page(store, route, page, ended_before, forget_before, told)
+            lines, forgotten = lines + more_lines, forgotten + more_forgotten
+            if max(lines, forgotten) >= limit:
+                store.pruned_to[name] = {"key": page[-1]["key"]}
+                return lines, forgotten, True
+            page = []
+    more_lines, more_forgotten = _page(store, route, page, ended_before, forget_before, told)
+    return lines + more_lines, forgotten + more_forgotten, False
+
+
+def _seals(store: Store, route: str, start: Image | None) -> Iterable[Image]:
+    return (image for image in _scan(store, store.names.seen, start) if image["route"]["S"] == route)
+
+
+def _page(store: Store, route: str, page: Sequence[Image], ended_before: int, forget_before: int | None, told: Told) -> tuple[int, int]:
+    spent = [
+        image
+        for image in page
+        if "place" in image
+        and image["endedAt"]["S"] < iso(ended_before)
+        and told.covers(route, seal_of(image, route).key, int(image["place"]["N"]))
+    ]
+    present = store.images(route, [seal_of(image, route).key for image in spent])
+    spent = [image for image in spent if seal_of(image, route).key not in present]
+    emptied = store.requests.each([partial(_let_lines_go, store, route, image) for image in spent])
+    empty = [image for image in page if "place" not in image] + [image for image, done in zip(spent, emptied, strict=True) if done]
+    if forget_before is None:
+        return len(spent), 0
+    old = [image for image in empty if image["endedAt"]["S"] < iso(forget_before)]
+    return len(spent), sum(store.requests.each([partial(_forget, store, image) for image in old]))
+
+
+def _let_lines_go(store: Store, route: str, image: Image) -> bool:
+    """Remove the lines, then say so on the seal; whether that is still the one that was read."""
+    seal = seal_of(image, route)
+    store.journal.remove(route, seal.key, int(image["place"]["N"]), seal.life)
+    return _still(store, image, "update_item", UpdateExpression="REMOVE #place", more_names={"#place": "place"})
+
+
+def _forget(store: Store, image: Image) -> bool:
+    """Forget the seal, unless the key has ended again since it was read."""
+    return _still(store, image, "delete_item")
+
+
+def _still(store: Store, image: Image, verb: str, more_names: dict[str, str] | None = None, **params: Any) -> bool:
+    try:
+        store.requests.call(
+            "dynamodb",
+            verb,
+            TableName=store.names.seen,
+            Key={"key": image["key"]},
+            ConditionExpression="#head = :head",
+            ExpressionAttributeNames={"#head": "head", **(more_names or {})},
+            ExpressionAttributeValues={":head": image["head"]},
+            **params,
+        )
+    except ConditionFailed:
+        return False
+    return True
+
+
+def _scan(store: Store, table: str, start: Image | None) -> Iterable[Image]:
+    try:
+        yield from store.requests.scan(table, ConsistentRead=True, **({} if start is None else {"ExclusiveStartKey": start}))
+    except LedgerMissing:
+        return

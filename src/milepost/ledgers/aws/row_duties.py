@@ -1,0 +1,75 @@
+"""What a row, as it stands, calls for: the same whoever looks at it, the relay that was told of it or the repair that came by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import UNSET
+
+from milepost.core.change import Change, Teller, change
+from milepost.core.confirmations import confirm
+from milepost.core.decide import decide, without
+from milepost.core.item import Item, Row
+from milepost.core.outcome import Done, outcome_from_builtins
+from milepost.core.routes.plan import Plan
+from milepost.core.status import FAILED, Reason, Status
+from milepost.ledgers.aws.journal.journal import Entry
+from milepost.ledgers.aws.store import Sealing, Store
+from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ports.ledger import Known
+
+OUTSIDE = Teller("outside")
+
+
+def deciding(store: Store, plan: Plan) -> Plan:
+    """The route as it is decided by here: what is brought to an external stage is offered in the same write."""
+    store.know(plan)
+    own = Plan(plan.route, grace_ms=store.settings.grace_ms, external_grace_ms=0, version=plan.version)
+    return own.with_offer_lives({stage.name: stage.offer_life_ms for stage in plan.stages})
+
+
+def uncopied(store: Store, layout: Layout, key: str, image: Image) -> list[Entry]:
+    """The lines that wait on the row to be copied out, oldest first."""
+    links = [link for link in links_of(image, store.values) if link.version > copied_of(image)]
+    if not links:
+        return []
+    correlation_id = correlation_of(image, key)
+    # What a line offered goes with it: its events are made from the line alone.
+    life = life_of(image)
+    offered = offered_by(links, image, layout, store.values)
+    return [
+        Entry(layout.route, key, correlation_id, link.version, link.previous, link.body, offered.get(link.version, UNSET), life)
+        for link in links
+    ]
+
+
+def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+    """The write that outside answers on the row call for. One for its stage is applied, unless a worker holds the item: then it
+    beats the worker's at settle. One for the stage at which it has failed still moves it, as it does wherever it is told; where an
+    operator has cancelled it, it does not: it may have been there before. One for a stage that is behind the item, which all are at
+    the end, came too late: it is noted."""
+    row = item.row
+    here = plan.position.get(row.stage)
+    if here is None:
+        return None  # `routes apply` moves it
+    if row.status is Status.COMPLETED:
+        here = len(plan.stages)
+    elif row.status in FAILED and row.stage in row.kept:
+        moved = confirm(item, row.stage, outcome_from_builtins(row.kept[row.stage]), plan, now, jitter(), by=OUTSIDE.by or "")
+        return moved if isinstance(moved, Change) else None
+    elif row.stage in row.kept and not row.terminal and row.status is not Status.PROCESSING:
+        return decide(item, Done(), plan, now, jitter())
+    for stage, told in row.kept.items():
+        if plan.position.get(stage, here) < here:
+            note = {"for": stage, "differs": told}
+            return change(row, Reason.NOTED, now, row.status, {"kept": without(row.kept, stage)}, OUTSIDE, note=note)
+    return None
+
+
+def seal_for(row: Row, place: int | None) -> Sealing:
+    """The seal of a row that has ended, whose last line stands at that place."""
+    seal = Known(
+        row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
+    )
+    return Sealing(row.route, seal, place, row.version, row.created_at)

@@ -1,0 +1,105 @@
+"""What runs beside the engine on this ledger: the reader of the streams, and the sweeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteChanged
+from milepost.core.routes.plan import Plan
+from milepost.ledgers.aws.claim.paused_lanes import resume
+from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.repair.repair import Repair
+from milepost.ledgers.aws.retention.row_end import Ended, finish
+from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.stream.records import Record, Stream
+from milepost.ports.runner import Clock
+
+POLL_S, STAND_BY_S = 0.2, 5.0
+SWEEP_S = 60.0
+SETTLED_MS = 600_000
+"""Only a process that has run for a while makes the daily repair: one that is only passing through leaves that to others."""
+
+
+class StreamReader:
+    """Reads the streams of all routes and carries out what follows."""
+
+    name = "stream"
+
+    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float], holder: str) -> None:
+        self._store, self._clock = store, clock
+        self._relay = Relay(store, plans, jitter)
+        self.streams = {route: Stream(store.requests, store.control, route, store.names.rows(route), holder) for route in plans}
+        self._ended: list[Ended] = []
+        """Rows that could not be finished yet, because AWS had trouble."""
+        self._quiet_turns = 0
+
+    def turn(self) -> float:
+        done, trouble = 0, False
+        for stream in self.streams.values():
+            try:
+                done += stream.poll(self._handle, self._clock.now())
+            except (LedgerBusy, LedgerMissing, RouteChanged):
+                # Its records wait where they are; the other routes' streams go on.
+                trouble = True
+        self._finish()
+        self._quiet_turns = 0 if done or trouble else self._quiet_turns + 1
+        return 0.0 if done else STAND_BY_S if trouble else POLL_S
+
+    @property
+    def quiet(self) -> bool:
+        """Several turns in a row have found nothing, no row waits to be finished, and nobody who died has left a shard unread."""
+        return self._quiet_turns > 2 and not self._ended and not any(stream.doubtful for stream in self.streams.values())
+
+    def stop(self) -> None:
+        """Leave the shards to others."""
+        now = self._clock.now()
+        finish(self._store, self._ended, now)
+        for stream in self.streams.values():
+            stream.leave(now)
+
+    def _handle(self, records: list[Record]) -> None:
+        now = self._clock.now()
+        self._ended += self._relay.handle(records, now)
+        # Before the shard is moved on, since no reader comes past these records again; should we die, the repair finds them.
+        with suppress(LedgerError):
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._ended:
+            return
+        finish(self._store, self._ended, self._clock.now())
+        self._ended = []
+
+
+class Sweeper:
+    """Resumes paused lanes, and once a day, or after a gap in a stream, repairs."""
+
+    name = "sweeper"
+
+    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float]) -> None:
+        self._store, self._clock = store, clock
+        self._repairs = [Repair(store, route, plan, jitter) for route, plan in plans.items()]
+        self._sweep_at = 0
+        self._started_at = clock.now()
+
+    def turn(self) -> float:
+        now = self._clock.now()
+        try:
+            if now >= self._sweep_at or self._sweep_at > now + SWEEP_S * 1000:
+                resume(self._store, now)
+                self._sweep_at = now + round(SWEEP_S * 1000)
+            return self._repair(now)
+        except (LedgerBusy, RouteChanged):
+            return STAND_BY_S  # whatever was to be done is still there to be done
+
+    def _repair(self, now: int) -> float:
+        """A page of each repair that is due; seconds until there is more to do."""
+        next_at = self._sweep_at
+        settled = now - self._started_at >= SETTLED_MS
+        for repair in self._repairs:
+            if (settled and repair.due(now)) or repair.urgent():
+                progress = repair.step(now)
+                if not progress.done and progress.next_at is not None:
+                    next_at = min(next_at, progress.next_at)
+        return max(0.0, (next_at - now) / 1000)

@@ -1,0 +1,137 @@
+"""What counters are made of: deltas added up from changes, and the cells of the control table that they are kept in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import replace
+
+from milepost.core.consequences import HOUR, CounterKey, GroupKey, count
+from milepost.core.item import Failure, Row
+from milepost.core.status import Status
+from milepost.ledgers.aws.names import iso, ms
+from milepost.ledgers.aws.tables.keys import Image
+
+COUNT, GROUP, COUNTED = "count#", "group#", "counted"
+SAMPLE = 300
+
+Cell = tuple[str, str]
+"""(kind, name) in the control table."""
+
+
+class Seen(Struct):
+    """What is kept of a group of errors beside how many items have it."""
+
+    category: str
+    sample: str
+    first_at: int
+    last_at: int
+    total: int = 0
+
+
+class Tally:
+    """Deltas of many changes, added up before they are written. Begun empty and given every row, it is what the cells should say."""
+
+    def __init__(self) -> None:
+        self.counters: dict[CounterKey, int] = {}
+        self.groups: dict[GroupKey, int] = {}
+        self.seen: dict[GroupKey, Seen] = {}
+
+    def change(self, before: Row, after: Row) -> None:
+        """One change; a `before` of version 0 never was."""
+        if before.error == after.error and before.total_attempts == after.total_attempts:
+            # Both were read from a table, so one error is two values here; a new error just like it comes of a new try.
+            after = replace(after, error=before.error)
+        count(before, after, self.counters, self.groups)
+        error = after.error
+        if error is not None and (error is not before.error or before.stage != after.stage):
+            self._see((after.route, after.stage, error.group), error, error is not before.error)
+
+    def present(self, row: Row) -> None:
+        """A row that is there, wherever it came from."""
+        self.change(replace(row, version=0, error=None), row)
+
+    def gone(self, row: Row) -> None:
+        """A row that is not there any more."""
+        at = (row.route, row.stage, row.status, row.entered_at // HOUR)
+        self.counters[at] = self.counters.get(at, 0) - 1
+        if row.error is not None:
+            lost = (row.route, row.stage, row.error.group)
+            self.groups[lost] = self.groups.get(lost, 0) - 1
+
+    def told(self) -> Any:
+        """In plain values that JSON can carry; see `of`."""
+        return [[[*at, n] for at, n in sums.items()] for sums in (self.counters, self.groups)] + [
+            [[*at, to_builtins(seen)] for at, seen in self.seen.items()]
+        ]
+
+    @classmethod
+    def of(cls, told: Any) -> Tally:
+        """The tally that `told` gave."""
+        tally = cls()
+        counters, groups, seen = told
+        tally.counters = {(route, stage, Status(status), hour): n for route, stage, status, hour, n in counters}
+        tally.groups = {(route, stage, group): n for route, stage, group, n in groups}
+        tally.seen = {(route, stage, group): convert(content, Seen) for route, stage, group, content in seen}
+        return tally
+
+    def _see(self, at: GroupKey, error: Failure, new: bool) -> None:
+        """An error that is new, or that a moved item takes along to a stage that may not have seen its like."""
+        seen = self.seen.setdefault(at, Seen(error.category, error.message[:SAMPLE], error.at, error.at))
+        if new:
+            seen.total += 1
+            seen.last_at = max(seen.last_at, error.at)
+
+
+def cell_key(cell: Cell) -> Image:
+    return {"kind": {"S": cell[0]}, "name": {"S": cell[1]}}
+
+
+def count_cell(at: CounterKey) -> Cell:
+    route, stage, status, hour = at
+    return COUNT + route, f"{stage}#{status.value}#{hour}"
+
+
+def group_cell(at: GroupKey) -> Cell:
+    route, stage, group = at
+    return GROUP + route, f"{stage}#{group}"
+
+
+def stage_of(cell: Cell) -> str:
+    return cell[1].split("#", 1)[0]
+
+
+def number(image: Image) -> int:
+    return int(image["n"]["N"]) if "n" in image else 0
+
+
+def seen_in(image: Image) -> Seen | None:
+    """What a group's cell says of its errors; None where it was only ever counted out."""
+    if "category" not in image:
+        return None
+    moments = (ms(image["firstAt"]["S"]), ms(image["lastAt"]["S"]))
+    return Seen(image["category"]["S"], image["sample"]["S"], *moments, int(image["total"]["N"]))
+
+
+def together(one: Seen | None, other: Seen | None) -> Seen | None:
+    """Two groups as one; the second's own words are kept."""
+    if one is None or other is None:
+        return one or other
+    return Seen(other.category, other.sample, min(one.first_at, other.first_at), max(one.last_at, other.last_at), one.total + other.total)
+
+
+def cell_image(cell: Cell, n: int, seen: Seen | None, token: str) -> Image:
+    image: Image = {**cell_key(cell), "n": {"N": str(n)}, "token": {"S": token}}
+    if seen is not None:
+        image |= {"category": {"S": seen.category}, "sample": {"S": seen.sample}, "total": {"N": str(seen.total)}}
+        image |= {"firstAt": {"S": iso(seen.first_at)}, "lastAt": {"S": iso(seen.last_at)}}
+    return image
+
+
+def unchanged(image: Image | None) -> dict[str, Any]:
+    """The condition that a cell is still as it was read."""
+    condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#token)", "ExpressionAttributeNames": {"#token": "token"}}
+    if image is not None:
+        condition |= {"ConditionExpression": "#token = :token", "ExpressionAttributeValues": {":token": image["token"]}}
+    return condition

@@ -1,0 +1,358 @@
+"""Rows and content between the rules' values and a table's attributes, which are those of the design documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.history import decode_line
+from milepost.core.item import Content, Failure, Item, Row, digest_of
+from milepost.core.outcome import Done, outcome_to_builtins
+from milepost.core.status import FAILED, Status
+from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
+from milepost.ledgers.aws.queues.messages import Message
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.values import LARGEST, WITH_KEY, Values
+
+_encode = msgspec.json.Encoder().encode
+_decode_failure = msgspec.json.Decoder(Failure).decode
+_NONE_KEPT: dict[str, Any] = {}
+
+
+class Handle(Struct, frozen=True, eq=False):
+    """What the ledger remembers with a row that it gave out. Never tells two rows apart."""
+
+    confirmation: dict[str, Any] | None = None
+    """The present stage's confirmation as it stood on the row, valid or not."""
+    retries: tuple[dict[str, Any], ...] = ()
+    through: frozenset[str] = frozenset()
+    """The stages whose attribute on the row is their result."""
+    trail: tuple[dict[str, Any], ...] = ()
+    """The history lines that stood on the row."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Link(Struct, frozen=True):
+    """A history line as it waits on its row to be copied out."""
+
+    version: int
+    previous: bytes
+    body: bytes
+
+
+def is_ours(image: Image) -> bool:
+    """Has Milepost taken this row in? Rows that others put have no version."""
+    return "version" in image
+
+
+def index_place(row: Row, layout: Layout) -> tuple[str, int] | None:
+    """Where the row stands in the index of what is due, and by which time; None: nowhere. What waits for a worker of ours stands by
+    itself: whether its message is still there is asked of the queue (see `lost_calls`). What was made due at once, so that it is
+    called again in any case, stands with the others."""
+    due_at = row.due_at
+    if due_at is None:
+        return None
+    waits = row.status is Status.QUEUED and layout.calls(row.stage) and row.not_before is None
+    if not waits or row.look_at is None or row.look_at <= row.entered_at:
+        return due_shard(row.stage, row.key), due_at
+    if row.overdue_at is not None:
+        return due_shard(f"{MARKED_SHARD}#{row.stage}", row.key), row.overdue_at
+    return due_shard(f"{QUEUED_SHARD}#{row.stage}", row.key), due_at
+
+
+def attributes(row: Row, layout: Layout) -> Image:
+    """All of a row's own state but its key and the outcomes that wait for it. What says nothing is left out."""
+    place = index_place(row, layout)
+    due_at = None if place is None else place[1]
+    found: Image = {
+        "queue": {"S": row.stage},
+        "status": {"S": row.status.value},
+        "version": {"N": str(row.version)},
+        "head": {"B": row.head},
+        "createdAt": {"S": iso(row.created_at)},
+        "lastUpdatedAt": {"S": iso(row.updated_at)},
+        "inputDigest": {"B": row.input_digest},
+    }
+    if row.correlation_id != row.key:
+        found["correlationId"] = {"S": row.correlation_id}
+    if row.entered_at != row.updated_at:
+        found["enteredAt"] = {"S": iso(row.entered_at)}
+    if place is not None:
+        found["dueShard"] = {"S": place[0]}
+        found["dueAt"] = {"S": iso(place[1])}
+    elif row.status in FAILED:
+        found["dueShard"] = {"S": due_shard(FAILED_SHARD, row.key)}
+        found["dueAt"] = {"S": iso(row.entered_at)}
+    if row.look_at is not None and row.look_at != due_at:
+        found["lookAt"] = {"S": iso(row.look_at)}
+    for name, moment in (("overdueAt", row.overdue_at), ("claimedAt", row.claimed_at), ("notBefore", row.not_before)):
+        if moment is not None:
+            found[name] = {"S": iso(moment)}
+    for name, text in (
+        ("lease", row.lease),
+        ("holder", row.holder),
+        ("listId", row.list_id),
+        ("note", row.note),
+        ("lastLease", row.settled),
+        ("lane", row.lane or None),
+    ):
+        if text is not None:
+            found[name] = {"S": text}
+    for name, number, usual in (
+        ("attempts", row.attempts, 0), ("totalAttempts", row.total_attempts, 0), ("looks", row.looks, 0), ("losses", row.losses, 0),
+        ("round", row.round, 1), ("pass", row.pass_no, 1), ("life", row.life, 0),
+    ):  # fmt: skip
+        if number != usual:
+            found[name] = {"N": str(number)}
+    for name, flag in (("unknown", row.unknown), ("alone", row.alone), ("handedOver", row.handed_over), ("again", row.again)):
+        if flag:
+            found[name] = {"BOOL": True}
+    if row.content_digest is not None:
+        found["contentDigest"] = {"B": row.content_digest}
+    if row.error is not None:
+        found["lastError"] = {"S": _error_text(row.error)}
+    _for_people(row, found)
+    return found
+
+
+def _error_text(error: Failure) -> str:
+    """The last error, without its details where they are long: the history line has them whole."""
+    text = _encode(error)
+    if len(text) > LARGEST:
+        text = _encode(replace(error, details={"cut": f"{len(text):,} bytes; see the history"}))
+    return text.decode()
+
+
+def _for_people(row: Row, found: Image) -> None:
+    """What follows from the rest and stands there for those who read the table: never read back."""
+    if row.look_at is not None and row.status is Status.RETRY_SCHEDULED:
+        found["nextRetryAt"] = {"S": iso(row.look_at)}
+    if row.look_at is not None and row.lease is not None:
+        found["leaseUntil"] = {"S": iso(row.look_at)}
+    if row.status is Status.MAX_RETRIES_EXCEEDED:
+        found["maxRetriesExceeded"] = {"BOOL": True}
+        found["maxRetriesExceededAt"] = {"S": iso(row.entered_at)}
+
+
+def row_of(image: Image, layout: Layout, values: Values) -> Row:
+    """The row in an image. Raises KeyError, TypeError or ValueError if it is not one of ours."""
+    key, status = layout.key_of(image), Status(image["status"]["S"])
+    stage = image["queue"]["S"]
+    look_at = None
+    if status not in ENDS:
+        look_at = _moment(image, "lookAt") if "lookAt" in image else _moment(image, "dueAt")
+    return Row(
+        layout.route,
+        key,
+        stage,
+        status,
+        int(image["version"]["N"]),
+        image["head"]["B"],
+        ms(image["createdAt"]["S"]),
+        ms(image["lastUpdatedAt"]["S"]),
+        entered_at(image),
+        correlation_of(image, key),
+        image["inputDigest"]["B"],
+        _text(image, "lane") or "",
+        look_at,
+        _moment(image, "overdueAt"),
+        _text(image, "lease"),
+        _text(image, "holder"),
+        _moment(image, "claimedAt"),
+        _number(image, "attempts", 0),
+        _number(image, "totalAttempts", 0),
+        _number(image, "looks", 0),
+        _number(image, "losses", 0),
+        _number(image, "round", 1),
+        _number(image, "pass", 1),
+        "unknown" in image,
+        "alone" in image,
+        "handedOver" in image,
+        "again" in image,
+        _text(image, "listId"),
+        _text(image, "note"),
+        _decode_failure(image["lastError"]["S"]) if "lastError" in image else None,
+        kept_of(image, layout, values),
+        values.decode(image["undecided"]) if "undecided" in image else None,
+        Handle(
+            image.get(layout.prefix + stage),
+            tuple(image["retryHistory"]["L"]) if "retryHistory" in image else (),
+            frozenset(_through(image)),
+            tuple(image["trail"]["L"]) if "trail" in image else (),
+        ),
+        not_before=_moment(image, "notBefore"),
+        content_digest=image["contentDigest"]["B"] if "contentDigest" in image else None,
+        settled=_text(image, "lastLease"),
+        life=life_of(image),
+    )
+
+
+def life_of(image: Image) -> int:
+    """Which life of its key a row, or a seal, is of."""
+    return _number(image, "life", 0)
+
+
+def correlation_of(image: Image, key: str) -> str:
+    """The id that the row came with; one that came without is followed under its own key."""
+    return image["correlationId"]["S"] if "correlationId" in image else key
+
+
+def entered_at(image: Image) -> int:
+    """When the row came to its stage, or to its end; left out where that was its last change."""
+    return ms(image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"]["S"])
+
+
+ENDS = FAILED | {Status.COMPLETED, Status.CANCELLED}
+
+
+def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
+    """Outside outcomes, by stage, that wait for the item: every valid confirmation on the row that has not been applied."""
+    kept = values.decode(image["kept"]) if "kept" in image else {}
+    through = _through(image)
+    for name, attribute in image.items():
+        stage = name.removeprefix(layout.prefix)
+        if name.startswith(layout.prefix) and stage not in through:
+            value = values.decode(attribute)
+            payload = _payload(image, layout, values, stage) if layout.judges(stage) else None
+            if layout.valid(stage, value, payload):
+                kept.setdefault(stage, outcome_to_builtins(_confirmation(image, layout, stage, value, values)))
+    return kept or _NONE_KEPT
+
+
+def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:
+    """What a stage is given to work on; None where the item has not come to it, or a confirmer has written over it."""
+    content = content_of(image, layout, values)
+    if stage in content.payloads or image["queue"]["S"] != stage:
+        return content.payloads.get(stage)
+    return content.input if digest_of(content.input) == current_digest(image) else None
+
+
+def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: Values) -> Done:
+    """A confirmer may have rewritten `input` with it: that is what the next stage is to work on."""
+    if image["queue"]["S"] != stage or "input" not in image:
+        return Done(value)
+    content = carried_of(image["input"], image, layout, values)
+    return Done(value) if digest_of(content) == current_digest(image) else Done(value, payload=content)
+
+
+def current_digest(image: Image) -> bytes:
+    """Of the input that the item has now, as it stands on the row: the first one's, unless an operator has replaced that."""
+    digest: bytes = image["contentDigest" if "contentDigest" in image else "inputDigest"]["B"]
+    return digest
+
+
+def content_of(image: Image, layout: Layout, values: Values) -> Content:
+    """What the item carries."""
+    results = {stage: values.decode(image[layout.prefix + stage]) for stage in sorted(_through(image)) if layout.prefix + stage in image}
+    payloads = {}
+    for name, attribute in image.items():
+        if name.startswith("payload_"):
+            of = attribute.get("M", {}).get("of")
+            payloads[name.removeprefix("payload_")] = results.get(of["S"]) if of else carried_of(attribute, image, layout, values)
+    return Content(carried_of(image["input"], image, layout, values) if "input" in image else None, payloads, results)
+
+
+def input_of(content: Any, key: str, layout: Layout, values: Values, place: str) -> dict[str, Any]:
+    """The attribute for an item's input. Leading fields that repeat the key attributes are left out, since DynamoDB charges the whole
+    row on every write; `carried_of` puts them back in front, so that the input stays the same to the byte."""
+    names = layout.key
+    if isinstance(content, dict) and tuple(islice(content, len(names))) == names:
+        stored = layout.key_image(key)
+        if all(content[name] == stored[name]["S"] for name in names):
+            rest = _encode({name: value for name, value in content.items() if name not in names})
+            if len(rest) <= LARGEST:
+                return {"M": {WITH_KEY: {"S": rest.decode()}}}
+    return values.encode(content, place)
+
+
+def carried_of(attribute: dict[str, Any], image: Image, layout: Layout, values: Values) -> Any:
+    """The input or payload in an attribute of this row."""
+    rest = attribute.get("M", {}).get(WITH_KEY)
+    if rest is None:
+        return values.decode(attribute)
+    return {**{name: image[name]["S"] for name in layout.key}, **msgspec.json.decode(rest["S"])}
+
+
+def item_of(image: Image, layout: Layout, values: Values, ticket: Message | None = None) -> Item:
+    return Item(row_of(image, layout, values), content_of(image, layout, values), ticket)
+
+
+def links_of(image: Image, values: Values) -> list[Link]:
+    """The history lines that still stand on the row, oldest first."""
+    links = []
+    for entry in image.get("trail", {}).get("L", ()):
+        if is_pack(entry):
+            for line in values.text(entry).split(b"\n"):
+                before, _, body = line.partition(b" ")
+                links.append(Link(_version(body), bytes.fromhex(before.decode()), body))
+        else:
+            previous, body = values.decode_line(entry)
+            links.append(Link(_version(body), previous, body))
+    return links
+
+
+def offered_by(links: Sequence[Link], image: Image, layout: Layout, values: Values) -> dict[int, Any]:
+    """What these lines of the row offered to an external stage, by version. The row's last line is about the stage that the row is
+    at, whatever that has been renamed to since."""
+    offering = [(link, decode_line(link.body)) for link in links if b'"offered":' in link.body]
+    if not offering:
+        return {}
+    content, newest = content_of(image, layout, values), _number(image, "version", 0)
+    return {
+        link.version: content.payloads.get(image["queue"]["S"] if link.version == newest else line.after_stage, content.input)
+        for link, line in offering
+        if line.offered is not None
+    }
+
+
+def is_pack(entry: dict[str, Any]) -> bool:
+    """Does an entry of the trail stand for many lines, kept apart?"""
+    return "lines" in entry.get("M", {})
+
+
+def packed_trail(trail: Sequence[dict[str, Any]], values: Values, place: str) -> list[dict[str, Any]]:
+    """The trail with its single lines moved into one blob: so the row stays small however long its lines wait to be copied out."""
+    packs = [entry for entry in trail if is_pack(entry)]
+    lines = [values.decode_line(entry) for entry in trail if not is_pack(entry)]
+    return [*packs, values.pack([previous.hex().encode() + b" " + body for previous, body in lines], place)]
+
+
+def copied_of(image: Image) -> int:
+    """Up to which version the lines are in the history table."""
+    return _number(image, "copied", 0)
+
+
+class _Version(Struct):
+    version: int
+
+
+_decode_version = msgspec.json.Decoder(_Version).decode
+
+
+def _version(body: bytes) -> int:
+    return _decode_version(body).version
+
+
+def _through(image: Image) -> set[str]:
+    return set(image["through"]["SS"]) if "through" in image else set()
+
+
+def _text(image: Image, name: str) -> str | None:
+    return image[name]["S"] if name in image else None
+
+
+def _moment(image: Image, name: str) -> int | None:
+    return ms(image[name]["S"]) if name in image else None
+
+
+def _number(image: Image, name: str, usual: int) -> int:
+    return int(image[name]["N"]) if name in image else usual

@@ -1,0 +1,139 @@
+"""Taking over another ledger's record: its lines into the journal, its rows as they stand, its seals. All of it can be said again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from milepost.core.errors import LedgerError
+from milepost.core.item import Item, Row
+from milepost.core.routes.plan import Plan
+from milepost.core.status import Status
+from milepost.ledgers.aws.journal.journal import Entry
+from milepost.ledgers.aws.readable_rows import readable
+from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed
+from milepost.ledgers.aws.row_duties import seal_for
+from milepost.ledgers.aws.store import Sealing, Store
+from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of
+from milepost.ledgers.aws.tables.item_rows import attributes, input_of, is_ours, links_of
+from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ports.ledger import Known, Taken, Written
+
+COMPARED_WITHIN_MS = 7 * 86_400_000
+"""For so long a row stays in any case: a move may take days, and everything is compared in the end."""
+
+
+def take_over(store: Store, plan: Plan, items: Sequence[Item], lines: Sequence[Written], seals: Sequence[Known], now: int) -> Taken:
+    """Lines first, then rows that say that these have been copied out, then seals of the rows that have ended, and others."""
+    layout = store.know(plan)
+    places = store.journal.append([_entry(written) for written in lines], again=True) if lines else []
+    # One that has ended here since it was taken over may have left its row.
+    gone = store.seals(plan.name, [item.key for item in items if not item.row.terminal])
+    items = [item for item in items if item.key not in gone]
+    answers = store.requests.each([partial(_put, store, layout, plan, item, now) for item in items])
+    refused = [(item.key, why) for item, why in zip(items, answers, strict=True) if why is not None]
+    ended = [item.row for item, why in zip(items, answers, strict=True) if why is None and item.row.terminal]
+    if ended or seals:
+        of_rows = [seal_for(row, _last_place(store, row)) for row in ended]
+        store.write_seals([*of_rows, *(Sealing(plan.name, seal) for seal in seals)], now)
+    return Taken(places, refused)
+
+
+def _last_place(store: Store, row: Row) -> int | None:
+    lines = store.journal.history(row.route, row.key, row.life)
+    return lines[-1].seq if lines else None
+
+
+def _entry(written: Written) -> Entry:
+    """A line as it was, with what it offered."""
+    line = written.line
+    if line.version < 1:
+        raise LedgerError(
+            f"a history line of {written.route}/{written.key} cannot be read, so nobody can say which one it is; compare with a backup"
+        )
+    payload = written.payload if line.offered is not None else UNSET
+    return Entry(written.route, written.key, written.correlation_id, line.version, written.previous, written.body, payload, line.life)
+
+
+def _put(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> str | None:
+    """None: the row is there, by this call or an earlier one. Else why it was not written. What is wrong with one hinders no other."""
+    try:
+        store.requests.call(
+            "dynamodb",
+            "put_item",
+            TableName=layout.table,
+            Item=image_of(store, layout, plan, item, now),
+            ConditionExpression="attribute_not_exists(#key)",
+            ExpressionAttributeNames={"#key": layout.key[0]},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except ConditionFailed as failed:
+        there = failed.image or store.images(layout.route, [item.key]).get(item.key)
+        if there is None:
+            return _put(store, layout, plan, item, now)
+        return _differs(store, layout, item.row, there)
+    except AwsRefused as refused:
+        if refused.code != "ValidationException":
+            raise
+        return f"DynamoDB does not take it: {refused}"
+    except ValueError as error:
+        return f"its key does not fit the table's ({', '.join(layout.key)}): {error}"
+    return None
+
+
+def _differs(store: Store, layout: Layout, row: Row, there: Image) -> str | None:
+    """Is what stands there this row, as it was taken over before, or as it has gone on since?"""
+    if not is_ours(there):
+        return "a row stands there that somebody else put"
+    found = readable(store, layout, there)
+    if found is None:
+        return "a row stands there that cannot be read"
+    if (found.version, found.head) == (row.version, row.head):
+        return None
+    if found.version > row.version:
+        later = [(one.line.version, one.previous) for one in store.journal.history(row.route, row.key, row.life)]
+        later += [(link.version, link.previous) for link in links_of(there, store.values)]
+        if (row.version + 1, row.head) in later:
+            return None
+    return f"another item of this key stands there ({found.status} at {found.stage!r}, version {found.version}, here {row.version})"
+
+
+def image_of(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> Image:
+    """The row with all that it carries, as if every line of it had been copied out and told."""
+    row, values = item.row, store.values
+    place = place_of(row.route, row.key)
+    if row.status in (Status.PENDING, Status.QUEUED):
+        # Its stage has been called where it comes from, not here.
+        row = replace(row, look_at=row.not_before or min(now, row.entered_at))
+    image: Image = {
+        **layout.naming(row.key),
+        **attributes(row, layout),
+        "input": input_of(item.content.input, row.key, layout, values, place),
+        "copied": {"N": str(row.version)},
+    }
+    if row.terminal:
+        _ended(image, row, plan, now)
+    # A stage's attribute holds its result, or an answer that waits to become it.
+    kept = {stage: told["output"] for stage, told in row.kept.items() if is_plain(told)}
+    results = {stage: value for stage, value in item.content.results.items() if value is not None and stage not in kept}
+    for stage, value in (kept | results).items():
+        image[layout.prefix + stage] = values.encode(value, place)
+    if results:
+        image["through"] = {"SS": sorted(results)}
+    for stage, value in item.content.payloads.items():
+        image[f"payload_{stage}"] = values.encode(value, place)
+    others = {stage: told for stage, told in row.kept.items() if stage not in kept}
+    if others:
+        image["kept"] = values.encode(others, place)
+    if row.undecided is not None:
+        image["undecided"] = values.encode(row.undecided, place)
+    return image
+
+
+def _ended(image: Image, row: Row, plan: Plan, now: int) -> None:
+    """Telling goes by the journal: the row only waits for its time to live."""
+    if plan.route.keep_ms is not None:
+        image["ttl"] = {"N": str(-(-max(row.entered_at + plan.route.keep_ms, now + COMPARED_WITHIN_MS) // 1000))}

@@ -1,0 +1,121 @@
+"""Claiming in the memory ledger: every row is looked through for every ask."""
+
+from __future__ import annotations
+
+import math
+
+from milepost.core.due import fragile, look
+from milepost.core.failures import unreadable
+from milepost.core.item import Item
+from milepost.core.routes.route import Limits
+from milepost.core.status import Status
+from milepost.ledgers.memory.state import Bucket, Record, State
+from milepost.ports.documents import scope
+from milepost.ports.ledger import Ask, Claimed, Refused
+
+
+def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
+    """Answer one stage's wish: due rows of open lanes, oldest first in each lane, the lanes in turn."""
+    route, stage = ask.plan.name, ask.plan.by_name[ask.stage]
+    if state.outdated(route, ask.plan.version):
+        return Claimed([], outdated=True)
+    tokens = state.bucket(scope(route, ask.stage), stage.rate, now)
+    left: float = ask.want
+    if tokens is not None:
+        tokens.tokens -= sum(ask.spent.values())
+        left = min(left, tokens.calls * ask.batch)
+    due = _due_by_lane(state, ask, now)
+    lanes = {lane: [record for record in records if fragile(record.row) is ask.fragile] for lane, records in due.items()}
+    passed_over = not ask.fragile and any(len(lanes[lane]) < len(due[lane]) for lane in due)
+    if ask.fragile:
+        left = min(left, 1)
+    room, lane_tokens = _room(state, ask, list(lanes), now)
+    claimed: list[Item] = []
+    taken = dict.fromkeys(lanes, 0)
+    moved: list[Record] = []
+    refused: list[Refused] = []
+    lost = 0
+    while left > 0:
+        # The lane with the least in hand comes first, then the one that was served longest ago: none starves another.
+        turn = [lane for lane in lanes if lanes[lane] and taken[lane] < room[lane]]
+        if not turn:
+            break
+        lane = min(turn, key=lambda lane: (ask.held.get(lane, 0) + taken[lane], state.served.get(scope(route, ask.stage, lane), 0)))
+        record = lanes[lane].pop(0)
+        item = record.read()
+        if isinstance(item, Refused):
+            refused.append(item)
+            moved.append(record)
+            if item.row is None:
+                state.set_aside(record, item.reason, now)
+            else:
+                state.write(record, unreadable(item.row, stage, item.reason, now))
+            continue
+        change = look(item, ask.plan, now, jitter, ask.grip)
+        if change is None:
+            continue
+        state.write(record, change)
+        lost += change.after.losses > change.before.losses
+        if record.row.status is Status.PROCESSING and record.row.lease == ask.grip.token:
+            claimed.append(record.item())
+            taken[lane] += 1
+            left -= 1
+            state.served[scope(route, ask.stage, lane)] = state.writes
+        else:
+            moved.append(record)
+    for lane, bucket in lane_tokens.items():
+        bucket.tokens -= math.ceil(taken[lane] / ask.batch)
+    if tokens is not None:
+        tokens.tokens -= math.ceil(len(claimed) / ask.batch)
+        if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
+            return Claimed(claimed, len(moved), tokens.next_at, fragile=passed_over, lost=lost, refused=refused)
+    waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
+    waits += _coming(state, ask, now, moved)
+    return Claimed(claimed, len(moved), min(waits, default=None), fragile=passed_over, lost=lost, refused=refused)
+
+
+def _due_by_lane(state: State, ask: Ask, now: int) -> dict[str, list[Record]]:
+    lanes: dict[str, list[Record]] = {}
+    for record in state.records.values():
+        row = record.row
+        if (row.route, row.stage) == (ask.plan.name, ask.stage) and row.due_at is not None and row.due_at <= now and state.workable(record):
+            lanes.setdefault(row.lane, []).append(record)
+    for records in lanes.values():
+        records.sort(key=lambda record: (record.row.due_at, record.number))
+    return lanes
+
+
+def _room(state: State, ask: Ask, lanes: list[str], now: int) -> tuple[dict[str, float], dict[str, Bucket]]:
+    """How many items each lane may still be given, by its limit of calls in hand and by its rate."""
+    room: dict[str, float] = {}
+    known = state.lanes.setdefault((ask.plan.name, ask.stage), set())
+    known.update(lanes)
+    half = math.inf
+    if len(lanes) == 1 and len(known) > 1:
+        # The others only have no work just now; it may come any moment.
+        half = math.ceil((ask.want + ask.held.get(lanes[0], 0)) / 2)
+    buckets: dict[str, Bucket] = {}
+    for lane in lanes:
+        name = scope(ask.plan.name, ask.stage, lane)
+        own = ask.plan.by_name[ask.stage].lanes.get(lane, Limits())
+        cap = state.limit(name).concurrency or own.concurrency
+        room[lane] = (half if cap is None else min(half, cap * ask.batch)) - ask.held.get(lane, 0)
+        bucket = state.bucket(name, own.rate, now)
+        if bucket is not None:
+            bucket.tokens -= ask.spent.get(lane, 0)
+            buckets[lane] = bucket
+            room[lane] = min(room[lane], bucket.calls * ask.batch)
+    return room, buckets
+
+
+def _coming(state: State, ask: Ask, now: int, moved: list[Record]) -> list[int]:
+    """When rows of this stage fall due; a row that was moved and is due again already counts as now."""
+    waits = []
+    for record in state.records.values():
+        row = record.row
+        if (row.route, row.stage) == (ask.plan.name, ask.stage) and row.due_at is not None and state.open(row):
+            if row.due_at > now:
+                waits.append(row.due_at)
+            elif record in moved:
+                waits.append(now)
+    return waits

@@ -1,0 +1,1 @@
+"""The SQLite file: connections, schema and migrations, process liveness, backup."""

@@ -1,0 +1,222 @@
+"""One file and the connections to it: readers that never wait, and one writer that commits in groups."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from milepost.core.errors import LedgerReadOnly
+from milepost.core.item import SEPARATOR
+from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours, translated
+from milepost.ledgers.sqlite.file import schema
+from milepost.ledgers.sqlite.rows.names import Names
+
+T = TypeVar("T")
+
+PATIENCE = 60.0
+LONGEST_PAUSE_S = 0.002
+"""Between two attempts to begin a write while another process writes. A worker leaves about a millisecond between two writes: a process
+that looked more rarely would miss that for many of them."""
+GROUP = 64
+
+
+def blobs_folder(path: str | Path) -> Path:
+    """Where the blobs of the ledger in this file are."""
+    return Path(f"{path}-blobs")
+
+
+class Run(Protocol):
+    """How the ledger reads, or writes: in a transaction of its own."""
+
+    def __call__(self, run: Callable[[sqlite3.Connection, Names], T], /) -> T: ...
+
+
+class Work(Generic[T]):
+    """One caller's part of a group commit."""
+
+    __slots__ = ("done", "error", "result", "run")
+
+    def __init__(self, run: Callable[[sqlite3.Connection], T]) -> None:
+        self.run = run
+        self.done = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+
+def _key_part(key: str, position: int) -> str | None:
+    """SQL function: one part of a key of several fields, as it is written there; NULL: the key has no such part."""
+    parts = key.split(SEPARATOR)
+    return parts[position] if position < len(parts) else None
+
+
+class Store:
+    """A SQLite file in WAL mode. A commit is on disk before `write` returns (`synchronous=FULL`).
+
+    Writes of several threads that come together share one commit: whoever comes first carries the others' work along.
+    That is a group commit without a thread of its own, so that a single-threaded caller stays single-threaded.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.crowded = False
+        """Other processes write here too: leave them a gap between our transactions."""
+        self.on_rollback: Callable[[], None] = lambda: None
+        self._queue: deque[Work[Any]] = deque()
+        self._turn = threading.Lock()
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = threading.Lock()
+        self._last_commit = 0.0
+        self._writer = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        folder = Path(self.path).resolve().parent
+        if not folder.is_dir():
+            raise LedgerReadOnly(f"{self.path}: its folder {folder} does not exist; make it with mkdir -p, or give another --ledger")
+        with said_in_ours(self.path):
+            connection = self._connect()
+            try:
+                # A foreign or newer file must be left exactly as it is, so this comes before anything that writes.
+                version = self._patiently(lambda: schema.check(connection, self.path))
+                if version == 0:
+                    connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
+                self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA cache_size = -32768")
+                connection.execute("PRAGMA wal_autocheckpoint = 4000")
+                connection.execute("PRAGMA temp_store = MEMORY")
+                if version < schema.newest():
+                    self._patiently(lambda: schema.migrate(connection, self.path))
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        # Waiting is ours (jittered, see _patiently), so SQLite itself is told not to wait.
+        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection.create_function("key_part", 2, _key_part, deterministic=True)
+        return connection
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try until it works; wait a little, unevenly, while another process has the file."""
+        deadline = time.monotonic() + PATIENCE
+        pause = 0.0003
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                if primary_code(error) not in BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 1.5, LONGEST_PAUSE_S)
+
+    def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        """Carry out `run` in a transaction and return when it is on disk. If `run` raises, its part is undone alone."""
+        work = Work(run)
+        self._queue.append(work)
+        with self._turn:
+            if not work.done:
+                group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP))]
+                # With more than GROUP waiting our own part may not be first in line; carry on until it is done.
+                while work not in group:
+                    self._commit(group)
+                    group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP))]
+                self._commit(group)
+        if work.error is not None:
+            raise work.error
+        return work.result  # type: ignore[return-value]
+
+    def _commit(self, group: list[Work[Any]]) -> None:
+        connection = self._writer
+        try:
+            if self.crowded and time.monotonic() - self._last_commit < 0.001:
+                time.sleep(random.uniform(0.0002, 0.001))
+            self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+            try:
+                for work in group:
+                    self._run_one(connection, work, alone=len(group) == 1)
+                self._patiently(lambda: connection.execute("COMMIT"))
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self.on_rollback()
+                raise
+            self._last_commit = time.monotonic()
+        except sqlite3.Error as error:
+            if len(group) > 1:
+                # One of them, or all together, are too much for the file. Each alone: no other's part is undone with it.
+                for work in group:
+                    work.error = None
+                    self._commit([work])
+                return
+            group[0].error = translated(error, self.path)
+        except BaseException as error:
+            for work in group:
+                work.error = work.error or error
+        finally:
+            for work in group:
+                work.done = True
+
+    def _run_one(self, connection: sqlite3.Connection, work: Work[Any], *, alone: bool) -> None:
+        if alone:
+            work.result = work.run(connection)
+            return
+        connection.execute("SAVEPOINT part")
+        try:
+            work.result = work.run(connection)
+        except BaseException as error:
+            if not connection.in_transaction:
+                raise  # SQLite has undone the whole group
+            connection.execute("ROLLBACK TO part")
+            self.on_rollback()
+            work.error = translated(error, self.path) if isinstance(error, sqlite3.Error) else error
+        connection.execute("RELEASE part")
+
+    def read(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        """Read on this thread's own connection; never waits for a writer, never blocks one."""
+        connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
+        with said_in_ours(self.path):
+            if connection is None:
+                connection = self._connect()
+                connection.execute("PRAGMA query_only = 1")
+                connection.execute("PRAGMA cache_size = -8192")
+                self._local.reader = connection
+                with self._readers_lock:
+                    self._readers.append(connection)
+            reader = connection
+            return self._patiently(lambda: run(reader))
+
+    def pulse(self) -> int:
+        """Changes whenever this process or another has committed."""
+        own = self._writer.total_changes
+        return own + 1_000_003 * self.read(lambda c: int(c.execute("PRAGMA data_version").fetchone()[0]))
+
+    def checkpoint(self) -> None:
+        """Move the log into the file as far as readers allow; called when idle."""
+        with self._turn, said_in_ours(self.path):
+            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def size(self) -> dict[str, int]:
+        sizes = {}
+        for suffix in ("", "-wal"):
+            try:
+                sizes["file" if not suffix else "log"] = os.stat(self.path + suffix).st_size
+            except FileNotFoundError:
+                sizes["log"] = 0
+        return sizes
+
+    def close(self) -> None:
+        with self._turn:
+            for connection in self._readers:
+                connection.close()
+            self._readers.clear()
+            self._local = threading.local()
+            self._writer.close()

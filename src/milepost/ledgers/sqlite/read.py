@@ -1,0 +1,180 @@
+"""Reading: what is known of keys, items with their content, histories, the feed and the counters."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from milepost.core.item import Item, Row
+from milepost.core.status import Status
+from milepost.ledgers.sqlite.rows.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, items_of, json_text, rows_of
+from milepost.ledgers.sqlite.rows.like_rows import OWN_DIGEST, digests_of
+from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ports.ledger import Count, Group, Known, Refused, Same, Written, compare
+
+log = logging.getLogger(__name__)
+
+AS_WRITTEN = "CAST(h.previous AS BLOB), CAST(h.body AS BLOB)"
+"""Bytes, even where somebody has changed a line by hand and left text."""
+
+
+KNOWN = (
+    "SELECT json_each.key, status, input_digest, place, list_id, rest, life"
+    " FROM json_each(?) CROSS JOIN item ON item.route = ? AND item.key = value"
+)
+# One small number for each key, in order. NULL: it has no row; -1: other content, or a row that must be looked at; else where it stands.
+RECOGNISED = (
+    f"SELECT CASE WHEN item.id IS NULL THEN NULL WHEN rest IS NULL AND input_digest = {OWN_DIGEST} AND status BETWEEN 0 AND 15"
+    " THEN (place << 4) | status ELSE -1 END FROM json_each(?) LEFT JOIN item ON item.route = ? AND item.key = value"
+)
+SEAL = "s.key, s.status, s.input_digest, s.stage, s.list_id, s.ended_at, s.head, s.content_digest, s.life"
+# A ledger without seals does not go through the keys.
+SEALS = f"SELECT {SEAL} FROM (SELECT 1 FROM seal LIMIT 1) CROSS JOIN json_each(?) CROSS JOIN seal s ON s.route = ? AND s.key = value"
+
+
+def recognised(
+    connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str], digests: Sequence[bytes]
+) -> list[Known | Same | None]:
+    """Same where the row has content with this digest; all else as `known` has it."""
+    joined = digests_of(digests)
+    if joined is None:
+        return compare(known(connection, names, route, keys), digests)
+    codes = [code for (code,) in connection.execute(RECOGNISED, (joined, json_text(keys), names.routes.get(route)))]
+    stands = {code: None if code is None else _stand(code, names) for code in set(codes)}
+    found: list[Known | Same | None] = [stands[code] for code in codes]
+    if None in stands:
+        absent = [place for place, code in enumerate(codes) if code is None]
+        sealed = seals(connection, names, route, [keys[place] for place in absent])
+        for place in absent if sealed else ():
+            found[place] = sealed.get(keys[place])
+    if any(code is not None and stand is None for code, stand in stands.items()):
+        others = [place for place, code in enumerate(codes) if code is not None and stands[code] is None]
+        there = known(connection, names, route, [keys[place] for place in others])
+        for place, one in zip(others, compare(there, [digests[place] for place in others]), strict=True):
+            found[place] = one
+    return found
+
+
+def _stand(code: int, names: Names) -> Same | None:
+    """What a number of RECOGNISED says; None: the row must be looked at."""
+    place = names.by_id.get(code >> 4)
+    return None if place is None or code & 15 >= len(STATUSES) else Same(STATUSES[code & 15], place.stage)
+
+
+def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> list[Known | None]:
+    """Rows first; seals only for keys that have none."""
+    found: list[Known | None] = [None] * len(keys)
+    by_id = names.by_id
+    for place, status, digest, at, list_id, rest, life in connection.execute(KNOWN, (json_text(keys), names.routes.get(route))):
+        try:
+            replaced = None if rest is None else decode_rest(rest).content_digest
+            found[place] = Known(keys[place], STATUSES[status], digest, by_id[at].stage, list_id, False, None, b"", replaced, life)
+        except UNREADABLE:
+            found[place] = Known(keys[place], Status.PENDING, digest)  # it is there, and its row is damaged
+    if None in found:
+        missing = [place for place, one in enumerate(found) if one is None]
+        sealed = seals(connection, names, route, [keys[place] for place in missing])
+        for place in missing if sealed else ():
+            found[place] = sealed.get(keys[place])
+    return found
+
+
+def seals(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> dict[str, Known]:
+    """What the seals say, by key; of a key that has a row again as well."""
+    return {seal[0]: _seal(seal, names) for seal in connection.execute(SEALS, (json_text(keys), names.routes.get(route)))}
+
+
+def _seal(columns: Sequence[Any], names: Names) -> Known:
+    key, status, digest, stage, list_id, ended_at, head, replaced, life = columns
+    return Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced, life)
+
+
+def sealed(connection: sqlite3.Connection, names: Names, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+    """In the order of their keys. A row that has come since it was sealed counts, not its seal."""
+    found = connection.execute(
+        f"SELECT {SEAL} FROM seal s WHERE route = ? AND key > ?"
+        " AND NOT EXISTS (SELECT 1 FROM item i WHERE i.route = s.route AND i.key = s.key) ORDER BY key LIMIT ?",
+        (names.routes.get(route), after or "", limit),
+    ).fetchall()
+    seals = [_seal(seal, names) for seal in found]
+    return seals, seals[-1].key if len(seals) == limit else None
+
+
+def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
+    found: list[Row | Refused | None] = []
+    for route, key in refs:
+        columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)).fetchone()
+        found.append(None if columns is None else rows_of([columns], names)[0])
+    items = iter(items_of(connection, [row for row in found if isinstance(row, Row)], names))
+    return [next(items) if isinstance(row, Row) else row for row in found]
+
+
+def history(connection: sqlite3.Connection, names: Names, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+    """Of the item that has a row; else of the one whose row left last, as far as its lines are still there."""
+    of = (names.routes.get(route), key)
+    owner = connection.execute("SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of).fetchone()
+    if owner is None:
+        departed = "SELECT item, correlation_id FROM departed WHERE route = ? AND key = ? ORDER BY item DESC LIMIT 1"
+        owner = connection.execute(departed, of).fetchone()
+    if owner is None:
+        return []
+    number, correlation_id = owner
+    lines = connection.execute(f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,)).fetchall()
+    offered = _offered(connection, [(seq, body) for seq, _, body in lines]) if payloads else {}
+    return [Written(seq, route, key, correlation_id, previous, body, offered.get(seq)) for seq, previous, body in lines]
+
+
+def feed(connection: sqlite3.Connection, names: Names, after: int, limit: int) -> list[Written]:
+    """Lines in the order written, those that offered an external stage with what they offered."""
+    lines = connection.execute(
+        f"SELECT h.seq, coalesce(i.route, d.route), coalesce(i.key, d.key), coalesce(i.correlation_id, d.correlation_id),"
+        f" {AS_WRITTEN} FROM history h LEFT JOIN item i ON i.id = h.item LEFT JOIN departed d ON d.item = h.item"
+        " WHERE h.seq > ? AND (i.id IS NOT NULL OR d.item IS NOT NULL) ORDER BY h.seq LIMIT ?",
+        (after, limit),
+    ).fetchall()
+    offered = _offered(connection, [(line[0], line[5]) for line in lines])
+    routes = {number: name for name, number in names.routes.items()}
+    # Where a row is damaged, the route of its lines may be unknown: they are left out.
+    return [
+        Written(seq, routes[route], key, correlation_id, previous, body, offered.get(seq))
+        for seq, route, key, correlation_id, previous, body in lines
+        if route in routes
+    ]
+
+
+def _offered(connection: sqlite3.Connection, lines: Sequence[tuple[int, bytes]]) -> dict[int, Any]:
+    """What these lines (place, body) offered, by place. Only lines that offered something are looked up."""
+    found: dict[int, Any] = {}
+    for chunk in chunks([seq for seq, body in lines if b'"offered":"' in body], 500):
+        marks = ",".join("?" * len(chunk))
+        for seq, body in connection.execute(
+            f"SELECT o.seq, coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same WHERE o.seq IN ({marks})", chunk
+        ):
+            try:
+                found[seq] = decode(body)
+            except UNREADABLE as error:
+                # One that somebody has damaged stops no reader: the event is delivered without it.
+                log.error("the payload that line %s offered cannot be read: %s", seq, error)
+    return found
+
+
+def counts(connection: sqlite3.Connection, names: Names, route: str | None) -> list[Count]:
+    found = []
+    for stage, status, hour, n in connection.execute("SELECT stage, status, hour, n FROM counter WHERE n <> 0"):
+        owner, name = names.stage_names[stage]
+        if route is None or owner == route:
+            found.append(Count(owner, name, STATUSES[status], hour, n))
+    return found
+
+
+def groups(connection: sqlite3.Connection, names: Names, route: str | None) -> list[Group]:
+    found = []
+    for stage, *facts in connection.execute(
+        "SELECT stage, name, category, sample, present, total, first_at, last_at FROM error_group ORDER BY present DESC, last_at DESC"
+    ):
+        owner, name = names.stage_names[stage]
+        if route is None or owner == route:
+            found.append(Group(owner, name, *facts))
+    return found

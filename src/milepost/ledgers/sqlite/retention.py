@@ -1,0 +1,162 @@
+"""Pruning: rows that have ended become seals; their lines leave once nothing waits for them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from milepost.core.item import Item, Row
+from milepost.core.status import Status
+from milepost.ledgers.sqlite.file.store import Run
+from milepost.ledgers.sqlite.read import history
+from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, STATUSES, UNREADABLE, chunks, decode_rest, items_of, rows_of
+from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ports.ledger import Keep, Leaving, Pruned, Told
+
+Numbers = list[tuple[int]]
+
+
+def prune(
+    read: Run,
+    write: Run,
+    route: str,
+    statuses: frozenset[Status],
+    ended_before: int,
+    forget_before: int | None,
+    told: Told,
+    limit: int,
+    keep: Keep | None,
+) -> Pruned:
+    """Look for rows that may go, have `keep` keep them, and let go of those that are still the same; then lines, then seals.
+    What goes is looked for in a read transaction, so that writers do not wait for a long search."""
+    heads = read(lambda connection, names: _ended(connection, names, route, statuses, ended_before, limit))
+    more = len(heads) == limit
+    if keep is not None and heads:
+        going = read(lambda connection, names: _leaving(connection, names, list(heads)))
+        keep(going)
+        # One that cannot be read cannot be kept: it stays.
+        heads = {one.item.row.handle: heads[one.item.row.handle] for one in going}
+    left = write(lambda connection, names: _let_rows_go(connection, names, route, statuses, ended_before, heads)) if heads else {}
+    spent = read(lambda connection, names: _told_lines(connection, names, route, ended_before, told, limit))
+    if spent:
+        write(lambda connection, names: _let_lines_go(connection, spent))
+    forgotten = 0 if forget_before is None else write(lambda connection, names: _forget(connection, names, route, forget_before))
+    return Pruned(sum(left.values()), forgotten, (more and bool(left)) or len(spent) == limit, len(spent), left)
+
+
+def _search(statuses: frozenset[Status]) -> str:
+    codes = ",".join(str(CODES[status]) for status in sorted(statuses))
+    return f"SELECT i.id, i.head FROM item i WHERE i.route = ? AND i.due_at IS NULL AND i.status IN ({codes}) AND i.entered_at < ?"
+
+
+def _ended(
+    connection: sqlite3.Connection, names: Names, route: str, statuses: frozenset[Status], ended_before: int, limit: int
+) -> dict[int, bytes]:
+    """The numbers of rows that may go, with their heads."""
+    # "+route" keeps SQLite on the table itself: in the order of numbers the oldest come first.
+    search = _search(statuses).replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
+    return dict(connection.execute(search, (names.routes.get(route), ended_before, limit)).fetchall())
+
+
+def _leaving(connection: sqlite3.Connection, names: Names, numbers: Sequence[int]) -> list[Leaving]:
+    """Those of these items that can be read, with their content and their lines, in one view of the file."""
+    rows: list[Row] = []
+    for chunk in chunks(numbers, 500):
+        marks = ",".join("?" * len(chunk))
+        found = rows_of(connection.execute(f"SELECT {COLUMNS} FROM item WHERE id IN ({marks})", chunk), names)
+        rows += [row for row in found if isinstance(row, Row)]
+    items = [item for item in items_of(connection, rows, names) if isinstance(item, Item)]
+    return [Leaving(item, history(connection, names, item.route, item.key)) for item in items]
+
+
+def _let_rows_go(
+    connection: sqlite3.Connection,
+    names: Names,
+    route: str,
+    statuses: frozenset[Status],
+    ended_before: int,
+    heads: Mapping[int, bytes],
+) -> dict[Status, int]:
+    """These rows, where they still are as they were found, become seals; how many, by status."""
+    search = _search(statuses) + " AND i.id = ? AND i.head = ?"
+    route_id = names.routes.get(route)
+    each: Numbers = [
+        (number,) for number, head in heads.items() if connection.execute(search, (route_id, ended_before, number, head)).fetchone()
+    ]
+    left = Counter(
+        STATUSES[connection.execute("SELECT status FROM item WHERE id = ?", number).fetchone()[0]] for number in each
+    )  # fmt: skip
+    connection.executemany(
+        "INSERT OR REPLACE INTO seal (route, key, status, input_digest, ended_at, head, list_id, stage, life)"
+        " SELECT i.route, i.key, i.status, i.input_digest, i.entered_at, i.head, i.list_id, p.stage, i.life"
+        " FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?",
+        each,
+    )
+    connection.executemany(
+        "UPDATE seal SET content_digest = ? WHERE (route, key) = (SELECT route, key FROM item WHERE id = ?)",
+        _replaced(connection, [number for (number,) in each]),
+    )
+    connection.executemany(
+        "UPDATE counter SET n = n - 1 WHERE (stage, status, hour) ="
+        " (SELECT p.stage, i.status, i.entered_at / 3600000 FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?)",
+        each,
+    )
+    connection.executemany(
+        "UPDATE error_group SET present = present - 1 WHERE (stage, name) ="
+        " (SELECT p.stage, i.error_group FROM item i JOIN place p ON p.id = i.place WHERE i.id = ?)",
+        each,
+    )
+    connection.executemany(
+        "INSERT INTO departed (item, route, key, correlation_id, ended_at, last_seq) SELECT i.id, i.route, i.key, i.correlation_id,"
+        " i.entered_at, (SELECT coalesce(max(h.seq), 0) FROM history h WHERE h.item = i.id) FROM item i WHERE i.id = ?",
+        each,
+    )
+    connection.executemany("DELETE FROM set_aside WHERE item = ?", each)
+    connection.executemany("DELETE FROM item WHERE id = ?", each)
+    connection.execute("DELETE FROM counter WHERE n = 0")
+    return dict(left)
+
+
+def _told_lines(connection: sqlite3.Connection, names: Names, route: str, ended_before: int, told: Told, limit: int) -> Numbers:
+    """The numbers of items whose rows have left, and for whose lines nothing waits."""
+    newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
+    # The newest line stays in any case: its number must never be given out again, or a cursor would pass over the next one.
+    up_to = min(told.up_to, newest - 1)
+    found = connection.execute(
+        "SELECT item, key FROM departed WHERE route = ? AND last_seq <= ? AND ended_at < ? ORDER BY last_seq LIMIT ?",
+        (names.routes.get(route), up_to, ended_before, limit + sum(parked == route for parked, _ in told.parked)),
+    )
+    return [(number,) for number, key in found if (route, key) not in told.parked][:limit]
+
+
+def _let_lines_go(connection: sqlite3.Connection, numbers: Numbers) -> None:
+    connection.executemany("DELETE FROM offer WHERE seq IN (SELECT seq FROM history WHERE item = ?)", numbers)
+    connection.executemany("DELETE FROM history WHERE item = ?", numbers)
+    connection.executemany("DELETE FROM content WHERE item = ?", numbers)
+    connection.executemany("DELETE FROM departed WHERE item = ?", numbers)
+
+
+def _forget(connection: sqlite3.Connection, names: Names, route: str, before: int) -> int:
+    """Old seals whose lines have left; how many."""
+    return connection.execute(
+        "DELETE FROM seal WHERE route = ? AND ended_at < ?"
+        " AND NOT EXISTS (SELECT 1 FROM departed d WHERE d.route = seal.route AND d.key = seal.key)",
+        (names.routes.get(route), before),
+    ).rowcount
+
+
+def _replaced(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[tuple[bytes, int]]:
+    """The digest of the present input of each of these items whose first input was replaced, with the item's number."""
+    found = []
+    for chunk in chunks(numbers, 500):
+        marks = ",".join("?" * len(chunk))
+        search = f"SELECT id, rest FROM item WHERE id IN ({marks}) AND instr(rest, CAST('\"content_digest\"' AS BLOB))"
+        for number, rest in connection.execute(search, chunk):
+            try:
+                digest = decode_rest(rest).content_digest
+            except UNREADABLE:
+                continue
+            if digest is not None:
+                found.append((digest, number))
+    return found

@@ -1,0 +1,168 @@
+"""Writing changes: row, content, history line and counters, in the transaction of the caller."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from milepost.core.change import Change
+from milepost.core.consequences import CounterKey, GroupKey, count_all
+from milepost.core.item import Row
+from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
+from milepost.ledgers.sqlite.rows.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
+from milepost.ledgers.sqlite.rows.like_rows import FEW, HISTORY_LIKE, UPDATE_LIKE, digests_of
+from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ports.ledger import Refused
+
+HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
+KINDS = {"input": INPUT, "payload": PAYLOAD, "result": RESULT}
+CONTENT = (
+    "INSERT INTO content (item, kind, stage, body) VALUES (?, ?, ?, ?) ON CONFLICT (item, kind, stage) DO UPDATE SET body = excluded.body"
+)
+
+CONTENT_BODY = "SELECT body FROM content WHERE item = ? AND kind = ? AND stage = ?"
+LAST_OFFER = (
+    "SELECT coalesce(o.same, o.seq), coalesce(o.body, s.body) FROM offer o LEFT JOIN offer s ON s.seq = o.same"
+    " WHERE o.seq IN (SELECT seq FROM history WHERE item = ?) ORDER BY o.seq DESC LIMIT 1"
+)
+
+
+class Tally:
+    """Counter deltas of one transaction, added up before they are written."""
+
+    __slots__ = ("counters", "failures", "groups")
+
+    def __init__(self) -> None:
+        self.counters: dict[CounterKey, int] = {}
+        self.groups: dict[GroupKey, int] = {}
+        self.failures: dict[GroupKey, tuple[str, str, int, int]] = {}
+
+    def add(self, changes: Sequence[Change]) -> None:
+        count_all(changes, self.counters, self.groups)
+        for change in changes:
+            before, after = change.before, change.after
+            # A new failure, or one that a moved item takes along to a stage that has not seen its like.
+            if after.error is not None and (after.error is not before.error or after.stage != before.stage):
+                key = (after.route, after.stage, after.error.group)
+                times = self.failures[key][3] if key in self.failures else 0
+                self.failures[key] = (
+                    after.error.category,
+                    after.error.message[:300],
+                    after.error.at,
+                    times + (after.error is not before.error),
+                )
+
+    def write(self, connection: sqlite3.Connection, names: Names) -> None:
+        counters = [
+            (names.stage(connection, route, stage), CODES[status], hour, n)
+            for (route, stage, status, hour), n in self.counters.items()
+            if n
+        ]
+        connection.executemany(
+            "INSERT INTO counter (stage, status, hour, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", counters
+        )
+        fallen = [(stage, status, hour) for stage, status, hour, n in counters if n < 0]
+        if fallen:
+            connection.executemany("DELETE FROM counter WHERE stage = ? AND status = ? AND hour = ? AND n = 0", fallen)
+        for (route, stage, group), n in self.groups.items():
+            category, sample, at, times = self.failures.get((route, stage, group), ("", "", 0, 0))
+            connection.execute(
+                "INSERT INTO error_group (stage, name, category, sample, present, total, first_at, last_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET present = present + excluded.present, total = total + excluded.total,"
+                " last_at = max(last_at, excluded.last_at)",
+                (names.stage(connection, route, stage), group, category, sample, n, times, at, at),
+            )
+
+
+def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequence[Change], tally: Tally) -> None:
+    """Write changes that the fence has let through in this transaction, no two of them of one item."""
+    places, place = names.places, names.place
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for change in changes:
+        row = change.after
+        values = shared(row, places.get((row.route, row.stage, row.lane)) or place(connection, row.route, row.stage, row.lane))
+        if values in groups:
+            groups[values].append(row)
+        else:
+            groups[values] = [row]
+    singles: list[tuple[Any, ...]] = []
+    for values, rows in groups.items():
+        heads = digests_of([row.head for row in rows]) if len(rows) > FEW else None
+        if heads is None:
+            singles += [(*values[:6], row.head, *values[6:], row.handle) for row in rows]
+        else:
+            connection.execute(UPDATE_LIKE, (*values, heads, json_text([row.handle for row in rows])))
+    if singles:
+        connection.executemany(UPDATE, singles)
+    write_lines(connection, names, changes)
+    tally.add(changes)
+
+
+def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> None:
+    groups: dict[bytes, list[Change]] = {}
+    for change in changes:
+        body = change.body
+        if body in groups:
+            groups[body].append(change)
+        elif body:
+            groups[body] = [change]
+    singles: list[tuple[Any, ...]] = []
+    for body, group in groups.items():
+        heads = digests_of([change.before.head for change in group]) if len(group) > FEW else None
+        if heads is None:
+            singles += [(change.after.handle, change.before.head, body) for change in group]
+        else:
+            connection.execute(HISTORY_LIKE, (heads, body, json_text([change.after.handle for change in group])))
+    if singles:
+        connection.executemany(HISTORY, singles)
+    puts: list[tuple[Any, ...]] = [
+        (c.after.handle, KINDS[put.kind], names.stage(connection, c.after.route, put.stage) if put.stage else 0, encode(put.value))
+        for c in changes
+        if c.puts
+        for put in c.puts
+    ]
+    if puts:
+        connection.executemany(CONTENT, puts)
+    for change in changes:
+        if change.line is not None and change.line.offered is not None:
+            _write_offer(connection, names, change)
+
+
+def _write_offer(connection: sqlite3.Connection, names: Names, change: Change) -> None:
+    """Keep what the change's line offered with that line: the payload as it is in this transaction."""
+    line, row = change.line, change.after
+    assert line is not None, "it offers something"
+    number, stage = row.handle, names.stage(connection, row.route, line.after_stage)
+    (seq,) = connection.execute("SELECT max(seq) FROM history WHERE item = ? AND previous = ?", (number, change.before.head)).fetchone()
+    own = (
+        connection.execute(CONTENT_BODY, (number, PAYLOAD, stage)).fetchone()
+        or connection.execute(CONTENT_BODY, (number, INPUT, 0)).fetchone()
+    )
+    body = own[0] if own else b"null"
+    last = connection.execute(LAST_OFFER, (number,)).fetchone()
+    same = last is not None and last[1] == body
+    connection.execute("INSERT INTO offer (seq, same, body) VALUES (?, ?, ?)", (seq, last[0] if same else None, None if same else body))
+
+
+T = TypeVar("T")
+
+
+def one_by_one(connection: sqlite3.Connection, names: Names, values: Sequence[T], write: Callable[[list[T]], None]) -> dict[int, Refused]:
+    """Write each alone; those that cannot be written, by place, with the reason. What others wrote stays."""
+    refused: dict[int, Refused] = {}
+    for place, value in enumerate(values):
+        connection.execute("SAVEPOINT one")
+        try:
+            write([value])
+        except (*ROW_REFUSED, sqlite3.Error) as error:
+            told = translated(error, "") if isinstance(error, sqlite3.Error) else error
+            if not isinstance(told, ROW_REFUSED):
+                raise
+            connection.execute("ROLLBACK TO one")
+            # Numbers that were given out to new names are free again.
+            names.forget()
+            names.refresh(connection)
+            refused[place] = Refused(f"{type(error).__name__}: {error}")
+        connection.execute("RELEASE one")
+    return refused

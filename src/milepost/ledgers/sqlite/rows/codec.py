@@ -1,0 +1,192 @@
+"""Rows and content between the rules' values and SQLite's columns."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.item import Content, Failure, Item, Row
+from milepost.core.status import Status
+from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ports.ledger import Refused
+
+STATUSES: tuple[Status, ...] = tuple(Status)
+CODES: dict[Status, int] = {status: code for code, status in enumerate(STATUSES)}
+
+COLUMNS = (
+    "id, place, key, status, version, head, created_at, updated_at, entered_at, correlation_id, input_digest,"
+    " due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round, pass_no,"
+    " flags, list_id, rest, life"
+)
+REST = [name.strip() for name in COLUMNS.split(",")].index("rest")
+"""The place of that column."""
+UNKNOWN, ALONE, HANDED_OVER, AGAIN = 1, 2, 4, 8
+
+
+class Rest(Struct, omit_defaults=True):
+    """What few rows have."""
+
+    note: str | None = None
+    error: Failure | None = None
+    kept: dict[str, Any] = {}
+    undecided: Any = None
+    not_before: int | None = None
+    content_digest: bytes | None = None
+    settled: str | None = None
+
+
+UNREADABLE = (msgspec.MsgspecError, KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What reading one damaged row raises. Anything else is trouble with the whole file."""
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.decode
+
+
+def json_text(value: Any) -> str:
+    """JSON to bind. As text: some versions of SQLite take JSON in bytes for their own binary form."""
+    return encode(value).decode()
+
+
+decode_rest = msgspec.json.Decoder(Rest).decode
+
+
+def row_of(columns: Sequence[Any], names: Names) -> Row:
+    """The row in these columns (see COLUMNS)."""
+    (
+        number, place_id, key, status, version, head, created_at, updated_at, entered_at, correlation_id, input_digest,
+        due_at, look_at, overdue_at, lease, holder, claimed_at, attempts, total_attempts, looks, losses, round_no, pass_no,
+        flags, list_id, rest, life,
+    ) = columns  # fmt: skip
+    place = names.by_id[place_id]
+    if rest is None:
+        told = NO_REST
+    else:
+        told = decode_rest(rest)
+    return Row(
+        place.route, key, place.stage, STATUSES[status], version, head, created_at, updated_at, entered_at, correlation_id,
+        input_digest, place.lane, look_at_of(due_at, look_at), overdue_at, lease, holder, claimed_at,
+        attempts, total_attempts, looks, losses, round_no, pass_no, bool(flags & UNKNOWN), bool(flags & ALONE), bool(flags & HANDED_OVER),
+        bool(flags & AGAIN), list_id, told.note, told.error, told.kept, told.undecided, number, told.not_before, told.content_digest,
+        told.settled, life,
+    )  # fmt: skip
+
+
+NO_REST = Rest()
+
+
+def rows_of(found: Iterable[Sequence[Any]], names: Names) -> list[Row | Refused]:
+    """The rows in these columns; Refused in the place of one that cannot be read."""
+    found = list(found)
+    try:
+        return [row_of(columns, names) for columns in found]
+    except UNREADABLE:
+        return [_row_or_refused(columns, names) for columns in found]
+
+
+def _row_or_refused(columns: Sequence[Any], names: Names) -> Row | Refused:
+    try:
+        return row_of(columns, names)
+    except UNREADABLE as error:
+        reason = f"its row is damaged: {type(error).__name__}: {error}"
+    try:
+        # Without the part that few rows have it may well be readable: enough to take the item off the route.
+        return Refused(reason, str(columns[2]), row_of((*columns[:REST], None, *columns[REST + 1 :]), names))
+    except UNREADABLE:
+        return Refused(reason, str(columns[2]))
+
+
+UPDATE = (
+    "UPDATE item SET place = ?, status = ?, due_at = ?, look_at = ?, overdue_at = ?, version = ?, head = ?, updated_at = ?, entered_at = ?,"
+    " attempts = ?, total_attempts = ?, looks = ?, losses = ?, round = ?, pass_no = ?, flags = ?, lease = ?, holder = ?,"
+    " claimed_at = ?, error_group = ?, rest = ? WHERE id = ?"
+)
+
+
+LOOK_AT = "due_at = CASE WHEN overdue_at < :at THEN overdue_at ELSE :at END, look_at = CASE WHEN overdue_at < :at THEN :at END"
+"""The next look is at :at, in SQL; as `clock_of` has it."""
+
+
+def look_at_of(due_at: int | None, look_at: int | None) -> int | None:
+    """The next look from these two columns."""
+    return due_at if look_at is None else look_at if look_at >= 0 else None
+
+
+def clock_of(row: Row) -> tuple[int | None, int | None]:
+    """The columns due_at and look_at; the latter only where it says something else (-1: no next look at all)."""
+    look_at, overdue_at = row.look_at, row.overdue_at
+    if overdue_at is None:
+        return look_at, None
+    if look_at is None:
+        return overdue_at, -1
+    return (overdue_at, look_at) if overdue_at < look_at else (look_at, None)
+
+
+def shared(row: Row, place: int) -> tuple[Any, ...]:
+    """The columns that a write may change, but for the head, which is each row's own. In the order of UPDATE and of
+    `like_rows.UPDATE_LIKE`."""
+    due_at, kept_look = clock_of(row)
+    error = row.error
+    rest = None
+    if (
+        error is not None
+        or row.note is not None
+        or row.kept
+        or row.undecided is not None
+        or row.not_before is not None
+        or row.content_digest is not None
+        or row.settled is not None
+    ):
+        rest = encode(Rest(row.note, error, row.kept, row.undecided, row.not_before, row.content_digest, row.settled))
+    return (
+        place, CODES[row.status], due_at, kept_look, row.overdue_at, row.version, row.updated_at, row.entered_at,
+        row.attempts, row.total_attempts, row.looks, row.losses, row.round, row.pass_no,
+        row.unknown * UNKNOWN | row.alone * ALONE | row.handed_over * HANDED_OVER | row.again * AGAIN,
+        row.lease, row.holder, row.claimed_at, None if error is None else error.group, rest,
+    )  # fmt: skip
+
+
+INPUT, PAYLOAD, RESULT = 0, 1, 2
+
+
+CONTENT_OF = "SELECT item, kind, stage, body FROM content WHERE item IN (SELECT value FROM json_each(?))"
+
+
+def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: Names) -> dict[int, Content | str]:
+    """The content of each of these items; a sentence in the place of one that cannot be read."""
+    found: dict[int, Content | str] = {}
+    for number, kind, stage, body in connection.execute(CONTENT_OF, (json_text(numbers),)):
+        try:
+            value = decode(body)
+            content = found.get(number)
+            if content is None:
+                content = found[number] = Content(None, {}, {})
+            elif isinstance(content, str):
+                continue
+            if kind == INPUT:
+                content.input = value
+            else:
+                (content.payloads if kind == PAYLOAD else content.results)[names.stage_names[stage][1]] = value
+        except UNREADABLE as error:
+            what = ("input", "payload", "result")[kind] if kind in (INPUT, PAYLOAD, RESULT) else f"content of kind {kind!r}"
+            found[number] = f"its {what} is damaged: {type(error).__name__}: {error}"
+    return found
+
+
+def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: Names) -> list[Item | Refused]:
+    """These rows with their content; Refused in the place of one whose content cannot be read."""
+    rows = list(rows)
+    contents = contents_of(connection, [row.handle for row in rows], names)
+    items: list[Item | Refused] = []
+    for row in rows:
+        content = contents.get(row.handle)
+        items.append(Refused(content, row.key, row) if isinstance(content, str) else Item(row, content or Content()))
+    return items
+
+
+def chunks(values: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

@@ -1,0 +1,148 @@
+"""Writing new items: one statement for all rows that are alike, one for the content of a batch and one for its first lines.
+
+Binding values one by one costs more than SQLite's own work. So what a row has of its own is packed into one value, from which the
+statement cuts each row's pieces, and what the rows have in common is bound once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from milepost.core.item import Row
+from milepost.ledgers.sqlite.rows.changes import HISTORY, Tally
+from milepost.ledgers.sqlite.rows.codec import INPUT, encode, json_text, shared
+from milepost.ledgers.sqlite.rows.like_rows import DIGEST, FEW
+from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ports.ledger import Newcomer
+
+PORTION = 1 << 20
+"""About how many bytes are packed into one value, so that a batch of large inputs is never in memory twice."""
+LONGEST = 65_535
+"""Bytes of a key or a correlation id whose length fits its place in a cut."""
+
+# A number that lines of a departed item still use is not given out again.
+NEXT_NUMBER = "SELECT max(coalesce((SELECT max(id) FROM item), 0), coalesce((SELECT max(item) FROM departed), 0)) + 1"
+UNLESS_THERE = "ON CONFLICT (route, key) DO NOTHING"
+COLUMNS = (
+    "route, created_at, list_id, life, place, status, due_at, look_at, overdue_at, version, updated_at, entered_at, attempts,"
+    " total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest,"
+    " id, head, input_digest, key, correlation_id"
+)
+"""First what rows may have in common (see `_alike`), then what is each row's own."""
+INSERT = f"INSERT INTO item ({COLUMNS}) VALUES ({', '.join('?' * 29)}) {UNLESS_THERE}"
+# ?1: the first number; ?2: the packed pieces; ?3: by place in the batch, where its piece begins and how long its texts are.
+INSERT_LIKE = (
+    f"INSERT INTO item ({COLUMNS}) SELECT {', '.join(f'?{number}' for number in range(4, 28))},"
+    " ?1 + json_each.key, substr(?2, value >> 32, 32), substr(?2, (value >> 32) + 32, 32),"
+    " CAST(substr(?2, (value >> 32) + 64, (value >> 16) & 65535) AS TEXT),"
+    " CAST(substr(?2, (value >> 32) + 64 + ((value >> 16) & 65535), value & 65535) AS TEXT)"
+    f" FROM json_each(?3) WHERE true {UNLESS_THERE}"
+)
+CONTENTS = (
+    f"INSERT INTO content (item, kind, stage, body) SELECT ?1 + json_each.key, {INPUT}, 0, substr(?2, value >> 32, value & 4294967295)"
+    " FROM json_each(?3)"
+)
+LINES = (
+    "INSERT INTO history (item, previous, body) SELECT ?1 + json_each.key, substr(?2, value >> 32, 32),"
+    " substr(?2, (value >> 32) + 32, (value & 4294967295) - 32) FROM json_each(?3)"
+)
+NEW_CONTENT = f"INSERT INTO content (item, kind, stage, body) VALUES (?, {INPUT}, 0, ?)"
+NEW_OFFER = (
+    "INSERT INTO offer (seq, body) SELECT h.seq, c.body FROM history h JOIN content c ON c.item = h.item AND c.kind = 0 AND c.stage = 0"
+    " WHERE h.item = ?"
+)
+
+
+def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[Newcomer], tally: Tally) -> list[int]:
+    """Write new items whose keys differ from each other. Answers the places of those whose key has a row already: of these nothing
+    is written. The unique index on the keys is what tells, in the caller's transaction, so there is no look-up before."""
+    first: int = connection.execute(NEXT_NUMBER).fetchone()[0]
+    written = _write_rows(connection, names, first, [newcomer.change.after for newcomer in newcomers])
+    there: list[int] = []
+    places: Sequence[int] = range(len(newcomers))
+    if written < len(newcomers):
+        taken = {number - first for (number,) in connection.execute("SELECT id FROM item WHERE id >= ?", (first,))}
+        there = [place for place in places if place not in taken]
+        places = [place for place in places if place in taken]
+        newcomers = [newcomers[place] for place in places]
+    changes = [newcomer.change for newcomer in newcomers]
+    if len(changes) <= FEW or any(len(change.before.head) != DIGEST for change in changes):
+        connection.executemany(NEW_CONTENT, [(first + place, encode(n.input)) for place, n in zip(places, newcomers, strict=True)])
+        connection.executemany(HISTORY, [(first + place, c.before.head, c.body) for place, c in zip(places, changes, strict=True)])
+    else:
+        for portion in _portions(places, (encode(newcomer.input) for newcomer in newcomers)):
+            connection.execute(CONTENTS, (first, *portion))
+        for portion in _portions(places, (change.before.head + change.body for change in changes)):
+            connection.execute(LINES, (first, *portion))
+    offering = [(first + place,) for place, change in zip(places, changes, strict=True) if change.line and change.line.offered]
+    if offering:
+        connection.executemany(NEW_OFFER, offering)
+    tally.add(changes)
+    return there
+
+
+def _write_rows(connection: sqlite3.Connection, names: Names, first: int, rows: Sequence[Row]) -> int:
+    """Write those rows whose key has none yet, each under the number that its place gives it; how many that were."""
+    written = 0
+    single: list[tuple[Any, ...]] = []
+    for common, places in _alike(connection, names, rows):
+        if len(places) > FEW and (packed := _pack(rows, places)) is not None:
+            written += connection.execute(INSERT_LIKE, (first, *packed, *common)).rowcount
+        else:
+            for place in places:
+                row = rows[place]
+                single.append((*common, first + place, row.head, row.input_digest, row.key, row.correlation_id))
+    return written + connection.executemany(INSERT, single).rowcount if single else written
+
+
+def _alike(connection: sqlite3.Connection, names: Names, rows: Sequence[Row]) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
+    """The columns that rows have in common, with the places of the rows that have them."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    last: Row | None = None
+    places: list[int] = []
+    for place, row in enumerate(rows):
+        bare = replace(row, key="", head=b"", correlation_id="", input_digest=b"")
+        if bare != last:
+            last = bare
+            at = names.place(connection, row.route, row.stage, row.lane)
+            common = (names.routes[row.route], row.created_at, row.list_id, row.life, *shared(row, at))
+            places = groups.setdefault(common, [])
+        places.append(place)
+    return groups.items()
+
+
+def _pack(rows: Sequence[Row], places: Sequence[int]) -> tuple[bytes, str] | None:
+    """What these rows have of their own, packed for INSERT_LIKE; None: something in them does not have the usual size."""
+    pieces: list[bytes] = []
+    cuts: dict[int, int] = {}
+    at = 1
+    for place in places:
+        row = rows[place]
+        head, digest, key, correlation_id = row.head, row.input_digest, row.key.encode(), row.correlation_id.encode()
+        long, longer = len(key), len(correlation_id)
+        if not (len(head) == DIGEST == len(digest) and long <= LONGEST >= longer):
+            return None
+        pieces += (head, digest, key, correlation_id)
+        cuts[place] = at << 32 | long << 16 | longer
+        at += 2 * DIGEST + long + longer
+    return b"".join(pieces), json_text(cuts)
+
+
+def _portions(places: Iterable[int], pieces: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
+    """These pieces, packed for CONTENTS or LINES; about PORTION bytes at a time."""
+    packed: list[bytes] = []
+    cuts: dict[int, int] = {}
+    at = 1
+    for place, piece in zip(places, pieces, strict=True):
+        packed.append(piece)
+        cuts[place] = at << 32 | len(piece)
+        at += len(piece)
+        if at > PORTION:
+            yield b"".join(packed), json_text(cuts)
+            packed, cuts, at = [], {}, 1
+    if cuts:
+        yield b"".join(packed), json_text(cuts)

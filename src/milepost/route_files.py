@@ -1,0 +1,96 @@
+"""Route files: the routes of Python files and modules, by name. A mistake in one is told with the user's own line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from milepost.core.errors import ConfigMistake, MilepostError
+from milepost.core.routes.route import Route
+from milepost.engine.events.follow_ups import follow_up_routes
+
+
+def load_routes(specs: Sequence[str]) -> list[Route]:
+    """The routes of all files and modules named, with those of their follow-up items; the same route named twice is taken once."""
+    found: dict[str, Route] = {}
+    for spec in specs:
+        for route in _load(spec):
+            if found.setdefault(route.name, route) is not route:
+                raise ConfigMistake(f"two routes are called {route.name!r}, one of them in {spec}; give one another name")
+    return [*found.values(), *follow_up_routes(list(found.values()))]
+
+
+def _load(spec: str) -> list[Route]:
+    place, _, name = spec.partition(":")
+    is_file = place.endswith(".py") or "/" in place or os.sep in place
+    module = load_file(Path(place)) if is_file else load_module(place)
+    if name:
+        route = getattr(module, name, None)
+        if isinstance(route, Route):
+            return [route]
+        there = [key for key, value in vars(module).items() if isinstance(value, Route)]
+        raise ConfigMistake(f"{place} has no route {name!r}; it has {', '.join(there) or 'none'}")
+    routes = list({id(value): value for value in vars(module).values() if isinstance(value, Route)}.values())
+    if not routes:
+        raise ConfigMistake(f"{place} holds no route; write one as  parcels = milepost.Route('parcels', key='id')")
+    return routes
+
+
+def load_file(path: Path) -> ModuleType:
+    """The file as a module; what lies beside it can be imported by it."""
+    if not path.is_file():
+        raise ConfigMistake(f"there is no route file {path}; 'milepost init' writes a small one to start from")
+    path = path.resolve()
+    name = path.stem
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    if known is not None:
+        name = f"{name}_routes"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        raise ConfigMistake(f"{path} cannot be loaded; it must be a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    try:
+        # Compiled here: Python's own cache takes a file for unchanged that was written twice within a second.
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+    except BaseException as error:
+        del sys.modules[name]
+        raise _told(error, path.name, str(path)) from None
+    return module
+
+
+def load_module(name: str) -> ModuleType:
+    """An installed module, or one in this folder."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigMistake(f"there is no module {name!r}; is it installed, and is this the right folder?") from None
+        raise _told(error, name, None) from None
+    except Exception as error:
+        raise _told(error, name, None) from None
+
+
+def _told(error: BaseException, shown: str, path: str | None) -> BaseException:
+    """A mistake in a route file, with the line of the user's file where it came up."""
+    if isinstance(error, KeyboardInterrupt):
+        return error
+    if isinstance(error, SyntaxError):
+        return ConfigMistake(f"{shown}, line {error.lineno}: {error.msg}")
+    frames = traceback.extract_tb(error.__traceback__)
+    at = [frame.lineno for frame in frames if path is None or frame.filename == path]
+    where = f"{shown}, line {at[-1]}" if at and path is not None else shown
+    told = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
+    return ConfigMistake(f"{where}: {told}")

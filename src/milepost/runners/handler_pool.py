@@ -1,0 +1,307 @@
+"""Crews: the hands that run one stage's handler calls, threads for plain functions and tasks for async ones."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+
+from milepost.core.item import Item
+from milepost.core.outcome import Retry
+from milepost.core.routes.route import Stage
+from milepost.ports.runner import Execute, ExecuteAsync, Job, Ran
+from milepost.runners.jobs import Jobs, Portion
+
+SIGNAL_AFTER = 256
+SIGNAL_MS = 4
+STUCK_MS = 20
+QUICK_MS = 0.05
+"""Calls that take less than this on average are handed to a thread in portions: the hand-over would cost more than the call."""
+PORTION = 32
+PORTION_MS = 5
+"""A portion that takes longer is put down: its calls are not quick any more."""
+
+
+def ticks() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Outbox:
+    """Finished work on its way back to the engine, which is woken in moderation: for a good many, or after a moment."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._done: deque[Ran] = deque()
+        self._since = 0
+        self._woken = False
+
+    def put(self, rans: list[Ran]) -> None:
+        self._done.extend(rans)
+
+    def tell(self, now: int, *, last: bool) -> None:
+        """Wake the engine if it is time. Whether this was the `last` job is asked after its results were put: else a thread that is
+        held up in between would leave its results lying, since those that came after it have told the engine already."""
+        if self._woken:
+            return
+        if not self._since:
+            self._since = now
+        if last or len(self._done) >= SIGNAL_AFTER or now - self._since >= SIGNAL_MS:
+            self._since = 0
+            self._woken = True
+            self._wake()
+
+    def take(self) -> list[Ran]:
+        taken = []
+        # Before the first is taken: whatever is added from now on may wake again, and nothing is left lying.
+        self._woken = False
+        done = self._done
+        while done:
+            taken.append(done.popleft())
+        return taken
+
+
+class Hands:
+    """What both kinds of crew have in common."""
+
+    def __init__(self, stage: Stage, width: int, wake: Callable[[], None]) -> None:
+        self._stage = stage
+        self._width = width
+        self._jobs = Jobs()
+        self._out = Outbox(wake)
+        self._running: dict[int, tuple[Item, int]] = {}
+        self._mean_ms = 1.0
+
+    def take(self) -> list[Ran]:
+        return self._out.take()
+
+    def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
+        return self._jobs.recall(unwanted)
+
+    def oldest(self) -> Item | None:
+        return self._jobs.oldest()
+
+    def running(self) -> list[tuple[Item, int]]:
+        now = ticks()
+        return [(item, now - began) for item, began in list(self._running.values())]
+
+    def _most(self) -> int:
+        """How many jobs one hand takes at a time. While it runs one of them, the others can still be recalled, or run by another hand."""
+        return PORTION if self._mean_ms < QUICK_MS else 1
+
+    def _learn(self, took: int, calls: int) -> None:
+        self._mean_ms += (took / calls - self._mean_ms) * 0.2
+
+    def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[Ran]:
+        """Whatever else goes wrong around a call is a counted try too: no item may stay in hand unreported."""
+        outcome = Retry(f"the call broke off: {type(error).__name__}", category="EXCEPTION", unknown=True)
+        return [Ran(item, outcome, ticks() - began, cancelled=cancelled) for item in job]
+
+
+class ThreadCrew(Hands):
+    """Threads that take jobs from one shared queue: no future per item, and a slow call holds up only its own thread."""
+
+    def __init__(self, stage: Stage, width: int, execute: Execute, wake: Callable[[], None]) -> None:
+        super().__init__(stage, width, wake)
+        self._execute = execute
+        self._more = threading.Condition()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        self._jobs.put(jobs)
+        self._rouse()
+
+    def _rouse(self) -> None:
+        """Enough hands for what lies here: one at once, another each time those at work do not get through."""
+        with self._more:
+            if not self._jobs:
+                return
+            if self._idle:
+                self._more.notify(1)
+            elif self._threads < self._width:
+                self._threads += 1
+                context = copy_context()
+                threading.Thread(target=context.run, args=(self._work,), name=f"stage-{self._stage.name}", daemon=True).start()
+
+    def _work(self) -> None:
+        me = threading.get_ident()
+        jobs = self._jobs
+        while True:
+            if self._threads > self._width and self._left():
+                return
+            taken = jobs.take(self._width, self._most())
+            if taken is None:
+                with self._more:
+                    # Looked at once more under the lock: whoever brings a job from now on sees this thread wait.
+                    taken = jobs.take(self._width, self._most())
+                    if taken is None:
+                        # A crew that is closed leaves what this thread may not take to the threads that run that lane.
+                        if not self._wait_for_more() and (self._closed or not jobs):
+                            self._threads -= 1
+                            return
+                        continue
+            self._run(*taken, me)
+
+    def _run(self, job: Job, portion: Portion, me: int) -> None:
+        """Run a job, and what else is left of its portion."""
+        jobs, out, running, stage, execute = self._jobs, self._out, self._running, self._stage, self._execute
+        first = began = ticks()
+        if self._stage_is_slow() and len(running) + 1 < self._width and jobs:
+            self._rouse()
+        calls = 0
+        while True:
+            running[me] = (job[0], began)
+            try:
+                rans = execute(stage, job, ticks)
+            except BaseException as error:
+                rans = self._failed(job, error, began)
+            calls += 1
+            now = ticks()
+            following = None if now - first >= PORTION_MS or self._threads > self._width else portion.next()
+            if following is None:
+                break
+            out.put(rans)
+            out.tell(now, last=False)
+            job, began = following, now
+        self._learn(now - first, calls)
+        del running[me]
+        jobs.done(portion)
+        out.put(rans)
+        out.tell(now, last=not jobs)
+
+    def _left(self) -> bool:
+        """Since a resize there are too many hands: one goes, and if it was called for a job another is."""
+        with self._more:
+            if self._threads <= self._width:
+                return False
+            self._threads -= 1
+            self._rouse()
+            return True
+
+    def _stage_is_slow(self) -> bool:
+        """Calls this long are worth a thread each; shorter ones are done sooner by one thread than by many that contend."""
+        return self._mean_ms > 0.2
+
+    def _wait_for_more(self) -> bool:
+        if self._closed:
+            return False
+        self._idle += 1
+        try:
+            return self._more.wait(timeout=10)
+        finally:
+            self._idle -= 1
+
+    def take(self) -> list[Ran]:
+        if self._jobs:
+            for _, took in self.running():
+                # Calls that were quick are slow now: another hand for each that is stuck.
+                if took > STUCK_MS:
+                    self._rouse()
+        return super().take()
+
+    def cancel(self) -> None:
+        """A plain function cannot be stopped; it ends with the process."""
+
+    def close(self) -> None:
+        """No job will come any more: idle threads end now, the others when their handler returns."""
+        with self._more:
+            self._closed = True
+            self._more.notify_all()
+
+    def resize(self, width: int) -> None:
+        self._width = width
+        self._rouse()
+
+
+class AsyncCrew(Hands):
+    """A few long-lived tasks on one event loop take jobs from a shared queue: no task per item."""
+
+    def __init__(self, stage: Stage, width: int, execute: ExecuteAsync, wake: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(stage, width, wake)
+        self._execute = execute
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._called_off = False
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        self._jobs.put(jobs)
+        self._loop.call_soon_threadsafe(self._rouse)
+
+    def _rouse(self) -> None:
+        for _ in range(min(self._width - len(self._tasks), len(self._jobs))):
+            task = self._loop.create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        paused = ticks()
+        try:
+            while len(self._tasks) <= self._width and (taken := self._jobs.take(self._width, self._most())) is not None:
+                await self._run(*taken, task)
+                if ticks() - paused > PORTION_MS:
+                    # Handlers that never wait must not keep the others from the loop.
+                    await asyncio.sleep(0)
+                    paused = ticks()
+        finally:
+            # Gone in the same step in which it saw no more jobs: whoever brings the next one must not count on this task.
+            self._tasks.discard(task)
+
+    async def _run(self, job: Job, portion: Portion, task: asyncio.Task[None]) -> None:
+        """Run a job, and what else is left of its portion."""
+        first = began = ticks()
+        calls = 0
+        try:
+            while True:
+                self._running[id(task)] = (job[0], began)
+                try:
+                    rans = await self._execute(self._stage, job, ticks)
+                except BaseException as error:
+                    if self._called_off:
+                        raise
+                    rans = await self._broken_off(job, error, began, task)
+                calls += 1
+                now = ticks()
+                following = None if now - first >= PORTION_MS or len(self._tasks) > self._width else portion.next()
+                if following is None:
+                    break
+                self._out.put(rans)
+                self._out.tell(now, last=False)
+                job, began = following, now
+        finally:
+            self._running.pop(id(task), None)
+            self._jobs.done(portion)
+        self._learn(now - first, calls)
+        self._out.put(rans)
+        self._out.tell(now, last=not self._jobs)
+
+    async def _broken_off(self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]) -> list[Ran]:
+        """A handler cancelled its own task, or a program cancels every task on its loop: this task goes on."""
+        while task.cancelling():
+            task.uncancel()
+        # A program that ends cancels the tasks of its loop in one step: wait a step, so that it has told the station to stop
+        # before the worker reads this.
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return self._failed(job, error, began, cancelled=isinstance(error, asyncio.CancelledError))
+
+    def cancel(self) -> None:
+        def stop() -> None:
+            self._called_off = True
+            for task in list(self._tasks):
+                task.cancel()
+
+        self._loop.call_soon_threadsafe(stop)
+
+    def close(self) -> None:
+        """Tasks end by themselves when there is no job."""
+
+    def resize(self, width: int) -> None:
+        self._width = width
+        self._loop.call_soon_threadsafe(self._rouse)

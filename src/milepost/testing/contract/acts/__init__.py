@@ -1,0 +1,1 @@
+"""Contract of acts: operators' verbs, controls, partial answers, renamed stages."""

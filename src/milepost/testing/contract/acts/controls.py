@@ -1,0 +1,231 @@
+"""Pauses, rates, limits and lanes: what may be claimed now, and when asking again makes sense."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from milepost.core.outcome import Done
+from milepost.core.routes.route import Limits
+from milepost.core.status import Status
+from milepost.ports.ledger import Ledger
+from milepost.testing.contract.base import Promises
+from milepost.testing.contract.world import World, sample_route
+
+
+class Holding(Promises):
+    @pytest.mark.parametrize("name", ["parcels", "parcels/weigh", "parcels/weigh/", "parcels/weigh/north"])
+    def test_a_pause_holds_exactly_its_scope(self, world: World, name: str) -> None:
+        world.add("plain")
+        world.add("north", lane="north")
+        world.hold(name)
+        held = {"parcels/weigh/": {"plain"}, "parcels/weigh/north": {"north"}}.get(name, {"plain", "north"})
+        got = {item.key for item in world.claim().items}
+        assert got == {"plain", "north"} - held
+        world.release(name)
+        assert {item.key for item in world.claim().items} == held
+        assert all(world.row(key).attempts == 0 for key in held)
+        world.audit()
+
+    def test_a_pause_of_one_stage_leaves_the_others_open(self, world: World) -> None:
+        world.bring("p1", to="stamp")
+        world.add("p2")
+        world.hold("parcels/weigh")
+        assert world.claim("weigh").items == []
+        assert [item.key for item in world.claim("stamp").items] == ["p1"]
+
+    def test_held_items_are_not_due_and_who_hears_of_no_change_asks_again(self, world: World) -> None:
+        world.add("p1")
+        world.hold("parcels/weigh")
+        claimed = world.claim()
+        world.asks_again(claimed, None)
+        assert claimed.next_at is not None or "pulse" not in world.ledger.lacks, "a worker would never hear that it is resumed"
+        assert world.ledger.next_due([world.plan]) is None
+
+    def test_a_worker_may_settle_what_it_holds_while_paused(self, world: World) -> None:
+        world.add("p1")
+        item = world.take("p1")
+        world.hold("parcels")
+        assert world.settle(item, Done()) is None
+        assert world.ledger.extend([item.row], world.now + 1, world.now) == [False]
+
+    def test_next_due_is_the_earliest_of_our_own_stages_and_open_lanes(self, world: World) -> None:
+        assert world.ledger.next_due([world.plan]) is None
+        world.bring("outside", to="delivered")
+        assert world.ledger.next_due([world.plan]) is None, "an external stage is not ours to work on"
+        world.add("north", lane="north")
+        first = world.now
+        world.clock.advance(5)
+        world.add("plain")
+        assert world.ledger.next_due([world.plan]) == first
+        world.hold("parcels/weigh/north")
+        assert world.ledger.next_due([world.plan]) == world.now
+        world.claim()
+        assert world.ledger.next_due([world.plan]) == world.row("plain").due_at
+        assert world.ledger.next_due([]) is None
+
+    def test_an_external_stage_is_sent_again_by_the_resenders_look(self, world: World) -> None:
+        world.bring("p1", to="delivered")
+        row = world.row("p1")
+        assert (row.status, row.due_at) == (Status.QUEUED, world.now + 14 * 86_400_000)
+        offered = world.lines("p1")[-1].offered
+        assert offered == world.item("p1").work_id
+        assert world.look("p1") is None
+        world.clock.advance("14d")
+        assert world.apply(world.look("p1")) is None
+        assert world.reasons("p1")[-1] == "resent"
+        assert world.lines("p1")[-1].offered == offered
+        assert world.look("p1") is None
+        world.clock.advance("14d")
+        world.apply(world.look("p1"))
+        world.clock.advance("2d")
+        world.apply(world.look("p1"))
+        assert world.reasons("p1")[-1] == "overdue"
+        assert world.row("p1").status is Status.QUEUED
+        world.audit()
+
+    def test_a_rate_is_kept_over_time_and_next_at_says_when_there_is_a_token(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(rate="2/s"))
+        world.add(*(f"p{n}" for n in range(20)))
+        got = len(world.claim().items)
+        assert got == 1, "at 2/s one call is saved up at most"
+        claimed = world.claim()
+        assert claimed.items == []
+        assert claimed.next_at is not None
+        assert world.now + 490 <= claimed.next_at <= world.now + 510
+        start = world.now
+        while world.now < start + 5000:
+            world.clock.advance_to(claimed.next_at)
+            claimed = world.claim()
+            got += len(claimed.items)
+            assert claimed.next_at is not None
+            assert claimed.next_at > world.now
+        assert 10 <= got <= 12
+        world.audit()
+
+    def test_a_rate_holds_for_all_processes_together(self, ledger: Ledger) -> None:
+        other = self.another(ledger)
+        one = World(ledger, sample_route(rate="10/s"))
+        two = World(other, sample_route(rate="10/s"), clock=one.clock)
+        one.add(*(f"p{n}" for n in range(100)))
+        got = 0
+        for _ in range(40):
+            got += len(one.claim().items) + len(two.claim(holder="other").items)
+            one.clock.advance(0.05)
+        assert 19 <= got <= 22
+
+    def test_a_rate_counts_calls_not_items(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(rate="1/s", batch=10))
+        world.add(*(f"p{n}" for n in range(50)))
+        assert len(world.claim(batch=10).items) == 10
+        assert world.claim(batch=10).items == []
+        world.clock.advance(1)
+        assert len(world.claim(batch=10, want=3).items) == 3
+        assert world.claim(batch=10).items == []
+
+    def test_calls_that_were_spent_beyond_the_claim_are_charged(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(rate="1/s"))
+        world.add("p1", "p2")
+        assert len(world.claim().items) == 1
+        world.clock.advance(1)
+        assert world.claim(spent={"": 3}).items == []
+        world.clock.advance(2)
+        assert world.claim().items == []
+        world.clock.advance(1)
+        assert len(world.claim().items) == 1
+
+    def test_calls_beyond_the_claim_are_charged_to_their_lane(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(lanes={"west": Limits(rate="1/s")}))
+        world.add("w1", "w2", lane="west")
+        world.add("e1", "e2", lane="east")
+        assert len([item for item in world.claim().items if item.lane == "west"]) == 1
+        world.clock.advance(1)
+        assert [item for item in world.claim(spent={"west": 3}).items if item.lane == "west"] == []
+        world.clock.advance(3)
+        assert [item.lane for item in world.claim().items] == ["west"]
+
+    def test_a_lane_that_holds_much_leaves_what_comes_next_to_the_others(self, world: World) -> None:
+        self.needs(world.ledger, "fair lanes")
+        world.add(*(f"slow{n}" for n in range(50)), lane="slow")
+        world.add(*(f"quick{n}" for n in range(50)), lane="quick")
+        assert {item.lane for item in world.claim(want=2, held={"slow": 4}).items} == {"quick"}
+        alone = world.claim(want=4, held={"slow": 4, "quick": 4}).items
+        assert {item.lane for item in alone} == {"slow", "quick"}
+
+    def test_a_lane_alone_is_not_given_everything_where_there_are_others(self, world: World) -> None:
+        world.add("q", lane="quick")
+        assert len(world.claim(want=10).items) == 1
+        world.add(*(f"slow{n}" for n in range(50)), lane="slow")
+        assert len(world.claim(want=10).items) == 5
+        assert world.claim(want=5, held={"slow": 5}).items == []
+
+    def test_a_clock_set_back_blocks_a_rate_for_seconds_only(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(rate="1/s"))
+        world.add("p1")
+        assert len(world.claim().items) == 1
+        world.clock.set_back("1h")
+        world.add("p2")
+        assert world.claim().items == []
+        world.clock.advance(15)
+        assert [item.key for item in world.claim().items] == ["p2"]
+
+    def test_a_rate_does_not_save_up_while_idle(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(rate="20/s"))
+        world.clock.advance("1d")
+        world.add(*(f"p{n}" for n in range(30)))
+        assert len(world.claim().items) <= 2
+
+    def test_a_limit_set_while_running_wins_over_the_routes(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(rate="1/s"))
+        world.add(*(f"p{n}" for n in range(200)))
+        world.limit("parcels/weigh", rate="1000/s")
+        assert len(world.claim(want=200).items) == 100
+        world.limit("parcels/weigh", rate="1/h")
+        world.clock.advance(1)
+        assert len(world.claim(want=200).items) <= 1
+
+    def test_a_lanes_rate_holds_up_only_that_lane(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(lanes={"slow": Limits(rate="1/s")}))
+        world.add(*(f"s{n}" for n in range(5)), lane="slow")
+        world.add(*(f"q{n}" for n in range(5)), lane="quick")
+        claimed = world.claim()
+        assert Counter(item.lane for item in claimed.items) == {"slow": 1, "quick": 5}
+        assert claimed.next_at is not None
+        assert world.now < claimed.next_at <= world.now + 1001
+
+    def test_a_lanes_concurrency_counts_what_is_in_hand_already(self, ledger: Ledger) -> None:
+        world = World(ledger, sample_route(lanes={"narrow": Limits(concurrency=2)}))
+        world.add(*(f"n{n}" for n in range(5)), lane="narrow")
+        world.add(*(f"w{n}" for n in range(5)), lane="wide")
+        assert Counter(item.lane for item in world.claim(held={"narrow": 1}).items) == {"narrow": 1, "wide": 5}
+        assert world.claim(held={"narrow": 2, "wide": 5}).items == []
+        assert world.claim(held={"narrow": 3}).items == []
+        assert len(world.claim(held={}, batch=2).items) == 4
+
+    def test_a_lane_limit_set_while_running_wins(self, world: World) -> None:
+        world.add(*(f"n{n}" for n in range(5)), lane="north")
+        world.limit("parcels/weigh/north", concurrency=1)
+        assert len(world.claim().items) == 1
+        world.limit("parcels/weigh/north", concurrency=3)
+        assert len(world.claim(held={"north": 1}).items) == 2
+
+    def test_no_lane_starves_another(self, world: World) -> None:
+        self.needs(world.ledger, "fair lanes")
+        world.add(*(f"big{n}" for n in range(200)), lane="big")
+        world.clock.advance(1)
+        world.add("small1", "small2", lane="small")
+        got = Counter(item.lane for item in world.claim(want=10).items)
+        assert got["small"] == 2
+        assert got["big"] >= 5
+
+    def test_no_lane_starves_another_when_one_item_is_wanted_at_a_time(self, world: World) -> None:
+        self.needs(world.ledger, "fair lanes")
+        world.add(*(f"big{n}" for n in range(100)), lane="big")
+        world.add(*(f"small{n}" for n in range(3)), lane="small")
+        got: list[str] = []
+        for step in range(20):
+            got += [item.lane for item in world.claim(want=1).items]
+            world.clock.advance(0.002 if step % 2 else 0.004)
+        assert len(got) == 20
+        assert got.count("small") == 3

@@ -1,0 +1,1 @@
+"""Contract of reads: find, counters, feed, hash chain."""

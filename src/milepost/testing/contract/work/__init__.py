@@ -1,0 +1,1 @@
+"""Contract of work: claims, fences, one step, concurrency."""

@@ -1,0 +1,1 @@
+"""Contract of writes: intake, changes, documents, refused rows."""

@@ -1,0 +1,144 @@
+"""Short words for tests of a route: see everything through at once, and say what an item must look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from milepost.core.history import Line
+from milepost.core.item import Item
+from milepost.core.status import LIVE, Status
+from milepost.core.values.durations import Span, iso, short_span, span_ms
+from milepost.engine.context import Context
+from milepost.engine.work.idle import all_told
+from milepost.ports.ledger import Query, Refused
+from milepost.ports.subscriber import Subscriber
+from milepost.station import Station
+from milepost.testing.clock import VirtualClock
+from milepost.testing.seeded_runner import SimRunner
+
+if TYPE_CHECKING:
+    from milepost.app import Milepost
+
+
+def drain(
+    system: Context | Milepost,
+    clock: VirtualClock,
+    *,
+    subscribers: Sequence[Subscriber] = (),
+    at_most: Span = "366d",
+    seed: int = 0,
+) -> int:
+    """Run workers, resender and relays, in this thread and without real time, until nothing is due any more and everybody
+    has been told; the clock moves on over every wait, so that a week of retries takes a moment. The moment it then is.
+
+    `clock` is the one that the context (or Milepost) was opened with. As with `--until-idle`, items that are paused or at an
+    external stage are not waited for. AssertionError if there is still something to wait for after `at_most` (an item
+    that is NotYet for ever).
+    """
+    ctx, told = _parts(system)
+    until = clock.now() + span_ms(at_most, "at_most")
+    left = run_until_rest(ctx, clock, [*told, *subscribers], until, seed)
+    if left is not None:
+        span = short_span(span_ms(at_most, "at_most"))
+        waiting = "\n  ".join(_shown(item) for item in _live(ctx)) or "no item; a subscriber has not been told everything"
+        raise AssertionError(f"not at rest after {span}; what is next is at {iso(left)}:\n  {waiting}")
+    return clock.now()
+
+
+def run_until_rest(ctx: Context, clock: VirtualClock, subscribers: Sequence[Subscriber], until: int, seed: int = 0) -> int | None:
+    """Run until nothing is due up to `until`; None, or the moment after `until` at which the next thing is."""
+    runner = SimRunner(clock, seed)
+    station = Station(ctx, subscribers=subscribers, runner=runner, holder=f"drain-{ctx.chance.token()}")
+    station.heartbeat.start()
+    runner.enlist(station.roles)
+    try:
+        while True:
+            _let_settle(ctx, runner)
+            at = _next_moment(ctx, station, runner, [subscriber.name for subscriber in subscribers])
+            if at is None or at > until:
+                return at
+            clock.advance_to(at)
+    finally:
+        assert station.worker is not None
+        station.worker.abandon()
+        station.heartbeat.stop()
+        runner.close()
+
+
+def _let_settle(ctx: Context, runner: SimRunner) -> None:
+    """Turns at this very moment, until two rounds have changed nothing (what is fragile waits for one quiet round)."""
+    quiet = 0
+    while quiet < 2:
+        before, ended = ctx.ledger.pulse(), runner.next_end()
+        runner.everybody()
+        quiet = quiet + 1 if (ctx.ledger.pulse(), runner.next_end()) == (before, ended) else 0
+
+
+def _next_moment(ctx: Context, station: Station, runner: SimRunner, told: Sequence[str]) -> int | None:
+    """When the next thing happens, if nobody outside does anything."""
+    now = ctx.clock.now()
+    assert station.worker is not None
+    if station.worker.outdated:
+        return None
+    due = ctx.ledger.next_due(ctx.plans.values())
+    moments = [runner.next_end(), due]
+    if due is not None and due <= now:
+        # Due, and not taken: a rate holds it back, and the desk knows until when.
+        moments += [desk.next_at for desk in station.worker.desks]
+    if not all_told(ctx, told, now + 10 * 366 * 86_400_000):
+        moments.append(runner.next_turn("relay-"))
+    return min((moment for moment in moments if moment is not None and moment > now), default=None)
+
+
+def assert_item(
+    system: Context | Milepost,
+    route: str,
+    key: str,
+    *,
+    stage: str | None = None,
+    status: Status | str | None = None,
+    attempts: int | None = None,
+) -> Item:
+    """The item, if it is as described (what is not given is not looked at); else AssertionError with what was found instead."""
+    ctx, _ = _parts(system)
+    item = ctx.ledger.get([(route, key)])[0]
+    if item is None:
+        known = ctx.ledger.peek(route, [key])[0]
+        what = "it was never handed over" if known is None else f"it ended {known.status} and was pruned"
+        raise AssertionError(f"{route}/{key} has no row: {what}")
+    if isinstance(item, Refused):
+        raise AssertionError(f"{route}/{key}: its row cannot be read: {item.reason}")
+    expected = {"stage": stage, "status": status, "attempts": attempts}
+    found = {"stage": item.row.stage, "status": item.row.status.value, "attempts": item.row.attempts}
+    wrong = [f"{name} is {found[name]!r}, not {str(value) if name == 'status' else value!r}" for name, value in expected.items()
+             if value is not None and found[name] != value]  # fmt: skip
+    if wrong:
+        lines = [written.line for written in ctx.ledger.history(route, key)]
+        story = "\n  ".join(_told(line) for line in lines)
+        raise AssertionError(f"{_shown(item)}\n{'; '.join(wrong)}; its history:\n  {story}")
+    return item
+
+
+def _parts(system: Context | Milepost) -> tuple[Context, tuple[Subscriber, ...]]:
+    return (system, ()) if isinstance(system, Context) else (system.context, system._subscribers)
+
+
+def _live(ctx: Context, limit: int = 5) -> list[Item]:
+    items = []
+    for plan in ctx.plans.values():
+        ours = frozenset(stage.name for stage in plan.stages if stage.ours)
+        items += ctx.ledger.find(Query(route=plan.name, statuses=LIVE, stages=ours, limit=limit)).items
+    return items[:limit]
+
+
+def _shown(item: Item) -> str:
+    row = item.row
+    error = "" if row.error is None else f"; last error {row.error.category}: {row.error.message}"
+    due = "" if row.due_at is None else f", due {iso(row.due_at)}"
+    return f"{row.route}/{row.key}: {row.status} at {row.stage!r}, attempts {row.attempts}{due}{error}"
+
+
+def _told(line: Line) -> str:
+    attempt = "" if line.attempt is None else f" (attempt {line.attempt.number}, {line.attempt.category}: {line.attempt.message})"
+    return f"{iso(line.at)} {line.reason.value} at {line.stage!r}: {line.status.value}{attempt}"

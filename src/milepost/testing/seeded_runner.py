@@ -1,0 +1,269 @@
+"""A Runner without threads and without real time: every turn and every handler call happens when its dice say so.
+
+The same seed gives the same order of turns, the same lengths of calls and so the same run. The clock is a test's own
+(`VirtualClock`): it moves only from one thing that is to happen to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import selectors
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from milepost.core.item import Item
+from milepost.core.routes.route import Stage
+from milepost.ports.runner import Crew, Execute, ExecuteAsync, Job, Ran, Service
+from milepost.runners.jobs import Jobs, Portion
+from milepost.testing.clock import VirtualClock
+
+Duration = Callable[[random.Random, Stage], int]
+"""How many milliseconds a call takes."""
+
+
+def brisk(dice: random.Random, stage: Stage) -> int:
+    """Calls of 0 to 20 ms."""
+    return dice.randrange(21)
+
+
+class SimRunner:
+    """One process's hands. `run` is for a Station; `next_at` and `step` let a test take several processes in turns.
+
+    `meddle` may put another handler in a stage's place; `duration` says how long calls take (an async handler's own
+    waits come on top, and cost no real time).
+    """
+
+    def __init__(
+        self, clock: VirtualClock, seed: int = 0, *, duration: Duration = brisk, meddle: Callable[[Stage], Stage] | None = None
+    ) -> None:
+        self.clock = clock
+        self.dice = random.Random(seed)
+        self.duration = duration
+        self._loop: VirtualLoop | None = None
+        self._meddle = meddle
+        self._crews: list[SimCrew] = []
+        self._services: dict[str, Service] = {}
+        self._wanted: dict[str, int] = {}
+
+    # What a Station asks for ------------------------------------------------------------------------------------------
+    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> Crew:
+        crew = SimCrew(self, stage if self._meddle is None else self._meddle(stage), width, execute, execute_async, wake)
+        self._crews.append(crew)
+        return crew
+
+    def wake(self, name: str) -> None:
+        if name in self._wanted:
+            self._wanted[name] = self.clock.now()
+
+    def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:
+        self.enlist(services)
+        try:
+            while not stopped():
+                self.clock.advance_to(self.next_at())
+                self.step()
+        finally:
+            self.close()
+
+    # What a test asks for ---------------------------------------------------------------------------------------------
+    def enlist(self, services: Sequence[Service]) -> None:
+        """These want a turn now, and from then on when they say."""
+        self._services = {service.name: service for service in services}
+        self._wanted = dict.fromkeys(self._services, self.clock.now())
+
+    def next_at(self) -> int:
+        """The moment at which something is to happen here; it may have passed."""
+        ends = [end for end in (crew.next_end() for crew in self._crews) if end is not None]
+        return min([*self._wanted.values(), *ends], default=self.clock.now())
+
+    @property
+    def busy(self) -> bool:
+        """Is some call under way or waiting for a hand?"""
+        return any(crew.busy for crew in self._crews)
+
+    def next_end(self) -> int | None:
+        """When the next call ends."""
+        return min((end for end in (crew.next_end() for crew in self._crews) if end is not None), default=None)
+
+    def next_turn(self, name: str) -> int | None:
+        """When the first of the services whose names begin so wants its turn."""
+        return min((at for service, at in self._wanted.items() if service.startswith(name)), default=None)
+
+    def step(self) -> bool:
+        """One thing of those whose time has come: a call ends, or a service has a turn. False: nothing's has."""
+        now = self.clock.now()
+        ready: list[SimCrew | str] = [name for name, at in self._wanted.items() if at <= now]
+        ready += [crew for crew in self._crews if (end := crew.next_end()) is not None and end <= now]
+        if not ready:
+            return False
+        chosen = self.dice.choice(ready)
+        if isinstance(chosen, SimCrew):
+            chosen.end_one()
+        else:
+            self._turn(chosen)
+        return True
+
+    def everybody(self) -> None:
+        """A turn for every service, and an end for every call that is due, in the dice's order; the clock stands still."""
+        for crew in self._crews:
+            while (end := crew.next_end()) is not None and end <= self.clock.now():
+                crew.end_one()
+        names = list(self._services)
+        self.dice.shuffle(names)
+        for name in names:
+            self._turn(name)
+
+    def close(self) -> None:
+        """Nothing runs here any more."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    @property
+    def loop(self) -> VirtualLoop:
+        """The event loop of this process's async handlers."""
+        if self._loop is None:
+            self._loop = VirtualLoop()
+        return self._loop
+
+    def _turn(self, name: str) -> None:
+        # Never at once again: a service that always wants more must not stop time.
+        delay = max(1, math.ceil(self._services[name].turn() * 1000))
+        self._wanted[name] = self.clock.now() + delay
+
+
+class _Call:
+    """A call under way: the handler is called at its beginning or at its end, so that a death in between finds both cases."""
+
+    __slots__ = ("began", "end", "job", "portion", "rans")
+
+    def __init__(self, job: Job, portion: Portion, began: int, end: int, rans: list[Ran] | None) -> None:
+        self.job, self.portion, self.began, self.end, self.rans = job, portion, began, end, rans
+
+
+class SimCrew:
+    """Runs one stage's calls, at most `width` of them at a time."""
+
+    def __init__(
+        self, runner: SimRunner, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]
+    ) -> None:
+        self._runner, self._stage, self._width = runner, stage, width
+        self._execute, self._execute_async, self._wake = execute, execute_async, wake
+        self._jobs = Jobs()
+        self._calls: list[_Call] = []
+        self._done: list[Ran] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._jobs or self._calls or self._done)
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        self._jobs.put(jobs)
+        self._begin()
+
+    def take(self) -> list[Ran]:
+        taken, self._done = self._done, []
+        return taken
+
+    def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
+        return self._jobs.recall(unwanted)
+
+    def oldest(self) -> Item | None:
+        return self._jobs.oldest()
+
+    def cancel(self) -> None:
+        for call in self._calls:
+            self._jobs.done(call.portion)
+        self._calls.clear()
+
+    def running(self) -> list[tuple[Item, int]]:
+        now = self._runner.clock.now()
+        return [(call.job[0], now - call.began) for call in self._calls]
+
+    def resize(self, width: int) -> None:
+        self._width = width
+        self._begin()
+
+    def next_end(self) -> int | None:
+        return min((call.end for call in self._calls), default=None)
+
+    def end_one(self) -> None:
+        """The call that is due first ends; its outcomes can be taken."""
+        call = min(self._calls, key=lambda one: one.end)
+        self._calls.remove(call)
+        self._jobs.done(call.portion)
+        self._done += self._handle(call.job, call.end - call.began)[0] if call.rans is None else call.rans
+        self._begin()
+        self._wake()
+
+    def _begin(self) -> None:
+        runner = self._runner
+        while len(self._calls) < self._width and (taken := self._jobs.take(self._width)) is not None:
+            job, portion = taken
+            began, took = runner.clock.now(), runner.duration(runner.dice, self._stage)
+            rans = None
+            if runner.dice.random() < 0.5 or self._stage.is_async:
+                rans, took = self._handle(job, took)
+            self._calls.append(_Call(job, portion, began, began + took, rans))
+
+    def _handle(self, job: Job, took: int) -> tuple[list[Ran], int]:
+        """Call the handler now, as a call that takes so long; its outcomes, and how long it took with its own waits."""
+        if not self._stage.is_async:
+            looks = iter((0,))
+            return self._execute(self._stage, job, lambda: next(looks, took)), took
+        loop, began = self._runner.loop, self._runner.loop.time()
+        rans = loop.finish(self._execute_async(self._stage, job, lambda: round((loop.time() - began) * 1000)))
+        return rans, took + math.ceil((loop.time() - began) * 1000)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes at once: where it would wait for a timer, it moves its own clock to it."""
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+        self._impatient = _Impatient(self._pass)
+        super().__init__(self._impatient)
+        self.set_default_executor(_Here())
+
+    def time(self) -> float:
+        return self._passed
+
+    def _pass(self, seconds: float) -> None:
+        # A hair more than asked: rounding must not leave a timer just short of its time, for ever.
+        self._passed += seconds + 1e-6
+
+    def finish(self, work: Any) -> Any:
+        """Run until this is done."""
+        assert isinstance(work, Coroutine)
+        return self.run_until_complete(work)
+
+
+class _Impatient(selectors.DefaultSelector):
+    """Never waits for a time; only for what happens outside, if nothing else is left."""
+
+    def __init__(self, on_wait: Callable[[float], None]) -> None:
+        super().__init__()
+        self._on_wait = on_wait
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if timeout is None:
+            return super().select(None)
+        self._on_wait(timeout)
+        return ready
+
+
+class _Here(ThreadPoolExecutor):
+    """`asyncio.to_thread` without a thread: the function is called on the spot."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **options))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
