@@ -20,16 +20,16 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.context import Context
-from milepost.engine.events.deliver import Relay as Teller
+from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.heads.route import heads_for
 from milepost.engine.lists.reconcile import submit_list
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import register
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.retention.row_end import Ended, finish
-from milepost.ledgers.aws.stream.records import Record, Stream
+from milepost.ledgers.aws.retention.row_end import EndedRow, finish
+from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.subscribers.topic import Topic
 from milepost.testing.clock import VirtualClock
@@ -96,7 +96,7 @@ class Assets:
         self.plan = plans[ROUTE]
         self.ctx = Context(ledger, plans, self.clock, SystemChance(), self.blobs)
         self._stream = Stream(requests, ledger.store.control, ROUTE, self.names.rows(ROUTE), "bench")
-        self._relay = Relay(ledger.store, self.ctx.plans, lambda: 0.0)
+        self._relay = StreamRelay(ledger.store, self.ctx.plans, lambda: 0.0)
         self._outside = {service: client(service, endpoint, REGION) for service in ("dynamodb", "sqs", "sns")}
         topic = self._outside["sns"].create_topic(Name=self.names.topic)["TopicArn"]
         self._teller = Teller(self.ctx, Topic(topic, client=self._outside["sns"], offers=False), "bench")
@@ -158,14 +158,14 @@ class Assets:
             self.relay()
         Resender(self.ctx).run_once()
 
-    def _handle(self, records: list[Record]) -> str | None:
+    def _handle(self, records: list[StreamRecord]) -> str | None:
         now = self.clock.advance(0.05)
         # Told at once by the world's time; here a day may have passed since.
         some = [replace(record, at=now) for record in records[: self.batch]]
         self._finish(self._relay.handle(some, now), now)
         return records[self.batch].seq if len(records) > self.batch else None
 
-    def _finish(self, ended: list[Ended], now: int) -> None:
+    def _finish(self, ended: list[EndedRow], now: int) -> None:
         self._tell()
         if ended:
             finish(self.ledger.store, ended, now)

@@ -15,7 +15,7 @@ from bench.assets import ROUTE, Assets, asset, confirmation, listed, make_route,
 from bench.standin import account, running
 from milepost.engine.heads.daily import publish
 from milepost.ledgers.aws.cost.model import Need, Usage, predicted
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 
 class Case(NamedTuple):
@@ -146,11 +146,11 @@ def count_evidence(endpoint: str, number: str, n: int, batch: int) -> Iterator[F
                 assets.check(n)
             without, kept = (assets.meter for assets in runs)
             case = f"evidence of an asset, batches of {batch}"
-            need = predicted(make_route(evidence=True), _usage(batch, CASES[0]), Names("bench"))
+            need = predicted(make_route(evidence=True), _usage(batch, CASES[0]), ResourceNames("bench"))
             queries, keys = {"query"}, ("ours", "rows")
             more = (kept.made("history", operations=queries) - without.made("history", operations=queries)) / n
             # In all, each line is read twice more: to be told, and for the daily head.
-            expected = need.units[Names("bench").history, "read"] - 2 * need.lines
+            expected = need.units[ResourceNames("bench").history, "read"] - 2 * need.lines
             yield Figure(case, "blobs written", runs[1].blobs.writes["evidence"] / n, need.calls["s3", "put_object"], 1)
             yield Figure(case, "queries of history", more, None, 1)
             units = (kept.total("history", kind="read") - without.total("history", kind="read")) / n

@@ -23,10 +23,10 @@ from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.engine.work.worker import Worker
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import Record, Stream
+from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.runners.threads import ThreadRunner
 from milepost.testing.clock import VirtualClock
@@ -91,10 +91,10 @@ def _ours(endpoint: str, n: int) -> tuple[Counter[str], list[Call]]:
     ctx = Context(ledger, {ROUTE: plan}, clock, SystemChance(), MemoryBlobs())
     reader = AwsLedger(reading, "cpu", MemoryBlobs())
     stream = Stream(reading, reader.store.control, ROUTE, store.names.rows(ROUTE), "bench")
-    relay = Relay(store, ctx.plans, lambda: 0.0)
+    relay = StreamRelay(store, ctx.plans, lambda: 0.0)
     spans = Spans(meter)
 
-    def handle(records: list[Record]) -> None:
+    def handle(records: list[StreamRecord]) -> None:
         with spans.during("relay"):
             finish(store, relay.handle(records, clock.now()), store.journal.last_seq(), clock.now())
 

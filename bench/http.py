@@ -29,7 +29,7 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
 from milepost.http.server.assembly import Door
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 from milepost.runners.process import hand_over_soon, settle_in
 from milepost.station import Station
 from milepost.wiring import open_context
@@ -84,7 +84,7 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-class FromMemory(Desk):
+class FromMemory(ServerState):
     """A desk that answers as if every item were new, and records nothing."""
 
     def _take(self, route: str, contents: Sequence[Any], *rest: Any) -> list[Receipt]:
@@ -143,7 +143,7 @@ def part(folder: Path, mode: str, seconds: float, waiting: int) -> dict[str, flo
     settle_in()
     hand_over_soon()
     ctx = opened(folder)
-    door = Door(ctx, "127.0.0.1", 0, FromMemory if mode == "memory" else Desk)
+    door = Door(ctx, "127.0.0.1", 0, FromMemory if mode == "memory" else ServerState)
     door.open()
     try:
         with working(ctx, folder, mode, waiting), Span() as span:

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore import xform_name
 
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 _KINDS = {
     "journal": "journal",
@@ -35,7 +35,7 @@ class Meter:
     """Watches clients. `calls` are counted by (who, what, operation), `keys` (of batch reads) by (who, what), `units` by
     (who, what, "read" | "write"); `what` is "rows", "due" (their index), "history", "seen", or what a control document is for."""
 
-    def __init__(self, names: Names, route: str, *, keep: bool = False) -> None:
+    def __init__(self, names: ResourceNames, route: str, *, keep: bool = False) -> None:
         self.calls: Counter[tuple[str, str, str]] = Counter()
         self.keys: Counter[tuple[str, str]] = Counter()
         self.units: Counter[tuple[str, str, str]] = Counter()

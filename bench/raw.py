@@ -20,7 +20,7 @@ import msgspec
 
 from bench.measure import Span, facts_of, ledger_bytes
 from bench.route import FEW, NAME, STAGES
-from milepost.ledgers.sqlite.file.store import Store
+from milepost.ledgers.sqlite.file.store import SqliteFile
 
 BATCH = 1_000
 QUEUED, PROCESSING, COMPLETED = 1, 2, 5
@@ -130,7 +130,7 @@ def _count(connection: sqlite3.Connection, pattern: Pattern, deltas: Deltas, tim
 
 def intake(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, insert: row, input, first line, counters."""
-    store = Store(ledger)
+    store = SqliteFile(ledger)
     pattern = store.write(Pattern)
     with Span() as span:
         number = _first_free(store)
@@ -141,7 +141,7 @@ def intake(ledger: str, path: str, n: int) -> dict[str, float]:
     return facts_of(span, n)
 
 
-def _first_free(store: Store) -> int:
+def _first_free(store: SqliteFile) -> int:
     return 1 + store.read(lambda c: int(c.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]))
 
 
@@ -161,7 +161,7 @@ def _insertion(pattern: Pattern, first: int, lines: Sequence[bytes], keys: Seque
 
 def again(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, and insert the same rows once more: each INSERT finds its key in the index and does nothing."""
-    store = Store(ledger)
+    store = SqliteFile(ledger)
     pattern = store.write(Pattern)
     with Span() as span:
         for _, keys in _parsed(path, BATCH):
@@ -180,7 +180,7 @@ def _known(sql: str, rows: list[tuple[Any, ...]]) -> Callable[[sqlite3.Connectio
 
 def select(ledger: str, path: str, n: int) -> dict[str, float]:
     """Read, parse, and merely look the keys up."""
-    store = Store(ledger)
+    store = SqliteFile(ledger)
     route = store.write(Pattern).route
     found = 0
     with Span() as span:
@@ -206,7 +206,7 @@ def _parsed(path: str, size: int) -> Iterator[tuple[list[bytes], list[str]]]:
 
 def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
     """The last n items, batch by batch through the three stages: a commit for the claim, one for the settle."""
-    store = Store(ledger)
+    store = SqliteFile(ledger)
     pattern = store.write(lambda connection: Pattern(connection, handlers == "output"))
     last = _first_free(store) - 1
     size = FEW if handlers == "few" else BATCH
@@ -219,7 +219,7 @@ def process(ledger: str, n: int, handlers: str) -> dict[str, float]:
 
 def ones(ledger: str, path: str, n: int) -> dict[str, float]:
     """One item at a time: taken in, then through the three stages, with a commit for each claim and each settle."""
-    store = Store(ledger)
+    store = SqliteFile(ledger)
     pattern = store.write(Pattern)
     with Span() as span:
         for number, (lines, keys) in enumerate(_parsed(path, 1), _first_free(store)):
@@ -229,7 +229,7 @@ def ones(ledger: str, path: str, n: int) -> dict[str, float]:
     return facts_of(span, n)
 
 
-def _through(store: Store, pattern: Pattern, numbers: range) -> None:
+def _through(store: SqliteFile, pattern: Pattern, numbers: range) -> None:
     for step in pattern.steps:
         store.write(_claiming(pattern, step, numbers))
         store.write(_settling(pattern, step, numbers))

@@ -18,7 +18,7 @@ from constructs import Construct
 
 from infra.settings import Settings
 from milepost.core.routes.route import Route, Stage
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 Place = tuple[str, str]
 """A route's name and a stage's."""
@@ -28,7 +28,7 @@ Place = tuple[str, str]
 class Parts:
     stack: cdk.Stack
     settings: Settings
-    names: Names
+    names: ResourceNames
     bucket_name: str
     rows: dict[str, dynamodb.Table] = field(default_factory=dict)
     shared: dict[str, dynamodb.Table] = field(default_factory=dict)

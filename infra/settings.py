@@ -10,7 +10,7 @@ from pathlib import Path
 from milepost.core.errors import ConfigMistake
 from milepost.core.routes.route import Route, Stage
 from milepost.engine.heads.route import heads_for
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 PYTHON = "3.13"
 """What the functions run on."""
@@ -55,7 +55,7 @@ class Settings:
             raise ConfigMistake(f"the prefix is {self.prefix!r}; use 2 to 20 small letters, digits or '-', such as 'prod'")
         if not self.routes:
             raise ConfigMistake("no route is named; give --routes FILE.py")
-        names = Names(self.prefix)
+        names = ResourceNames(self.prefix)
         for route in (*self.routes, *self.heads):
             if not route.stages:
                 raise ConfigMistake(f"route {route.name!r} has no stages; there is nothing to deploy for it")

@@ -18,7 +18,7 @@ from infra.schedules import add_schedules
 from infra.settings import Settings
 from infra.tables import add_tables
 from infra.topics import add_topics
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 
 class MilepostStack(cdk.Stack):
@@ -28,7 +28,7 @@ class MilepostStack(cdk.Stack):
         super().__init__(
             scope, f"{settings.prefix}-milepost", description=f"Milepost {settings.prefix}: {', '.join(r.name for r in settings.routes)}"
         )
-        self.parts = parts = Parts(self, settings, Names(settings.prefix), bucket_name(self, settings.prefix))
+        self.parts = parts = Parts(self, settings, ResourceNames(settings.prefix), bucket_name(self, settings.prefix))
         add_key(parts)
         add_tables(parts)
         add_queues(parts)

@@ -10,7 +10,7 @@ from typing import Any
 
 from milepost.core.errors import LedgerBusy, LedgerFull
 from milepost.engine.context import Context
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
@@ -54,7 +54,7 @@ class Station:
         wanted = set(roles)
         self.worker = Worker(ctx, self.runner, self.holder) if "worker" in wanted else None
         told: list[Subscriber] = [*subscribers, *follow_ups(ctx, ctx.plans)] if "relay" in wanted else []
-        relays = [Relay(ctx, subscriber, self.holder) for subscriber in told]
+        relays = [EventRelay(ctx, subscriber, self.holder) for subscriber in told]
         self._told = [subscriber.name for subscriber in told]
         services: list[Service] = [*relays]
         if self.worker is not None:

@@ -18,7 +18,7 @@ import msgspec
 from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.events import Envelope, events_of
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome, Retry
@@ -28,20 +28,20 @@ from milepost.core.routes.route import Limits, Route
 from milepost.core.status import TERMINAL, Status
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import told
-from milepost.engine.events.deliver import Relay as Teller
+from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings
-from milepost.ledgers.aws.stream.records import Record, Stream
-from milepost.ledgers.aws.tables.counter_cells import Tally
-from milepost.ports.ledger import Ask
-from milepost.ports.runner import Ran
+from milepost.ledgers.aws.store import SEALED_FOR_MS, StoreSettings
+from milepost.ledgers.aws.stream.records import Stream, StreamRecord
+from milepost.ledgers.aws.tables.counter_cells import CounterTally
+from milepost.ports.ledger import ClaimRequest
+from milepost.ports.runner import JobResult
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock
 
@@ -52,7 +52,7 @@ KEYS = {"a", "b", "c"}
 LEASE_MS = 60_000
 ROUND_MS = 25 * 60_000
 MOST_ROUNDS = 40
-SETTINGS = Settings(longest_delay_s=0)
+SETTINGS = StoreSettings(longest_delay_s=0)
 """No message is held back: the queues' time is the world's, and does not pass here."""
 
 
@@ -193,7 +193,7 @@ class Process:
         timing = self.ledger.timing
         self.plan = Plan(scene.route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
         self.ctx = Context(self.ledger, {ROUTE: self.plan}, self.clock, SeededChance(scene.started), scene.blobs)
-        self.relay = Relay(self.store, {ROUTE: self.plan}, lambda: 0.0)
+        self.relay = StreamRelay(self.store, {ROUTE: self.plan}, lambda: 0.0)
         self.stream = Stream(self.requests, self.store.control, ROUTE, self.store.names.rows(ROUTE), self.name)
         self.resender = Resender(self.ctx)
         self.teller = Teller(self.ctx, scene.desk, self.name)
@@ -222,7 +222,7 @@ class Process:
         if self.stream.gap is not None:
             self.stream.mended(self.stream.gap)
 
-    def handle(self, records: list[Record]) -> None:
+    def handle(self, records: list[StreamRecord]) -> None:
         now = self.clock.now()
         ended = self.relay.handle(records, now)
         if ended:
@@ -233,12 +233,12 @@ class Process:
         for fragile in (False, True):
             now = self.clock.now()
             self.claims += 1
-            grip = Grip(f"{self.name}/{self.claims}", self.name, now + LEASE_MS)
-            (claimed,) = self.ledger.claim([Ask(self.plan, "pack", 5, grip, fragile=fragile)], now, 0.0)
+            grip = Lease(f"{self.name}/{self.claims}", self.name, now + LEASE_MS)
+            (claimed,) = self.ledger.claim([ClaimRequest(self.plan, "pack", 5, grip, fragile=fragile)], now, 0.0)
             if claimed.items:
                 rows, tickets = [item.row for item in claimed.items], [item.ticket for item in claimed.items]
                 held = self.ledger.extend(rows, now + 2 * LEASE_MS, now, tickets)
-                rans = [Ran(item, self.scene._pack(item), 5) for item, ours in zip(claimed.items, held, strict=True) if ours]
+                rans = [JobResult(item, self.scene._pack(item), 5) for item, ours in zip(claimed.items, held, strict=True) if ours]
                 settle(self.ctx, rans)
             if not claimed.fragile:
                 break
@@ -331,7 +331,7 @@ def story(process: Process, key: str) -> list[tuple[str, str, str]]:
 
 def repair(process: Process) -> None:
     """What the daily scan does for the counters."""
-    truth = Tally()
+    truth = CounterTally()
     for item in every_item(process.ledger, ROUTE):
         truth.present(item.row)
     process.store.counters.replace(ROUTE, truth, process.clock.now())

@@ -15,16 +15,16 @@ from milepost.engine.resend import Resender
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests, RowRefused
 from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.store import Settings, Store
+from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.stream.records import Stream
 from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ports.ledger import Ask, Claimed
+from milepost.ports.ledger import ClaimRequest, ClaimResult
 from milepost.testing.clock import SeededChance
 
-PROMPT = Settings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0)
+PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0)
 """No document is believed without reading it, no message is held back (the world's time does not pass here), and the resender
 waits for nobody."""
 
@@ -37,7 +37,7 @@ class Follower:
         self.plans: dict[str, Plan] = {}
         self.lock = RLock()
         self.now = 0
-        self._relay = Relay(ledger.store, self.plans, lambda: 0.0)
+        self._relay = StreamRelay(ledger.store, self.plans, lambda: 0.0)
         self._streams: dict[str, Stream] = {}
 
     def know(self, plan: Plan) -> None:
@@ -117,7 +117,7 @@ class Followed:
         self.follower.follow(now)
         return answer
 
-    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
+    def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         for ask in asks:
             self.ledger.prepare(ask.plan)
             self.follower.know(ask.plan)
@@ -169,7 +169,7 @@ def damage(ledger: Followed, route: str, key: str, what: str) -> None:
     ledger.store.requests.call("dynamodb", "update_item", **update.params())
 
 
-def fill_row(store: Store, route: str, key: str, name: str) -> None:
+def fill_row(store: AwsStore, route: str, key: str, name: str) -> None:
     """Fill a row with one attribute until DynamoDB takes no more."""
     layout = store.layout(route)
     assert layout is not None

@@ -30,9 +30,9 @@ from milepost.engine.routes.versions import register
 from milepost.ledgers.aws import apply, services
 from milepost.ledgers.aws.journal.journal import Journal
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.store import Settings, Store
+from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.stream import records, shards
 from milepost.runners.clock import SystemChance, SystemClock
 from milepost.station import Station
@@ -158,7 +158,7 @@ def open_heart(life: Life, fault: Fault | None = None) -> Context:
     """The ledger with its route, as this process has it."""
     requests = Requests(life.region, life.endpoint, endpoints=life.endpoints, deadline_s=life.deadline_s)
     blobs = FolderBlobs(str(Path(life.folder) / "blobs"))
-    settings = Settings(fresh_ms=200, poll_ms=200, patience_ms=life.patience_ms, grace_ms=2_000)
+    settings = StoreSettings(fresh_ms=200, poll_ms=200, patience_ms=life.patience_ms, grace_ms=2_000)
     ledger = AwsLedger(requests, life.prefix, blobs, settings=settings, make=True)
     clock = WrongClock(life.skew_ms)
     plan = Plan(route_of(life, fault or Fault()), grace_ms=settings.grace_ms, offer_life_ms=settings.offer_life_ms)
@@ -233,11 +233,11 @@ def arm(fault: Fault) -> None:
     around(apply, "_tell_stages", after=lambda _, store, changes, contents: any(map(apply.offers, changes)), point="called")
     around(Journal, "_place", before=lambda *_: True, point="lines")
     around(Journal, "_place", after=lambda *_: True, point="placed")
-    around(Relay, "_act", after=lambda *_: True, point="followed")
-    around(Relay, "handle", after=lambda *_: True, point="counted")
+    around(StreamRelay, "_act", after=lambda *_: True, point="followed")
+    around(StreamRelay, "handle", after=lambda *_: True, point="counted")
     finish = services.finish
 
-    def finish_one(store: Store, ended: Sequence[Any], now: int) -> int:
+    def finish_one(store: AwsStore, ended: Sequence[Any], now: int) -> int:
         if len(ended) > 1:
             finish(store, ended[:1], now)
             fault.reach("finishing")

@@ -19,7 +19,7 @@ from milepost.engine.events.parked_events import entries_of
 from milepost.engine.intake import submit
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 from milepost.testing.audit import audit, every_item, problems
 
 T = TypeVar("T")
@@ -130,8 +130,8 @@ def untold(ctx: Context, folder: Path) -> set[str]:
     return events - told
 
 
-def feed(ctx: Context) -> list[Written]:
-    lines: list[Written] = []
+def feed(ctx: Context) -> list[HistoryEntry]:
+    lines: list[HistoryEntry] = []
     while more := ctx.ledger.feed(lines[-1].seq if lines else 0, 500):
         lines += more
     return lines

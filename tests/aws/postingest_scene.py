@@ -26,11 +26,11 @@ from milepost.engine.context import Context
 from milepost.engine.events import deliver as telling
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.names import ms
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.store import Settings
-from milepost.ledgers.aws.stream.records import Record, Stream
+from milepost.ledgers.aws.store import StoreSettings
+from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.ports.blobs import Blobs
 from milepost.testing.clock import SeededChance
 
@@ -117,7 +117,7 @@ class Postingest:
         prefix: str,
         clock: Any,
         route: Route | None = None,
-        settings: Settings = PROMPT,
+        settings: StoreSettings = PROMPT,
         make: bool = True,
         blobs: Blobs | None = None,
     ) -> None:
@@ -137,10 +137,10 @@ class Postingest:
         """What a confirmation's attribute begins with."""
         self.ctx = Context(self.ledger, {self.route: self.plan}, clock, SeededChance(), blobs)
         self.told = Told()
-        self.relay = Relay(self.store, {self.route: self.plan}, lambda: 0.0)
-        self.batches: list[list[Record]] = []
+        self.relay = StreamRelay(self.store, {self.route: self.plan}, lambda: 0.0)
+        self.batches: list[list[StreamRecord]] = []
         """Every batch that the relay has been given."""
-        self._teller = telling.Relay(self.ctx, self.told, "follower")
+        self._teller = telling.EventRelay(self.ctx, self.told, "follower")
         self._stream = Stream(self.store.requests, self.store.control, self.route, self.table, "follower")
         self.dynamodb = boto3.client("dynamodb", endpoint_url=endpoint)
         self.sqs = boto3.client("sqs", endpoint_url=endpoint)
@@ -239,12 +239,12 @@ class Postingest:
         while self._teller.run_once().told:
             pass
 
-    def _handle(self, records: list[Record]) -> None:
+    def _handle(self, records: list[StreamRecord]) -> None:
         self.batches.append(records)
         now = self.clock.now()
         finish(self.store, self.relay.handle(records, now), now)
 
-    def resend(self) -> resend.Summary:
+    def resend(self) -> resend.ResendSummary:
         """One run of the resender, and what follows from it."""
         summary = resend.Resender(self.ctx).run_once()
         self.follow()

@@ -14,7 +14,7 @@ from milepost.core.routes.route import Route
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Progress, Repair
 from milepost.ledgers.aws.retention.row_end import finish
 from milepost.ledgers.aws.stream.records import Stream
@@ -39,7 +39,7 @@ class Scene(World):
         self.table = self.store.names.rows(self.plan.name)
         self.layout = self.store.know(self.plan)
         self.stream = Stream(self.store.requests, self.store.control, self.plan.name, self.table, "reader")
-        self.relay = Relay(self.store, {self.plan.name: self.plan}, lambda: 0.0)
+        self.relay = StreamRelay(self.store, {self.plan.name: self.plan}, lambda: 0.0)
         self.told: list[str] = []
 
     def open(self, process: Process) -> AwsLedger:

@@ -11,7 +11,7 @@ from faults import Faults
 from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.tables.values import Values
 
@@ -52,7 +52,7 @@ class Scene:
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
-        self.names = Names(f"t{secrets.token_hex(4)}")
+        self.names = ResourceNames(f"t{secrets.token_hex(4)}")
         self.values = Values(MemoryBlobs())
         self._processes: list[Process] = []
         first = self.process()

@@ -19,7 +19,7 @@ from milepost.ledgers.aws.intake import LOOKED_UP_S
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.store import Sealing
-from milepost.ports.ledger import Known, Newcomer
+from milepost.ports.ledger import KnownKey, NewItem
 
 NOW = 1_794_770_000_000
 CONTENT = {"id": "a"}
@@ -55,8 +55,8 @@ def plan() -> Plan:
     return Plan(route, grace_ms=600_000, offer_life_ms=1_209_600_000)
 
 
-def newcomer(plan: Plan, now: int = NOW, correlation_id: str = "c-1") -> Newcomer:
-    return Newcomer(accept(plan, "a", CONTENT, now, correlation_id=correlation_id, digest=digest_of(CONTENT)), CONTENT)
+def newcomer(plan: Plan, now: int = NOW, correlation_id: str = "c-1") -> NewItem:
+    return NewItem(accept(plan, "a", CONTENT, now, correlation_id=correlation_id, digest=digest_of(CONTENT)), CONTENT)
 
 
 def test_ones_own_put_is_known_when_the_item_has_left_its_first_stage(ledger: Followed, plan: Plan, client: Callable[[str], Any]) -> None:
@@ -87,7 +87,7 @@ def test_somebody_elses_put_of_the_same_key_is_theirs(ledger: Followed, plan: Pl
 
 def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: Followed, plan: Plan, watch: Watch) -> None:
     ledger.prepare(plan)
-    seal = Known("a", Status.COMPLETED, digest_of(CONTENT), "TC", None, True, NOW, b"x" * 32)
+    seal = KnownKey("a", Status.COMPLETED, digest_of(CONTENT), "TC", None, True, NOW, b"x" * 32)
     counts = ledger.store.requests.counts
     assert ledger.peek("assets", ["a"]) == [None]
     watch.at += LOOKED_UP_S + 1
@@ -97,7 +97,7 @@ def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: Followed, pl
     assert known.sealed
     assert ledger.peek("assets", ["b"]) == [None]
     asked = counts["dynamodb", "batch_get_item"]
-    fresh = Newcomer(accept(plan, "b", CONTENT, NOW, correlation_id="c-3", digest=digest_of(CONTENT)), CONTENT)
+    fresh = NewItem(accept(plan, "b", CONTENT, NOW, correlation_id="c-3", digest=digest_of(CONTENT)), CONTENT)
     assert ledger.ledger.add(plan, [fresh], NOW) == [None]
     assert counts["dynamodb", "batch_get_item"] == asked
     assert ledger.ledger.add(plan, [fresh], NOW) != [None]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from desk import SIGNED, Desk, address
 
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 TODAY = """
 from __future__ import annotations
@@ -50,7 +50,7 @@ def put(desk: Desk, client: Callable[[str], Any], prefix: str) -> Put:
         if queue is not None:
             row |= {"queue": {"S": queue}, "firstQueued": {"S": "2026-01-02T10:00:00.123456Z"}, "lastQueued": {"S": last}}
         row |= {f"result_{stage}": {"S": json.dumps(value)} for stage, value in answers.items()}
-        client("dynamodb").put_item(TableName=Names(prefix).rows("parcels"), Item=row)
+        client("dynamodb").put_item(TableName=ResourceNames(prefix).rows("parcels"), Item=row)
 
     return put
 
@@ -61,7 +61,7 @@ def calls(client: Callable[[str], Any], prefix: str) -> Callable[[str], list[dic
 
     def calls(queue: str) -> list[dict[str, Any]]:
         sqs = client("sqs")
-        url = queue if "/" in queue else sqs.get_queue_url(QueueName=Names(prefix).queue("parcels", queue))["QueueUrl"]
+        url = queue if "/" in queue else sqs.get_queue_url(QueueName=ResourceNames(prefix).queue("parcels", queue))["QueueUrl"]
         found = []
         while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
             found += [json.loads(message["Body"]) for message in messages]
@@ -103,7 +103,7 @@ def test_what_is_adopted_is_confirmed_like_any_other(desk: Desk, put: Put, clien
     put("second", "TC", CC=PATHS)
     desk.signed("adopt", "parcels", "second#b")
     client("dynamodb").update_item(
-        TableName=Names(prefix).rows("parcels"),
+        TableName=ResourceNames(prefix).rows("parcels"),
         Key={"assetId": {"S": "second"}, "batchId": {"S": "b"}},
         UpdateExpression="SET result_TC = :x",
         ExpressionAttributeValues={":x": {"S": '{"one":["L1"]}'}},
@@ -172,7 +172,7 @@ def test_what_still_cannot_be_used_stays(desk: Desk, put: Put, client: Callable[
     put("second", "TC")
     put("lost", "TC")
     desk.up()
-    table = Names(prefix).rows("parcels")
+    table = ResourceNames(prefix).rows("parcels")
     client("dynamodb").delete_item(TableName=table, Key={"assetId": {"S": "lost"}, "batchId": {"S": "b"}})
     answer = desk("quarantine", "replay", "--all", *SIGNED)
     assert answer.code == 1
@@ -192,7 +192,7 @@ def test_a_message_that_nobody_could_read_goes_back_to_its_queue(desk: Desk, cli
     )
     desk.up()
     sqs = client("sqs")
-    url = sqs.get_queue_url(QueueName=Names(prefix).queue("checks", "check"))["QueueUrl"]
+    url = sqs.get_queue_url(QueueName=ResourceNames(prefix).queue("checks", "check"))["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="what is this?")
     desk.up()
     [aside] = desk.ok("quarantine", "list", "--json").json["set_aside"]

@@ -10,7 +10,7 @@ import pytest
 from desk import ROUTES, SIGNED, Desk, address
 
 from milepost.core.status import Status
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_stage_that_was_sent_back_to_takes_a_new_confirmation(desk: Desk, clie
     desk.write("parcels.py", ROUTES + '\nparcels.external("signed")\n')
     desk.submit({"id": "A"})
     desk.up()
-    table = Names(prefix).rows("parcels")
+    table = ResourceNames(prefix).rows("parcels")
 
     def confirm(stage: str, value: str) -> None:
         client("dynamodb").update_item(
@@ -189,7 +189,9 @@ def test_doctor(busy: Desk, client: Callable[[str], Any], prefix: str) -> None:
     assert report["ledger"]["kind"] == "dynamodb"
     about = {finding["about"] for finding in report["findings"] if finding["level"] != "ok"}
     assert about == {"failed"}
-    client("sqs").send_message(QueueUrl=client("sqs").get_queue_url(QueueName=Names(prefix).quarantine)["QueueUrl"], MessageBody="{}")
+    client("sqs").send_message(
+        QueueUrl=client("sqs").get_queue_url(QueueName=ResourceNames(prefix).quarantine)["QueueUrl"], MessageBody="{}"
+    )
     [found] = [finding for finding in busy.ok("doctor", "--json").json["findings"] if finding["about"] == "ledger"]
     assert found["next"] == "milepost quarantine list"
     assert "set aside" in found["what"]
@@ -199,7 +201,7 @@ def test_doctor(busy: Desk, client: Callable[[str], Any], prefix: str) -> None:
 def crowded(busy: Desk, client: Callable[[str], Any], prefix: str) -> Desk:
     """A route that says that it has a quarter of a million rows."""
     client("dynamodb").put_item(
-        TableName=Names(prefix).control,
+        TableName=ResourceNames(prefix).control,
         Item={"kind": {"S": "count#parcels"}, "name": {"S": f"weigh#{Status.COMPLETED}#1"}, "n": {"N": "250000"}, "token": {"S": "x"}},
     )
     return busy

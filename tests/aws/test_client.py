@@ -18,7 +18,7 @@ from standins import REGION
 from urllib3 import HTTPResponse
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
-from milepost.ledgers.aws.names import Names, b64, due_shard, iso, ms, unb64
+from milepost.ledgers.aws.names import ResourceNames, b64, due_shard, iso, ms, unb64
 from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed, Image, Requests, TransactionRefused
 
 PUT = ("dynamodb", "put_item")
@@ -466,7 +466,7 @@ def test_shards_are_the_same_everywhere() -> None:
 
 
 def test_names_that_aws_takes_and_that_differ() -> None:
-    names = Names("acme")
+    names = ResourceNames("acme")
     assert (names.rows("orders"), names.queue("orders", "send")) == ("acme-orders", "acme-orders-send")
     assert names.rows("history") != names.history
     odd = [names.queue("orders", "a.b"), names.queue("orders", "a-b"), names.queue("r" * 64, "s" * 64), names.queue("r" * 64, "s" * 63)]

@@ -12,7 +12,7 @@ from milepost.core.errors import UsageError
 from milepost.ledgers.aws.cost.model import Need, Usage, predicted
 from milepost.ledgers.aws.cost.prices import REGIONS, dollars, prices_in, standing
 from milepost.ledgers.aws.cost.steps import STEPS
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 SMALL = Usage(payload=2, result=2, key=10, batch=1)
 """So light that no row ever passes 1 KB: what is left is calls and the index."""
@@ -37,7 +37,7 @@ def notes(stages: int = 1, called: str = "s", **options: object) -> mp.Route:
 
 
 def on_rows(need: Need, route: str) -> tuple[float, float]:
-    table = Names("milepost").rows(route)
+    table = ResourceNames("milepost").rows(route)
     return need.units[table, "write"], need.units[f"{table}/due", "write"]
 
 
@@ -92,7 +92,7 @@ def test_a_call_that_follows_an_external_stage_is_a_write_of_its_own() -> None:
     ids=["two external stages", "one handler stage"],
 )
 def test_units_are_those_that_were_counted(route: mp.Route, usage: Usage, counted: dict[str, float]) -> None:
-    units = predicted(route, usage, Names("t")).units
+    units = predicted(route, usage, ResourceNames("t")).units
     rows = f"t-{route.name}"
     found = {"rows": units[rows, "write"], "due": units[f"{rows}/due", "write"]}
     found |= {name: units[f"t-{name}", "write"] for name in ("history", "seen")}

@@ -16,11 +16,11 @@ from milepost.core.item import Failure, Row
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Status
-from milepost.ledgers.aws.tables.counter_cells import Tally
+from milepost.ledgers.aws.tables.counter_cells import CounterTally
 from milepost.ledgers.aws.tables.counters import Counters
 from milepost.ledgers.memory import MemoryLedger
-from milepost.ledgers.memory.state import Record
-from milepost.ports.ledger import Count, Group, Query, Told
+from milepost.ledgers.memory.state import MemoryRecord
+from milepost.ports.ledger import Count, DeliveredLines, Group, Query
 from milepost.testing.contract.world import World, sample_route
 
 NOW = 1_700_000_000_000
@@ -58,7 +58,7 @@ class Watched:
         self.changes: list[tuple[Row, Row]] = []
         write = self.ledger._state.write
 
-        def watched(record: Record, change: Change) -> None:
+        def watched(record: MemoryRecord, change: Change) -> None:
             write(record, change)
             self.changes.append((copied(change.before), copied(change.after)))
 
@@ -132,7 +132,7 @@ def test_they_say_what_a_count_afresh_says(counters: Counters, seed: int) -> Non
             agree(counters, watched.ledger)
     assert watched.ledger.groups("parcels")
     before = watched.rows("parcels")
-    watched.ledger.prune("parcels", TERMINAL, parcels.now + 1, None, Told(watched.ledger.last_seq()), 1000)
+    watched.ledger.prune("parcels", TERMINAL, parcels.now + 1, None, DeliveredLines(watched.ledger.last_seq()), 1000)
     pruned = [row for key, row in before.items() if key not in watched.rows("parcels")]
     assert pruned
     counters.removed(pruned)
@@ -242,8 +242,8 @@ def test_many_count_at_once(scene: Scene, counters: Counters) -> None:
 
 
 # Repair ---------------------------------------------------------------------------------------------------------------------
-def truth(*rows: Row) -> Tally:
-    tally = Tally()
+def truth(*rows: Row) -> CounterTally:
+    tally = CounterTally()
     for each in rows:
         tally.present(each)
     return tally

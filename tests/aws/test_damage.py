@@ -16,8 +16,8 @@ from milepost.engine.context import Context
 from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.claim.paused_lanes import hold, resume
 from milepost.ledgers.aws.store import SEALED_FOR_MS
-from milepost.ports.ledger import Query, Told
-from milepost.ports.runner import Ran
+from milepost.ports.ledger import DeliveredLines, Query
+from milepost.ports.runner import JobResult
 
 LONG = "x" * 9000
 HOWS = ["spoilt", "damaged", "gone"]
@@ -77,7 +77,7 @@ def test_the_others_leave_when_their_time_has_come(scene: Scene, how: str) -> No
         scene.settle(item, Reject("no"))
     spoil(scene, "bad", how)
     scene.clock.advance_to(scene.now + 3 * SEALED_FOR_MS)
-    assert scene.aws.prune("parcels", TERMINAL, scene.now, None, Told(2**62), 100).items == 2
+    assert scene.aws.prune("parcels", TERMINAL, scene.now, None, DeliveredLines(2**62), 100).items == 2
     assert set(scene.store.images("parcels", ["a", "bad", "c"])) == {"bad"}
 
 
@@ -120,7 +120,7 @@ def test_whoever_loses_a_race_for_a_spoilt_row_finds_nobody_there(scene: Scene) 
     scene.follow()
     items = sorted(scene.claim().items, key=lambda item: item.key)
     spoil(scene, "bad", "spoilt")
-    assert settle(context(scene), [Ran(item, Done(), 5) for item in items]).written == 1
+    assert settle(context(scene), [JobResult(item, Done(), 5) for item in items]).written == 1
     assert scene.row("a").stage == "stamp"
 
 
@@ -180,7 +180,7 @@ def test_an_outcome_that_would_offer_what_cannot_be_read_is_a_counted_try_of_tha
     scene.follow()
     items = scene.claim("stamp").items
     damage_blobs(scene, "parcels/")
-    settle(context(scene, offering(scene.plan)), [Ran(item, Done(), 5) for item in items])
+    settle(context(scene, offering(scene.plan)), [JobResult(item, Done(), 5) for item in items])
     found = {item.key: (item.stage, item.row.attempts) for item in scene.aws.find(Query(route="parcels")).items}
     assert found == {"a": ("delivered", 0), "bad": ("stamp", 1), "c": ("delivered", 0)}
 

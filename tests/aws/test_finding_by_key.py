@@ -6,7 +6,7 @@ from postingest_scene import ASSET, OTHER, opener
 
 from milepost.core.decide import accept
 from milepost.core.item import digest_of
-from milepost.ports.ledger import Newcomer, Query
+from milepost.ports.ledger import NewItem, Query
 
 
 def test_all_batches_of_an_asset_stand_together(endpoint: str, prefix: str) -> None:
@@ -15,7 +15,7 @@ def test_all_batches_of_an_asset_stand_together(endpoint: str, prefix: str) -> N
         now = scene.clock.now()
         for key in (f"{ASSET}#one", f"{ASSET}#on%23e", f"{ASSET}#two", f"{OTHER}#one"):
             change = accept(scene.plan, key, {"n": 1}, now, correlation_id=key, digest=digest_of({"n": 1}))
-            scene.ledger.add(scene.plan, [Newcomer(change, {"n": 1})], now)
+            scene.ledger.add(scene.plan, [NewItem(change, {"n": 1})], now)
         asked: list[str] = []
         with scene.before_each_call(lambda operation, params: asked.append(operation)):
             together = scene.ledger.find(Query(route=scene.route, prefix=f"{ASSET}#"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from desk import Desk, address
 
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 
 def test_a_table_without_its_index_is_told_in_a_sentence(
@@ -22,7 +22,7 @@ def test_a_table_without_its_index_is_told_in_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILEPOST_LEDGER", raising=False)
-    table = Names(prefix).rows("parcels")
+    table = ResourceNames(prefix).rows("parcels")
     client("dynamodb").create_table(
         TableName=table,
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],

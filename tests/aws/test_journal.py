@@ -12,10 +12,10 @@ from table_scene import Died, Process, Scene, writes
 
 from milepost.core.history import Line, encode_line, link
 from milepost.core.status import Reason, Status
-from milepost.ledgers.aws.journal.journal import BLOCK, JOURNAL, REACH, Entry, Journal
-from milepost.ledgers.aws.journal.lines import Batch, images_of
+from milepost.ledgers.aws.journal.journal import BLOCK, JOURNAL, REACH, Journal, JournalEntry
+from milepost.ledgers.aws.journal.lines import JournalBatch, images_of
 from milepost.ledgers.aws.tables.keys import Image
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 
 
 @pytest.fixture
@@ -27,16 +27,16 @@ def journal_of(scene: Scene, process: Process | None = None) -> Journal:
     return Journal(process or scene.process(), scene.names, scene.values)
 
 
-def entry(key: str, version: int = 1, *, route: str = "parcels", payload: Any = UNSET, note: Any = None) -> Entry:
+def entry(key: str, version: int = 1, *, route: str = "parcels", payload: Any = UNSET, note: Any = None) -> JournalEntry:
     body = encode_line(Line(version, 1000 + version, Reason.NOTED, "weigh", Status.QUEUED, note=note))
-    return Entry(route, key, f"c-{key}", version, link(b"", key.encode()), body, payload)
+    return JournalEntry(route, key, f"c-{key}", version, link(b"", key.encode()), body, payload)
 
 
-def entries(name: str, n: int) -> list[Entry]:
+def entries(name: str, n: int) -> list[JournalEntry]:
     return [entry(f"{name}{number:03d}") for number in range(n)]
 
 
-def keys(lines: list[Written]) -> list[str]:
+def keys(lines: list[HistoryEntry]) -> list[str]:
     return [line.key for line in lines]
 
 
@@ -129,7 +129,7 @@ def test_reading_on_gives_every_line_once(scene: Scene, journal: Journal, limit:
         assert reader.seq == who.last_seq() == len(told)
 
 
-def keys_of(told: list[Entry]) -> list[str]:
+def keys_of(told: list[JournalEntry]) -> list[str]:
     return [each.key for each in told]
 
 
@@ -238,9 +238,9 @@ def test_one_that_died_while_writing_lines_is_finished_by_the_next(scene: Scene,
     assert reader.given == keys_of(told)
 
 
-def scene_lines(scene: Scene, told: list[Entry]) -> list[Image]:
+def scene_lines(scene: Scene, told: list[JournalEntry]) -> list[Image]:
     """Lines as an append that got no further has left them."""
-    return images_of(Batch("nobody", told, 0), scene.values)
+    return images_of(JournalBatch("nobody", told, 0), scene.values)
 
 
 @pytest.mark.parametrize("fault", ["timeout_after", "twice", "timeout_before", "throttle", "500"])

@@ -134,7 +134,7 @@ def test_a_list_that_is_replaced_while_it_is_read_is_left_to_its_successor(
     source = objects.Objects(one.store.requests).open(bucket.name, "lists/parcels/long.txt")
     assert source.read(100)
     bucket.put("lists/parcels/long.txt", b"a\n" * 2000)
-    with pytest.raises(objects.Gone, match="replaced"):
+    with pytest.raises(objects.ObjectGone, match="replaced"):
         while source.read(10_000):
             pass
     assert len(event["Records"]) == 1

@@ -14,7 +14,7 @@ from pump import Context
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.core.status import FAILED
-from milepost.engine.events.deliver import Relay as Teller
+from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.lambdas import start, worker
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Hold, Limit
 from milepost.ports.ledger import Query

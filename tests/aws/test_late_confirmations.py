@@ -9,7 +9,7 @@ import pytest
 from postingest_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, text
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome, Reject, Retry
 from milepost.core.routes.backoff import Backoff
@@ -22,8 +22,8 @@ from milepost.engine.intake import submit
 from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.memory import MemoryLedger
-from milepost.ports.ledger import Ask
-from milepost.ports.runner import Ran
+from milepost.ports.ledger import ClaimRequest
+from milepost.ports.runner import JobResult
 from milepost.testing.clock import SeededChance, VirtualClock
 
 ASSET = "e2715719-c313-4e95-b5e6-f8759dcc6aed"
@@ -101,9 +101,9 @@ def fetched() -> Route:
 def settled(post: Any, outcome: Outcome) -> Item:
     """A worker claims it, and says this."""
     now = post.clock.now()
-    (answer,) = post.ledger.claim([Ask(post.plan, "fetch", 1, Grip(f"token-{now}", "worker", now + 60_000))], now, 0.0)
+    (answer,) = post.ledger.claim([ClaimRequest(post.plan, "fetch", 1, Lease(f"token-{now}", "worker", now + 60_000))], now, 0.0)
     (item,) = answer.items
-    assert settle(post.ctx, [Ran(item, outcome, 5)]).written == 1
+    assert settle(post.ctx, [JobResult(item, outcome, 5)]).written == 1
     post.follow()
     found: Item = post.ledger.get([("loans", KEY)])[0]
     return found

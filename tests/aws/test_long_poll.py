@@ -15,10 +15,10 @@ from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.offers import call_of
 from milepost.ledgers.aws.queues.long_poll import IDLE_POLLS
 from milepost.ledgers.aws.requests.client import CONNECTIONS, LONG_POLL, Requests
-from milepost.ledgers.aws.store import Settings
+from milepost.ledgers.aws.store import StoreSettings
 from milepost.testing.contract.world import World
 
-WAITING = Settings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0, long_poll_s=20)
+WAITING = StoreSettings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0, long_poll_s=20)
 RECEIVE = ("sqs", "receive_message")
 
 

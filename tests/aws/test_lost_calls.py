@@ -19,7 +19,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import doctor
-from milepost.engine.resend import Resender, Summary
+from milepost.engine.resend import Resender, ResendSummary
 from milepost.ledgers.aws import apply
 from milepost.ports.documents import BACK_FILL
 from milepost.testing.clock import SeededChance
@@ -38,7 +38,7 @@ def context(scene: Scene) -> Context:
     return Context(scene.aws, {scene.plan.name: scene.plan}, scene.clock, SeededChance(), scene.blobs)
 
 
-def resend(scene: Scene) -> Summary:
+def resend(scene: Scene) -> ResendSummary:
     return Resender(context(scene)).run_once()
 
 

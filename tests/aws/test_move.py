@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from desk import ROUTES, SIGNED, Desk, address
 
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.engine.context import Context
 from milepost.engine.transfer.copy import MoveReport, move
 from milepost.engine.transfer.lock import marks
 from milepost.engine.transfer.verify import compare
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ports.documents import HOLD, PROCESS, Process
-from milepost.ports.ledger import Ask
+from milepost.ports.ledger import ClaimRequest
 from milepost.route_files import load_routes
 from milepost.wiring import open_context
 
@@ -131,7 +131,7 @@ def test_it_goes_on_there(full: Desk, to: str, client: Callable[[str], Any], pre
     full.signed("resume", "parcels", "weigh")
     full.up()
     assert full.show("fresh")["stage"] == "delivered", "a worker was called"
-    queue = client("sqs").get_queue_url(QueueName=Names(prefix).queue("parcels", "delivered"))["QueueUrl"]
+    queue = client("sqs").get_queue_url(QueueName=ResourceNames(prefix).queue("parcels", "delivered"))["QueueUrl"]
     offered = client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
     assert {"early", "large"} <= {json.loads(message["Body"])["key"] for message in offered}, "who does the external stage was called"
     full.signed("confirm", "parcels", "early", "--stage", "delivered")
@@ -226,7 +226,7 @@ def test_a_difference_is_found_and_nothing_is_opened(full: Desk, to: str, client
     """Somebody else's row stands where one of ours belongs."""
     with contexts(full, to):
         pass
-    client("dynamodb").put_item(TableName=Names(prefix).rows("parcels"), Item={"id": {"S": "again"}, "input": {"S": "{}"}})
+    client("dynamodb").put_item(TableName=ResourceNames(prefix).rows("parcels"), Item={"id": {"S": "again"}, "input": {"S": "{}"}})
     answer = full("move", "--to", to, *SIGNED)
     assert answer.code == 1
     assert "a row stands there that somebody else put" in answer.flat
@@ -238,7 +238,7 @@ def test_a_difference_is_found_and_nothing_is_opened(full: Desk, to: str, client
 
 def test_what_was_changed_there_is_found(full: Desk, to: str, client: Callable[[str], Any], prefix: str) -> None:
     full.signed("move", "--to", to)
-    names = Names(prefix)
+    names = ResourceNames(prefix)
     client("dynamodb").update_item(
         TableName=names.rows("parcels"),
         Key={"id": {"S": "large"}},
@@ -272,7 +272,7 @@ def test_a_ledger_at_work_is_not_moved(full: Desk, to: str) -> None:
         target.ledger.write(PROCESS, "w2", None)
         full.signed("resume", "parcels", "weigh")
         source.plans["parcels"].at_version(1)
-        ask = Ask(source.plans["parcels"], "weigh", 1, Grip("token", "w3", now + 60_000))
+        ask = ClaimRequest(source.plans["parcels"], "weigh", 1, Lease("token", "w3", now + 60_000))
         assert [item.key for item in source.ledger.claim([ask], now, 0.0)[0].items] == ["fresh"]
     answer = full("move", "--to", to, *SIGNED)
     assert answer.code == 1
@@ -286,7 +286,7 @@ def test_what_a_dead_worker_held_is_a_loss_and_is_moved(full: Desk, to: str) -> 
     with contexts(full, to) as (source, _):
         now = source.clock.now()
         source.plans["parcels"].at_version(1)
-        source.ledger.claim([Ask(source.plans["parcels"], "weigh", 1, Grip("token", "w3", now - 1))], now, 0.0)
+        source.ledger.claim([ClaimRequest(source.plans["parcels"], "weigh", 1, Lease("token", "w3", now - 1))], now, 0.0)
     report = full.signed("move", "--to", to, "--json").json
     assert (report["lost"], report["finished"]) == (1, True)
     full.settle(to)

@@ -22,12 +22,12 @@ from milepost.engine.context import Context
 from milepost.engine.resend import Resender
 from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.ledger import AwsLedger
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Repair
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import Record, Stream
-from milepost.ports.runner import Ran
+from milepost.ledgers.aws.stream.records import Stream, StreamRecord
+from milepost.ports.runner import JobResult
 from milepost.testing.contract.world import World
 
 NOTICE = 60_000
@@ -49,7 +49,7 @@ class Announced(World):
         ledger.prepare(self.plan)
         self.ctx = Context(ledger, {"loans": self.plan}, self.clock, self.chance, MemoryBlobs())
         self.table = self.store.names.rows("loans")
-        self._relay = Relay(self.store, {"loans": self.plan}, lambda: 0.0)
+        self._relay = StreamRelay(self.store, {"loans": self.plan}, lambda: 0.0)
         self._stream = Stream(self.store.requests, self.store.control, "loans", self.table, "reader")
         self.add("a", "b")
         self.follow()
@@ -61,7 +61,7 @@ class Announced(World):
         return self.now + NOTICE
 
     def follow(self) -> None:
-        def handle(records: list[Record]) -> None:
+        def handle(records: list[StreamRecord]) -> None:
             finish(self.store, self._relay.handle(records, self.now), self.now)
 
         while self._stream.poll(handle, self.now):
@@ -107,7 +107,7 @@ def test_nobody_claims_and_a_workers_outcome_is_put_down_undecided_until_the_ver
     (item,) = world.claim("CC", 1).items
     holds_from = world.announce()
     assert (world.claim("CC").items, world.claim("CC").next_at) == ([], holds_from)
-    summary = settle(world.ctx, [Ran(item, Done({"by": "us"}), 5)])
+    summary = settle(world.ctx, [JobResult(item, Done({"by": "us"}), 5)])
     assert (summary.written, summary.undecided, summary.refused) == (0, 1, 0)
     world.nothing_moves(settled=1)
     world.clock.advance_to(holds_from - 1)
@@ -119,7 +119,7 @@ def test_nobody_claims_and_a_workers_outcome_is_put_down_undecided_until_the_ver
     assert world.item(item.key).content.results == {"CC": {"by": "us"}}
     world.follow()
     (other,) = world.claim("CC").items
-    assert settle(world.ctx, [Ran(other, Done(), 5)]).written == 1
+    assert settle(world.ctx, [JobResult(other, Done(), 5)]).written == 1
     world.follow()
     assert world.count() == {"COMPLETED": 2}
     world.audit()

@@ -17,7 +17,7 @@ from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.work.settle import give_back, settle
 from milepost.ledgers.aws.claim.claim import MOST_LOOKS
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 from milepost.testing.contract import World
 from milepost.testing.contract.world import LEASE, sample_route
 
@@ -32,7 +32,7 @@ class Looking(World):
         self.ctx = Context(ledger, {self.plan.name: self.plan}, self.clock, self.chance, MemoryBlobs())
 
     def say(self, item: Item, outcome: Outcome) -> Any:
-        return settle(self.ctx, [Ran(item, outcome, 1)])
+        return settle(self.ctx, [JobResult(item, outcome, 1)])
 
     @property
     def url(self) -> str:

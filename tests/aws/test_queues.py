@@ -13,11 +13,11 @@ from faults import Faults
 from standins import REGION
 
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing
-from milepost.ledgers.aws.names import Names, b64
-from milepost.ledgers.aws.queues.messages import Message, Outgoing, Queues
+from milepost.ledgers.aws.names import ResourceNames, b64
+from milepost.ledgers.aws.queues.messages import Outgoing, Queues, SqsMessage
 from milepost.ledgers.aws.requests.client import Requests
 
-NAMES = Names("acme")
+NAMES = ResourceNames("acme")
 SEND, DELETE = ("sqs", "send_message_batch"), ("sqs", "delete_message_batch")
 
 
@@ -57,7 +57,7 @@ def numbered(url: str, count: int) -> list[Outgoing]:
     return [Outgoing(url, json.dumps({"n": number})) for number in range(count)]
 
 
-def numbers(messages: list[Message]) -> list[int]:
+def numbers(messages: list[SqsMessage]) -> list[int]:
     return sorted(message.body["n"] for message in messages)
 
 
@@ -303,7 +303,7 @@ def test_a_refusal_that_is_nobodys_receipt_is_raised(queues: Queues, requests: R
     messages = queues.receive(url, 2, 60)
 
     def refuse(parsed: dict[str, Any], **_: Any) -> None:
-        parsed["Failed"] = [{"Id": parsed["Successful"].pop()["Id"], "Code": "Odd", "Message": "no", "SenderFault": True}]
+        parsed["Failed"] = [{"Id": parsed["Successful"].pop()["Id"], "Code": "Odd", "SqsMessage": "no", "SenderFault": True}]
 
     requests.client("sqs").meta.events.register("after-call.sqs.DeleteMessageBatch", refuse)
     with pytest.raises(LedgerError, match="Odd: no"):

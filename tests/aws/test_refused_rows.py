@@ -18,7 +18,7 @@ from milepost.engine.work.settle import settle
 from milepost.ledgers.aws.journal.blocks import LARGEST_BLOCK, encode_refs, portions
 from milepost.ledgers.aws.journal.journal import BLOCK
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, LONG_TRAIL_BYTES, Update
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import World
 
@@ -135,7 +135,7 @@ def test_an_outcome_that_does_not_fit_is_a_counted_try_of_its_item_alone(ledger:
     fill(ledger, "bad", "scans")
     ctx = Context(ledger, {"parcels": world.plan}, world.clock, SeededChance(), MemoryBlobs())  # type: ignore[arg-type]
     long = NotYet(after="1h", note="x" * 2000)
-    settle(ctx, [Ran(items["a"], long, 5), Ran(items["bad"], long, 5)])
+    settle(ctx, [JobResult(items["a"], long, 5), JobResult(items["bad"], long, 5)])
     assert world.row("a").status is Status.WAITING
     bad = world.row("bad")
     counted = bad.status is Status.RETRY_SCHEDULED and bad.error is not None and bad.error.category == "CANNOT_BE_STORED"

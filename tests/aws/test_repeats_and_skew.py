@@ -15,7 +15,7 @@ from pump import StreamPump
 
 from milepost.core.errors import LedgerBusy
 from milepost.ledgers.aws.retention.row_end import finish
-from milepost.ledgers.aws.stream.records import Record, from_event
+from milepost.ledgers.aws.stream.records import StreamRecord, from_event
 from milepost.ledgers.aws.tables.documents import Control
 
 
@@ -85,9 +85,9 @@ class Repeating(Process):
     def __init__(self, scene: Scene, how: str) -> None:
         super().__init__(scene)
         self.how = how
-        self.batches: list[list[Record]] = []
+        self.batches: list[list[StreamRecord]] = []
 
-    def handle(self, records: list[Record]) -> None:
+    def handle(self, records: list[StreamRecord]) -> None:
         # What comes straight from the stream may be trusted to be new; a repeat says of itself that it may be one.
         super().handle(records)
         repeated = [replace(record, again=True) for record in records]

@@ -10,8 +10,8 @@ import pytest
 from postingest_scene import ASSET, BATCH, Opener, Postingest, assets
 from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, Whole, long_names, whole
 
-from milepost.applications.postingest.confirmer.rows import Gone
-from milepost.applications.postingest.confirmer.service import Confirmer, Tally
+from milepost.applications.postingest.confirmer.rows import RowGone
+from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
 from milepost.blobs.folder import FolderBlobs
 from milepost.engine.evidence.records import evidence_of
 from milepost.engine.views.story import story
@@ -44,7 +44,7 @@ class Journey:
             for stage, check in (("CC", asset.on_disk.check), (self.last, asset.on_tape.check))
         }
 
-    def turn(self, stage: str) -> Tally:
+    def turn(self, stage: str) -> TurnTally:
         tally = self.confirmers[stage].tick()
         self.post.follow()
         return tally
@@ -143,10 +143,10 @@ def test_a_row_that_takes_no_note_waits_all_the_same(
         journey.turn("CC")
 
         def fails(*_: object) -> None:
-            raise Gone("there is no such row") if trouble == "gone" else PermissionError("AccessDeniedException")
+            raise RowGone("there is no such row") if trouble == "gone" else PermissionError("AccessDeniedException")
 
         monkeypatch.setattr(journey.confirmers["Scout"]._rows, "note", fails)
-        assert journey.turn("Scout") == Tally(
+        assert journey.turn("Scout") == TurnTally(
             received=1,
             not_yet=1,
             notes={"0 of 1 files on tape, 1 not known to ScoutAM; missing: a.txt (in " + asset.paths[0].rpartition("/")[0] + ")": 1},

@@ -9,12 +9,12 @@ import pytest
 from postingest_scene import OTHER, PATHS, VOLUMES, Opener, Postingest, text
 from state_change_scene import ended, in_cc
 
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.outcome import Done, Retry
 from milepost.core.routes.route import Route
 from milepost.engine.work.settle import settle
-from milepost.ports.ledger import Ask
-from milepost.ports.runner import Ran
+from milepost.ports.ledger import ClaimRequest
+from milepost.ports.runner import JobResult
 
 
 # Out of order --------------------------------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ def fetched(open_at: Opener, **options: Any) -> Postingest:
 
 def claimed(post: Postingest) -> Any:
     now = post.clock.now()
-    grip = Grip(f"token-{now}", "worker", now + 60_000)
-    (answer,) = post.ledger.claim([Ask(post.plan, "fetch", 1, grip)], now, 0.0)
+    grip = Lease(f"token-{now}", "worker", now + 60_000)
+    (answer,) = post.ledger.claim([ClaimRequest(post.plan, "fetch", 1, grip)], now, 0.0)
     (item,) = answer.items
     return item
 
@@ -128,7 +128,7 @@ def test_a_confirmation_beats_the_outcome_of_the_worker_at_work(open_at: Opener,
     if read_before:
         post.follow()
         assert post.at() == ("fetch", "PROCESSING")
-    settled = settle(post.ctx, [Ran(item, outcome, 5)])
+    settled = settle(post.ctx, [JobResult(item, outcome, 5)])
     assert (settled.written, settled.refused) == (1, 0)
     post.follow()
     assert post.at() == ("CC", "QUEUED")
@@ -147,7 +147,7 @@ def test_a_confirmation_taken_off_while_the_worker_is_at_work_does_not_beat_it(o
     post.confirm("fetch", text({"by": "somebody outside"}))
     post.follow()
     post.take_off("ingested_fetch")
-    settle(post.ctx, [Ran(item, Done({"by": "the worker"}), 5)])
+    settle(post.ctx, [JobResult(item, Done({"by": "the worker"}), 5)])
     post.follow()
     (message,) = post.received("CC")
     assert message.body["payload"] == {"by": "the worker"}
@@ -161,7 +161,7 @@ def test_a_rewritten_input_goes_with_a_confirmation_that_beats_the_worker(open_a
     item = claimed(post)
     post.confirm("fetch", {"BOOL": True}, rewrite='{"files":["on disk"]}')
     post.follow()
-    settle(post.ctx, [Ran(item, Retry("no"), 5)])
+    settle(post.ctx, [JobResult(item, Retry("no"), 5)])
     post.follow()
     assert post.at() == ("CC", "QUEUED")
     (message,) = post.received("CC")
@@ -177,7 +177,7 @@ def test_a_row_put_again_while_a_worker_is_at_work_keeps_its_lease(open_at: Open
     post.put()
     post.follow()
     assert post.at() == ("fetch", "PROCESSING")
-    assert settle(post.ctx, [Ran(item, Done({"by": "the worker"}), 5)]).written == 1
+    assert settle(post.ctx, [JobResult(item, Done({"by": "the worker"}), 5)]).written == 1
     post.follow()
     (message,) = post.received("CC")
     assert message.body["payload"] == {"by": "the worker"}

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from stream_reader import Reader
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.stream.records import Record, Stream, from_event
+from milepost.ledgers.aws.stream.records import Stream, StreamRecord, from_event
 from milepost.ledgers.aws.stream.shards import DAY_MS, LEASE_MS, LOOK_MS, SILENCE_MS
 from milepost.ledgers.aws.tables.documents import Control
 
@@ -32,7 +32,7 @@ def requests(endpoint: str) -> Iterator[Requests]:
 
 @pytest.fixture
 def control(requests: Requests, client: Callable[[str], Any], prefix: str) -> Control:
-    names = Names(prefix)
+    names = ResourceNames(prefix)
     client("dynamodb").create_table(
         TableName=names.control,
         KeySchema=[{"AttributeName": "kind", "KeyType": "HASH"}, {"AttributeName": "name", "KeyType": "RANGE"}],
@@ -47,13 +47,13 @@ class Poller:
 
     def __init__(self, reader: Any, control: Control, holder: str = "a", route: str = "orders", table: str = "rows") -> None:
         self.stream = Stream(reader, control, route, table, holder)
-        self.given: list[Record] = []
+        self.given: list[StreamRecord] = []
         self.batches: list[int] = []
 
     def poll(self, now: int) -> int:
         return self.stream.poll(self.take, now)
 
-    def take(self, records: list[Record]) -> str | None:
+    def take(self, records: list[StreamRecord]) -> str | None:
         self.given += records
         self.batches.append(len(records))
         return None
@@ -121,7 +121,7 @@ def test_a_shard_goes_on_from_the_record_that_must_be_read_again(control: Contro
     poller = Poller(reader, control)
     refused = {"a0", "a120"}
 
-    def handle(records: list[Record]) -> str | None:
+    def handle(records: list[StreamRecord]) -> str | None:
         for record in records:
             if record.keys["key"]["S"] in refused:
                 refused.remove(record.keys["key"]["S"])
@@ -143,7 +143,7 @@ def test_an_error_of_the_handler_moves_nothing_on_and_is_raised_after_the_other_
         reader.write("s2", f"b{n}")
     poller = Poller(reader, control)
 
-    def handle(records: list[Record]) -> str | None:
+    def handle(records: list[StreamRecord]) -> str | None:
         if any(record.keys["key"]["S"] == "a120" for record in records):
             raise RuntimeError("the queue is away")
         return poller.take(records)
@@ -163,7 +163,7 @@ def test_an_interrupt_goes_straight_through_and_what_was_done_stays_done(control
         reader.write("s1", f"k{n}")
     poller = Poller(reader, control)
 
-    def handle(records: list[Record]) -> str | None:
+    def handle(records: list[StreamRecord]) -> str | None:
         if poller.batches:
             raise KeyboardInterrupt
         return poller.take(records)
@@ -451,7 +451,7 @@ def test_a_shard_is_taken_over_when_its_lease_has_run_out(control: Control) -> N
     class Killed(BaseException):
         pass
 
-    def die(records: list[Record]) -> str | None:
+    def die(records: list[StreamRecord]) -> str | None:
         dead.take(records)
         if len(dead.given) == 150:
             raise Killed
@@ -489,7 +489,7 @@ def test_who_is_overtaken_while_handling_hands_out_no_more_and_writes_nothing(co
         reader.write("s1", f"k{n}")
     slow, heir = Poller(reader, control, "slow"), Poller(reader, control, "heir")
 
-    def overtaken(records: list[Record]) -> str | None:
+    def overtaken(records: list[StreamRecord]) -> str | None:
         if slow.batches:
             heir.poll(T0 + LEASE_MS)
         return slow.take(records)
@@ -601,7 +601,7 @@ def test_whatever_happens_every_record_is_given_and_no_item_goes_backwards(contr
     made = 1
     now = T0
 
-    def handle(records: list[Record]) -> str | None:
+    def handle(records: list[StreamRecord]) -> str | None:
         for record in records:
             fate = chance.random()
             if fate < 0.02:
@@ -659,13 +659,13 @@ def test_two_pollers_on_a_real_table_one_of_which_dies(control: Control, request
         StreamSpecification=STREAM,
     )
     first, second = Poller(requests, control, "a"), Poller(requests, control, "b")
-    unwritten: list[Record] = []
+    unwritten: list[StreamRecord] = []
 
     def write(start: int, end: int) -> None:
         for n in range(start, end):
             dynamodb.put_item(TableName="rows", Item={"key": {"S": f"k{n % 20}"}, "n": {"N": str(n)}})
 
-    def die(records: list[Record]) -> str | None:
+    def die(records: list[StreamRecord]) -> str | None:
         unwritten.extend(records)
         raise KeyboardInterrupt
 
@@ -730,7 +730,7 @@ def test_an_event_is_read_with_its_bytes_as_bytes_and_its_numbers_as_text() -> N
         "empty": {"M": {}},
     }
     [record] = from_event(lambda_event(dynamodb={"NewImage": image, "OldImage": {"key": {"S": "k"}}}), {"shop-orders": "orders"})
-    assert record == Record(
+    assert record == StreamRecord(
         route="orders",
         name="MODIFY",
         keys={"key": {"S": "k"}},

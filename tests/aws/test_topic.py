@@ -15,10 +15,10 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from topic_scene import Scene, accepted, fails, parcels
 
 import milepost as mp
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.core.errors import ConfigMistake, EventRefused, MilepostError
 from milepost.core.events import Envelope
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
 from milepost.subscribers.topic import LARGEST, Topic
 from milepost.testing import SeededChance, VirtualClock, drain
@@ -101,11 +101,11 @@ def test_offers_need_not_be_published(scene: Scene) -> None:
     route.external("tape")
     with mp.open("memory:", routes=[route], clock=VirtualClock(), chance=SeededChance(1)) as post:
         post.submit("assets", *({"id": f"a{number}"} for number in range(10)))
-        told = Relay(post.context, Topic(scene.arn, client=scene.sns, offers=False), "p1").run_once().told
+        told = EventRelay(post.context, Topic(scene.arn, client=scene.sns, offers=False), "p1").run_once().told
         assert told == 20, "all are done with"
         assert scene.by_item() == {f"a{number}": ["accepted"] for number in range(10)}
         assert [len(request) for request in scene.requests] == [10]
-        Relay(post.context, Topic(scene.arn, name="all", client=scene.sns), "p1").run_once()
+        EventRelay(post.context, Topic(scene.arn, name="all", client=scene.sns), "p1").run_once()
         assert scene.by_item() == {f"a{number}": ["accepted", "offered"] for number in range(10)}
 
 
@@ -227,7 +227,7 @@ def test_through_the_relay_in_order_and_what_was_parked_comes_later(scene: Scene
     url = "memory:" if ledger == "memory" else f"sqlite:///{tmp_path}/ledger.db"
     kinds = ["accepted", "advanced", "completed"]
     with mp.open(url, routes=[parcels()], clock=clock, chance=SeededChance(1)) as post:
-        relay = Relay(post.context, scene.topic, "p1")
+        relay = EventRelay(post.context, scene.topic, "p1")
         post.submit("parcels", *({"id": key} for key in "abcdef"))
         relay.run_once()
         assert scene.by_item() == {key: ["accepted"] for key in "adef"}
@@ -246,7 +246,7 @@ def test_through_the_relay_in_order_and_what_was_parked_comes_later(scene: Scene
 def test_an_outage_loses_nothing(scene: Scene) -> None:
     clock = VirtualClock()
     with mp.open("memory:", routes=[parcels()], clock=clock, chance=SeededChance(1)) as post:
-        relay = Relay(post.context, scene.topic, "p1")
+        relay = EventRelay(post.context, scene.topic, "p1")
         post.submit("parcels", *({"id": f"P-{n}"} for n in range(12)))
         stop = fails(scene.sns, at=1, error=(400, "Throttling"))
         assert "Throttling" in (relay.run_once().standing_by or "")
@@ -291,13 +291,13 @@ def test_a_wrong_name_is_told(specs: list[str], said: str, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     Path("milepost.toml").write_text(f"subscribers = {json.dumps(specs)}\n")
     with pytest.raises(ConfigMistake, match=said):
-        Settings().subscribers()
+        CliSettings().subscribers()
 
 
 def test_its_region_and_its_name_are_those_of_the_arn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("milepost.toml").write_text('subscribers = ["log", "sns:arn:aws-cn:sns:cn-north-1:123456789012:prod-events.fifo"]\n')
-    log, topic = Settings().subscribers()
+    log, topic = CliSettings().subscribers()
     assert (log.name, topic.name) == ("log", "prod-events.fifo")
     assert isinstance(topic, Topic)
     assert topic._client.meta.region_name == "cn-north-1"

@@ -21,11 +21,11 @@ from milepost.ledgers.aws.claim.received_messages import Calls
 from milepost.ledgers.aws.ledger import AwsLedger
 from milepost.ledgers.aws.offers import call_of
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.ledgers.aws.store import Settings
+from milepost.ledgers.aws.store import StoreSettings
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import LEASE, World
 
-PROMPT = Settings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0)
+PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0)
 ROUNDS = int(os.environ.get("MILEPOST_TWIN_ROUNDS", "6"))
 """How often the race without fault points is run; 200 take a few minutes."""
 

@@ -10,7 +10,7 @@ from milepost.core import operators
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide, given_back, late, undecided
-from milepost.core.due import Grip, look
+from milepost.core.due import Lease, look
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.routes.backoff import Backoff, Checks
@@ -54,7 +54,7 @@ def after(item: Item, change: Change) -> Item:
 
 
 def claimed(item: Item, plan: Plan, now: int = START, token: str = "t") -> Item:
-    change = look(item, plan, now, 0.0, Grip(token, "worker", now + LEASE))
+    change = look(item, plan, now, 0.0, Lease(token, "worker", now + LEASE))
     assert change is not None
     assert change.after.status is Status.PROCESSING
     return after(item, change)
@@ -111,7 +111,7 @@ def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[st
     if step in ("claim", "look"):
         if row.due_at is None or row.due_at > now:
             return step, None
-        grip = Grip(f"t{row.version}-{now}", "worker", now + LEASE) if step == "claim" else None
+        grip = Lease(f"t{row.version}-{now}", "worker", now + LEASE) if step == "claim" else None
         return step, look(item, plan, now, jitter, grip)
     if step == "settle":
         return step, decide(item, data.draw(outcomes, label="outcome"), plan, now, jitter) if held else None

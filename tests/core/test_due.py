@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import MAX_LOSSES, accept, undecided
-from milepost.core.due import FRAGILE, Grip, claimed_on_arrival, fragile, look
+from milepost.core.due import FRAGILE, Lease, claimed_on_arrival, fragile, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.routes.plan import Plan
@@ -22,11 +22,11 @@ PLAN = make_plan()
 HOUR, DAY = 3_600_000, 86_400_000
 
 
-def grip(now: int = START, token: str = "t2") -> Grip:
-    return Grip(token, "worker-2", now + LEASE)
+def grip(now: int = START, token: str = "t2") -> Lease:
+    return Lease(token, "worker-2", now + LEASE)
 
 
-def seen(item: Item, now: int, by: Grip | None = None) -> Change:
+def seen(item: Item, now: int, by: Lease | None = None) -> Change:
     change = look(item, PLAN, now, 0.0, by)
     assert change is not None
     return change
@@ -44,7 +44,7 @@ def test_looking_at_a_due_item_until_nothing_is_left_to_do_always_ends(data: st.
     for number in range(20):
         if item.row.due_at is None or item.row.due_at > due or item.row.stage not in PLAN.by_name:
             return
-        change = look(item, PLAN, due, 0.5, Grip(f"g{number}", "w", due + LEASE))
+        change = look(item, PLAN, due, 0.5, Lease(f"g{number}", "w", due + LEASE))
         if change is None:
             return
         item = after(item, change)

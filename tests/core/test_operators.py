@@ -12,7 +12,7 @@ from milepost.core import operators
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide, given_back
-from milepost.core.due import Grip, look
+from milepost.core.due import Lease, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.status import Reason, Status, allowed
@@ -275,8 +275,8 @@ def for_later(ms: int = 3_600_000) -> Item:
 def test_an_item_for_later_is_pending_and_due_then() -> None:
     item = for_later()
     assert (item.row.status, item.row.due_at, item.row.not_before) == (Status.PENDING, START + 3_600_000, START + 3_600_000)
-    assert look(item, PLAN, START + 3_599_999, 0.0, Grip("t", "worker", START + LEASE)) is None
-    assert look(item, PLAN, START + 3_599_999, 0.0, Grip("t", "worker", START + LEASE), called=True) is None, "a message came too early"
+    assert look(item, PLAN, START + 3_599_999, 0.0, Lease("t", "worker", START + LEASE)) is None
+    assert look(item, PLAN, START + 3_599_999, 0.0, Lease("t", "worker", START + LEASE), called=True) is None, "a message came too early"
     claimed(item, PLAN, START + 3_600_000)
 
 

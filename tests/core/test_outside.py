@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from life import START, after, at_stage, claimed, handler, make_plan, new_item, settled, walk
 
 from milepost.core.change import Change
-from milepost.core.confirmations import Ended, NotedBefore, SaidBefore, confirm, noted_once, too_late
+from milepost.core.confirmations import AlreadyEnded, NotedBefore, SaidBefore, confirm, noted_once, too_late
 from milepost.core.decide import OUTCOME_LIMIT, valid_confirmation
 from milepost.core.item import Item
 from milepost.core.operators import cancel, retry
@@ -173,7 +173,7 @@ def test_a_confirmation_still_moves_a_failed_item_and_nothing_else_does() -> Non
     assert written(failed, "weigh", Done(True)).stage == "stamp"
     for outcome in (Retry("x"), NotYet(), Reject("y")):
         answer = given_word(failed, "weigh", outcome)
-        assert isinstance(answer, Ended)
+        assert isinstance(answer, AlreadyEnded)
         assert "only a confirmation" in answer
 
 
@@ -194,14 +194,14 @@ def cancelled(item: Item) -> Item:
 @pytest.mark.parametrize("outcome", [Done(True), Retry("x"), NotYet(), Reject("y")])
 def test_no_partner_moves_what_a_person_has_cancelled(stage: str, outcome: Outcome) -> None:
     answer = given_word(cancelled(at_stage("stamp", PLAN)), stage, outcome)
-    assert isinstance(answer, Ended)
+    assert isinstance(answer, AlreadyEnded)
     assert "CANCELLED" in answer
 
 
 def test_what_was_kept_before_the_cancelling_does_not_move_it_either() -> None:
     item = cancelled(written(claimed(at_stage("stamp", PLAN), PLAN), "stamp", Done("first")))
     for word in ("first", "second"):
-        assert isinstance(given_word(item, "stamp", Done(word)), Ended)
+        assert isinstance(given_word(item, "stamp", Done(word)), AlreadyEnded)
 
 
 def test_a_word_for_a_stage_behind_a_cancelled_item_is_known_or_noted_as_ever() -> None:
@@ -215,7 +215,7 @@ def test_a_person_may_confirm_what_was_cancelled() -> None:
     assert after(item, given_word(item, "stamp", Done(True), operator=True)).stage == "delivered"
     early = after(item, given_word(item, "delivered", Done(True), operator=True))
     assert (early.row.status, set(early.row.kept)) == (Status.CANCELLED, {"delivered"})
-    assert isinstance(given_word(item, "stamp", Retry("x"), operator=True), Ended)
+    assert isinstance(given_word(item, "stamp", Retry("x"), operator=True), AlreadyEnded)
 
 
 @given(st.data())

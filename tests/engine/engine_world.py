@@ -7,7 +7,7 @@ from typing import Any
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.decide import accept, decide
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.outcome import Done, Outcome
 from milepost.core.routes.backoff import Backoff, Checks
@@ -16,7 +16,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Reason
 from milepost.engine.context import Context
 from milepost.engine.routes.versions import register
-from milepost.ports.ledger import Ask, Ledger, Newcomer
+from milepost.ports.ledger import ClaimRequest, Ledger, NewItem
 from milepost.testing.clock import SeededChance, VirtualClock
 
 ROUTE = "parcels"
@@ -55,13 +55,13 @@ class World:
         for key in keys:
             given = {"id": key, **content}
             change = accept(self.plan, key, given, self.clock.now(), correlation_id=f"c-{key}", digest=digest_of(given))
-            newcomers.append(Newcomer(change, given))
+            newcomers.append(NewItem(change, given))
         assert self.ledger.add(self.plan, newcomers, self.clock.now()) == [None] * len(keys)
 
     def claim(self, stage: str, want: int = 100, holder: str = "host:1", *, fragile: bool = False) -> list[Item]:
         now = self.clock.now()
-        grip = Grip(self.ctx.chance.token(), holder, now + 30_000)
-        return self.ledger.claim([Ask(self.plan, stage, want, grip, fragile=fragile)], now, 0.0)[0].items
+        grip = Lease(self.ctx.chance.token(), holder, now + 30_000)
+        return self.ledger.claim([ClaimRequest(self.plan, stage, want, grip, fragile=fragile)], now, 0.0)[0].items
 
     def settle(self, items: Sequence[Item], outcome: Outcome) -> None:
         now = self.clock.now()

@@ -6,7 +6,7 @@ from typing import Any
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.decide import decide
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome
 from milepost.core.routes.backoff import Backoff, Checks
@@ -17,7 +17,7 @@ from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.documents import PROCESS, Process
-from milepost.ports.ledger import Ask
+from milepost.ports.ledger import ClaimRequest
 from milepost.testing.clock import SeededChance, VirtualClock
 
 
@@ -53,7 +53,7 @@ class World:
 
     def claim(self, stage: str, want: int = 1, holder: str = "host-a:1") -> list[Item]:
         now = self.clock.now()
-        ask = Ask(self.ctx.plan("parcels"), stage, want, Grip(self.ctx.chance.token(), holder, now + 30_000))
+        ask = ClaimRequest(self.ctx.plan("parcels"), stage, want, Lease(self.ctx.chance.token(), holder, now + 30_000))
         [claimed] = self.ledger.claim([ask], now, 0.0)
         return claimed.items
 

@@ -5,38 +5,38 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.outcome import Done, NotYet, Outcome
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
-from milepost.engine.work.slots import MOST_IN_HAND, QUICK_IN_HAND, Desk, rooms_after_a_settle
-from milepost.ports.runner import Ran
+from milepost.engine.work.slots import MOST_IN_HAND, QUICK_IN_HAND, StageSlots, rooms_after_a_settle
+from milepost.ports.runner import JobResult
 
 QUICK = 1e5
 """Items a second."""
 
 
-def make_desks(*paces: float, **options: Any) -> list[Desk]:
+def make_desks(*paces: float, **options: Any) -> list[StageSlots]:
     route = Route("r")
     for number in range(len(paces)):
         route.stage(f"s{number}", **options)(lambda item: Done())
     plan = Plan(route)
     crew: Any = None
-    desks = [Desk(plan, stage, crew) for stage in plan.stages]
+    desks = [StageSlots(plan, stage, crew) for stage in plan.stages]
     for desk, pace in zip(desks, paces, strict=True):
         desk.mean_ms, desk.pace = (0, pace) if pace else (None, None)
     return desks
 
 
-def fill(desk: Desk, in_hand: int, finished: int, outcome: Outcome | None = None) -> None:
+def fill(desk: StageSlots, in_hand: int, finished: int, outcome: Outcome | None = None) -> None:
     item: Any = None
     items: list[Item] = [item] * in_hand
     desk.in_hand = {(str(number), "lease"): one for number, one in enumerate(items)}
-    desk.finished = [Ran(item, outcome or Done(), 0) for _ in range(finished)]
+    desk.finished = [JobResult(item, outcome or Done(), 0) for _ in range(finished)]
 
 
-def rooms(desks: list[Desk]) -> list[int]:
+def rooms(desks: list[StageSlots]) -> list[int]:
     found = {desk.stage.name: room for desk, room in rooms_after_a_settle(desks)}
     return [found.get(desk.stage.name, 0) for desk in desks]
 
@@ -97,19 +97,19 @@ def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
         for number, lane in enumerate(["north"] * 3 + ["south"])
     ]
     desk.take_in_hand(items)
-    desk.finished = [Ran(item, Done(), 0) for item in items[1:]]
-    assert desk.ask(Grip("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
+    desk.finished = [JobResult(item, Done(), 0) for item in items[1:]]
+    assert desk.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
     desk.let_go(items[1:])
     desk.finished = []
-    assert desk.ask(Grip("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
+    assert desk.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
 
 
 def test_the_pace_is_what_this_process_gets_through_while_it_has_items_in_hand() -> None:
     [desk] = make_desks(0)
 
-    def ran(claimed_at: int, response_ms: int) -> Ran:
+    def ran(claimed_at: int, response_ms: int) -> JobResult:
         item: Any = SimpleNamespace(lane="", row=SimpleNamespace(claimed_at=claimed_at))
-        return Ran(item, Done(), response_ms)
+        return JobResult(item, Done(), response_ms)
 
     # Handlers that compute share one interpreter: sixteen that took 1 ms of it each, and 16 by the clock.
     desk.learn([ran(1_000, 16)] * 16, 1_256)
@@ -126,5 +126,5 @@ def test_calls_that_end_one_right_after_the_other_do_not_look_quick() -> None:
     [desk] = make_desks(0, concurrency=4)
     item: Any = SimpleNamespace(lane="", row=SimpleNamespace(claimed_at=0))
     for now in (2_500, 2_501, 2_502, 2_503):
-        desk.learn([Ran(item, Done(), 2_500)], now)
+        desk.learn([JobResult(item, Done(), 2_500)], now)
     assert desk.room() == 4

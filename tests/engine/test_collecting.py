@@ -10,7 +10,7 @@ from engine_world import ROUTE, World
 
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.core.routes.route import Route
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.intake import submit, take_in
 from milepost.engine.metrics import collector as collecting
 from milepost.engine.metrics.collector import OTHER, Both, Collector
@@ -19,7 +19,7 @@ from milepost.engine.work.execute import run_plain
 from milepost.engine.work.settle import settle
 from milepost.engine.work.worker import Worker
 from milepost.ports.observer import ABOUT
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 from milepost.runners.threads import ThreadRunner
 
 PLACE = (ROUTE, "weigh")
@@ -59,7 +59,7 @@ def test_outcomes_are_counted_with_the_time_they_took(world: World, collector: C
     world.add("a", "b", "c")
     world.clock.advance("10m")
     a, b, c = world.claim("weigh")
-    settle(world.ctx, [Ran(a, Done(), 20), Ran(b, Retry("no"), 20), Ran(c, Reject("never"), 40_000)])
+    settle(world.ctx, [JobResult(a, Done(), 20), JobResult(b, Retry("no"), 20), JobResult(c, Reject("never"), 40_000)])
     assert counter(collector, "attempts") == {(*PLACE, "done"): 1, (*PLACE, "retry"): 1, (*PLACE, "reject"): 1}
     assert counter(collector, "outcomes") == {("written",): 3}
     figures = collector.figures()
@@ -77,7 +77,7 @@ def test_an_outcome_that_comes_too_late_is_counted_as_refused(world: World, coll
     [late] = world.claim("weigh")
     world.clock.advance("31s")
     world.claim("weigh", holder="host:2")
-    settle(world.ctx, [Ran(late, Done(), 1)])
+    settle(world.ctx, [JobResult(late, Done(), 1)])
     assert counter(collector, "outcomes") == {("refused",): 1}
 
 
@@ -104,7 +104,7 @@ def test_a_relay_tells_what_a_subscriber_took_and_what_not(world: World, collect
     world.add("a", "b", "c")
     ear = Ear()
     ear.takes = lambda envelope: ValueError("not this one") if envelope["subject"] == "b" else None
-    Relay(world.ctx, ear, "host:1").run_once()
+    EventRelay(world.ctx, ear, "host:1").run_once()
     assert counter(collector, "told") == {("ear", "taken"): 2, ("ear", "failed"): 1}
 
 
@@ -138,7 +138,7 @@ def test_two_observers_hear_the_same(world: World, collector: Collector) -> None
     world.ctx.observer = Both(collector, other)
     submit(world.ctx, ROUTE, [{"id": "a"}])
     [item] = world.claim("weigh")
-    settle(world.ctx, [Ran(item, Done(), 5)])
+    settle(world.ctx, [JobResult(item, Done(), 5)])
     world.ctx.observer.claimed(ROUTE, "weigh", 1, 0)
     world.ctx.observer.seen_to(ROUTE, [("weigh", "lost")])
     world.ctx.observer.told("ear", 1, 0)

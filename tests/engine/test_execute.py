@@ -18,7 +18,7 @@ from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Ret
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
 from milepost.engine.work.execute import run_async, run_plain
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 from milepost.testing.seeded_runner import VirtualLoop
 
 
@@ -43,14 +43,14 @@ def _plain() -> Route:
     return route
 
 
-def run(stage: Stage, job: list[Item]) -> list[Ran]:
+def run(stage: Stage, job: list[Item]) -> list[JobResult]:
     """Run the job as the stage's own kind of handler, in virtual time."""
     if not stage.is_async:
         ticks = iter(range(0, 1000, 7))
         return run_plain(stage, job, lambda: next(ticks))
     loop = VirtualLoop()
     try:
-        rans: list[Ran] = loop.finish(run_async(stage, job, lambda: round(loop.time() * 1000)))
+        rans: list[JobResult] = loop.finish(run_async(stage, job, lambda: round(loop.time() * 1000)))
         return rans
     finally:
         loop.close()

@@ -15,7 +15,7 @@ from milepost.core.routes.route import Route
 from milepost.engine.work.bisection import call_budget, halving
 from milepost.engine.work.execute import run_plain
 from milepost.ledgers.memory import MemoryLedger
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 from milepost.testing.contract import World
 
 
@@ -46,7 +46,7 @@ class Partner:
         return {"short": [Done()] * (len(batch) - 1), "long": [Done()] * (len(batch) + 1), "none": None, "text": "ok"}[self.how]
 
 
-def run(n: int, partner: Partner) -> dict[int, Ran]:
+def run(n: int, partner: Partner) -> dict[int, JobResult]:
     route = Route("parcels")
     route.stage("weigh", batch=max(2, n))(lambda items: partner(items))
     rans = run_plain(Plan(route).first, ITEMS[:n], lambda: 0)

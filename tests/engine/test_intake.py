@@ -21,7 +21,7 @@ from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit, take_in
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.ports.ledger import Known, Ledger, Newcomer
+from milepost.ports.ledger import KnownKey, Ledger, NewItem
 from milepost.testing.clock import SeededChance, VirtualClock
 
 
@@ -168,7 +168,7 @@ def test_a_lost_race_is_answered_from_what_won() -> None:
     class Raced(MemoryLedger):
         """Somebody else records the same keys, with other content for one, just before our write."""
 
-        def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+        def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | None]:
             other = context(MemoryLedger())
             other.ledger.add = super().add  # type: ignore[method-assign]
             submit(other, "parcels", [{"id": "a"}, {"id": "b", "theirs": True}])

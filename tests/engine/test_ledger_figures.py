@@ -7,7 +7,7 @@ from engine_world import ROUTE, World
 from tests.http.exposition_reader import Exposition
 
 from milepost.core.errors import EventRefused
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.metrics.collector import Histogram
 from milepost.engine.metrics.exposition import Family, exposition
 from milepost.engine.metrics.gauges import ledger_families
@@ -20,7 +20,7 @@ def read(world: World) -> Exposition:
 def test_a_subscriber_that_lags_is_seen_in_lines_and_seconds(world: World) -> None:
     ear = Ear()
     world.add("a")
-    Relay(world.ctx, ear, "host:1").run_once()
+    EventRelay(world.ctx, ear, "host:1").run_once()
     found = read(world)
     assert found.value("milepost_subscriber_lag_lines", subscriber="ear") == 0
     assert found.value("milepost_subscriber_lag_seconds", subscriber="ear") == 0
@@ -37,7 +37,7 @@ def test_what_a_subscriber_refused_is_counted(world: World) -> None:
     ear = Ear()
     ear.takes = lambda envelope: EventRefused("not for me") if envelope["subject"] == "a" else None
     world.add("a", "b")
-    Relay(world.ctx, ear, "host:1").run_once()
+    EventRelay(world.ctx, ear, "host:1").run_once()
     assert read(world).value("milepost_subscriber_parked", subscriber="ear") == 1
 
 

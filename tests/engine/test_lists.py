@@ -34,7 +34,7 @@ from milepost.engine.lists.source import Source, open_source
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import LIST
-from milepost.ports.ledger import Known, Ledger, Newcomer
+from milepost.ports.ledger import KnownKey, Ledger, NewItem
 from milepost.testing.clock import SeededChance, VirtualClock
 
 
@@ -293,7 +293,7 @@ def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -
     class Flaky(MemoryLedger):
         batches = 3
 
-        def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+        def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | None]:
             if self.batches == 0:
                 raise KeyboardInterrupt
             self.batches -= 1
@@ -439,7 +439,7 @@ def test_memory_does_not_grow_with_the_list(tmp_path: Path) -> None:
     class Forgetful(MemoryLedger):
         """Says yes and keeps nothing, so that only the list's own memory is measured."""
 
-        def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | None]:
+        def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | None]:
             return [None] * len(newcomers)
 
     desk = Desk(context(Forgetful()), tmp_path)

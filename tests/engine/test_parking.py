@@ -9,7 +9,7 @@ from ears import Ear, Envelope, cursor, refuses
 from engine_world import Faulty, Interrupted, World, dies
 
 from milepost.core.errors import EventRefused, UsageError
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import RETRY, parked_for, release
 from milepost.ports.documents import ACT, CURSOR, PARKED, Act, Parked, read_as
 
@@ -18,10 +18,10 @@ def parked(world: World, key: str = "b") -> Parked:
     return read_as(Parked, world.ledger.read(PARKED)[f"ear/parcels/{key}"].value)
 
 
-def failing(world: World, *keys: str, error: type[Exception] = ConnectionError) -> tuple[Ear, Relay]:
+def failing(world: World, *keys: str, error: type[Exception] = ConnectionError) -> tuple[Ear, EventRelay]:
     ear = Ear()
     ear.takes = refuses(*keys, error=error)
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
     return ear, relay
 
@@ -97,7 +97,7 @@ def test_release_by_route_and_for_one_subscriber_only(world: World) -> None:
     failing(world, "a", "b", error=EventRefused)
     other = Ear("other")
     other.takes = refuses("a", error=EventRefused)
-    Relay(world.ctx, other, "p1").run_once()
+    EventRelay(world.ctx, other, "p1").run_once()
     assert release(world.ctx, "ear", "letters", by="ops", reason="r") == 0
     assert release(world.ctx, "ear", "parcels", by="ops", reason="r") == 2
     assert parked_for(world.ctx, "other")["parcels", "a"].parked.retry_at == 0
@@ -115,7 +115,7 @@ def test_release_ends_the_wait_of_an_outage(world: World) -> None:
 def test_release_is_signed_and_names_who_there_is(world: World) -> None:
     with pytest.raises(UsageError, match="a name and a reason"):
         release(world.ctx, "ear", by="", reason="r")
-    Relay(world.ctx, Ear(), "p1").run_once()
+    EventRelay(world.ctx, Ear(), "p1").run_once()
     with pytest.raises(UsageError, match="no subscriber 'eye'; there are ear"):
         release(world.ctx, "eye", by="ops", reason="r")
 
@@ -129,7 +129,7 @@ def test_dies_after_telling_a_parked_item_and_tells_it_again(faulty: World) -> N
     with pytest.raises(Interrupted):
         relay.run_once()
     faulty.clock.advance("31s")
-    Relay(faulty.ctx, ear, "p2").run_once()
+    EventRelay(faulty.ctx, ear, "p2").run_once()
     assert ear.of("b") == ["accepted", "accepted"]
     assert faulty.ledger.read(PARKED) == {}
 
@@ -141,11 +141,11 @@ def test_dies_after_parking_and_before_the_cursor(faulty: World) -> None:
     ear.takes = refuses("b")
     faulty.ledger.before("write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0)  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
-        Relay(faulty.ctx, ear, "p1").run_once()
+        EventRelay(faulty.ctx, ear, "p1").run_once()
     ear.takes = lambda envelope: None
     faulty.clock.advance("31s")
     faulty.work("weigh")
-    Relay(faulty.ctx, ear, "p2").run_once()
+    EventRelay(faulty.ctx, ear, "p2").run_once()
     assert ear.of("b") == ["accepted", "advanced"]
     assert ear.of("a") == ["accepted", "accepted", "advanced"]
     assert faulty.ledger.read(PARKED) == {}
@@ -155,7 +155,7 @@ def test_several_parked_items_failing_again_leave_the_rest_for_the_next_run(worl
     keys = [f"k{n}" for n in range(12)]
     ear, relay = Ear(), None
     ear.takes = refuses(*keys)
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     for n, key in enumerate(keys):
         world.add(key, f"good{n}")
         relay.run_once()
@@ -181,11 +181,11 @@ def test_a_parked_item_that_is_gone_is_let_go(world: World) -> None:
     assert world.ledger.read(PARKED) == {}
 
 
-def slow_retry(world: World, meanwhile: Callable[[Relay, Ear], None]) -> tuple[Ear, Relay]:
+def slow_retry(world: World, meanwhile: Callable[[EventRelay, Ear], None]) -> tuple[Ear, EventRelay]:
     """Item "a" is parked at "accepted". While one process retries it, its call takes longer than its lease, and `meanwhile` happens
     at a second process. Returns what the subscriber heard in all, and the second process's relay."""
     ear = Ear(batch=1)
-    first, second = Relay(world.ctx, ear, "p1"), Relay(world.beside().registered().ctx, ear, "p2")
+    first, second = EventRelay(world.ctx, ear, "p1"), EventRelay(world.beside().registered().ctx, ear, "p2")
     world.add("a", "b")
     ear.takes = refuses("a")
     first.run_once()
@@ -206,7 +206,7 @@ def slow_retry(world: World, meanwhile: Callable[[Relay, Ear], None]) -> tuple[E
 
 
 def test_a_late_unparking_does_not_remove_a_newer_parking(world: World) -> None:
-    def meanwhile(second: Relay, ear: Ear) -> None:
+    def meanwhile(second: EventRelay, ear: Ear) -> None:
         second.run_once()
         world.work("weigh")
         ear.takes = lambda envelope: ConnectionError("busy") if envelope["data"]["reason"] == "advanced" else None
@@ -218,7 +218,7 @@ def test_a_late_unparking_does_not_remove_a_newer_parking(world: World) -> None:
 
 
 def test_a_late_unparking_does_not_pass_over_what_came_to_wait_behind_it(world: World) -> None:
-    def meanwhile(second: Relay, ear: Ear) -> None:
+    def meanwhile(second: EventRelay, ear: Ear) -> None:
         world.work("weigh")
         for key in ("b", "c", "d", "e", "f"):
             # Retried before "a" by the second process, so that it gives up before it comes to "a".

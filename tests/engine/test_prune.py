@@ -8,7 +8,7 @@ from engine_world import ROUTE, Interrupted, World, dies, parcels
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.decide import decide
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.plan import Plan
@@ -19,11 +19,11 @@ from milepost.engine.act_log import act_view, all_acts
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import forget_subscriber
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
 from milepost.engine.intake import submit
 from milepost.engine.retention import PruneReport, prune
-from milepost.ports.ledger import Ask, Ledger
+from milepost.ports.ledger import ClaimRequest, Ledger
 from milepost.testing.clock import SeededChance, VirtualClock
 
 DAY = 86_400_000
@@ -131,7 +131,7 @@ def test_one_that_was_cut_off_says_how_to_go_on(faulty: World) -> None:
 def test_a_subscriber_that_is_away_keeps_its_lines_and_no_rows(world: World) -> None:
     completed(world, "told")
     ear = Ear()
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
     completed(world, "untold")
     waiting = world.ledger.last_seq() - cursor(world).seq
@@ -152,7 +152,7 @@ def test_a_subscriber_that_is_away_keeps_its_lines_and_no_rows(world: World) -> 
 
 
 def test_a_forgotten_subscriber_keeps_nothing(world: World) -> None:
-    Relay(world.ctx, Ear(), "p1").run_once()
+    EventRelay(world.ctx, Ear(), "p1").run_once()
     completed(world, "a")
     world.clock.advance("10d")
     world.add("newest")
@@ -165,7 +165,7 @@ def test_a_forgotten_subscriber_keeps_nothing(world: World) -> None:
 
 def test_a_parked_item_keeps_its_own_lines_and_is_told_after_its_row_has_left(world: World) -> None:
     ear = Ear()
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     completed(world, "first", "parked")
     ear.takes = refuses("parked", error=EventRefused)
     relay.run_once()
@@ -196,11 +196,11 @@ def test_a_parked_event_of_one_route_stops_no_other_route(ledger: Ledger, clock:
     ctx = Context(ledger, plans, clock, SeededChance(), MemoryBlobs())
     ear = Ear()
     ear.takes = refuses("bad", error=EventRefused)
-    relay = Relay(ctx, ear, "p1")
+    relay = EventRelay(ctx, ear, "p1")
     submit(ctx, "one", [{"id": "bad"}])
     relay.run_once()
     submit(ctx, "two", [{"id": f"k{n}"} for n in range(10)])
-    for item in ledger.claim([Ask(plans["two"], "work", 10, Grip("t", "h", clock.now() + 60_000))], clock.now(), 0)[0].items:
+    for item in ledger.claim([ClaimRequest(plans["two"], "work", 10, Lease("t", "h", clock.now() + 60_000))], clock.now(), 0)[0].items:
         ledger.apply([decide(item, Done(), plans["two"], clock.now(), 0)], clock.now())
     submit(ctx, "one", [{"id": "newest"}])
     relay.run_once()

@@ -11,10 +11,10 @@ from milepost.core.outcome import Done
 from milepost.engine.act_log import all_acts
 from milepost.engine.events import deliver as relay_module
 from milepost.engine.events.cursors import forget_subscriber, silent, told
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.documents import CURSOR, PARKED
-from milepost.ports.ledger import Told
+from milepost.ports.ledger import DeliveredLines
 
 SIGNED = {"by": "ops", "reason": "they have moved"}
 
@@ -24,7 +24,7 @@ def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
     world.work("weigh")
     world.work("stamp")
     ear = Ear()
-    summary = Relay(world.ctx, ear, "p1").run_once()
+    summary = EventRelay(world.ctx, ear, "p1").run_once()
     assert ear.of("a") == ear.of("b") == ["accepted", "advanced", "advanced", "offered"]
     assert (summary.told, summary.parked, summary.waiting, summary.standing_by) == (8, 0, 0, None)
     offered = ear.heard[-1]
@@ -35,7 +35,7 @@ def test_everything_from_the_beginning_in_order_per_item(world: World) -> None:
 
 def test_nothing_new_writes_nothing(world: World) -> None:
     world.add("a")
-    relay = Relay(world.ctx, Ear(), "p1")
+    relay = EventRelay(world.ctx, Ear(), "p1")
     relay.run_once()
     before = world.ledger.pulse()
     assert relay.run_once().told == 0
@@ -46,7 +46,7 @@ def test_nothing_new_writes_nothing(world: World) -> None:
 def test_from_now_on(world: World) -> None:
     world.add("old")
     ear = Ear()
-    relay = Relay(world.ctx, ear, "p1", from_now=True)
+    relay = EventRelay(world.ctx, ear, "p1", from_now=True)
     relay.run_once()
     world.add("new")
     relay.run_once()
@@ -57,12 +57,12 @@ def test_goes_on_where_it_stopped_and_pages(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(relay_module, "PAGE", 3)
     world.add(*(f"k{n}" for n in range(7)))
     ear = Ear()
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     first = relay.run_once()
     assert (first.told, first.waiting) == (3, 4)
     assert relay.turn() == 0.0
     # A process that ends with the lease in hand holds up the next one only until the lease runs out.
-    other = Relay(world.beside().registered().ctx, ear, "p2")
+    other = EventRelay(world.beside().registered().ctx, ear, "p2")
     assert other.run_once().standing_by == "another process tells it now"
     world.clock.advance("31s")
     other.run_once()
@@ -72,13 +72,13 @@ def test_goes_on_where_it_stopped_and_pages(world: World, monkeypatch: pytest.Mo
 def test_dies_between_tell_and_cursor_and_tells_again_with_the_same_ids(faulty: World) -> None:
     faulty.add("a", "b")
     ear = Ear()
-    relay = Relay(faulty.ctx, ear, "p1")
+    relay = EventRelay(faulty.ctx, ear, "p1")
     faulty.ledger.before("write", dies, lambda kind, name, value, expect=None: kind == CURSOR and value.seq > 0)  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
         relay.run_once()
     told_once = list(ear.ids)
     assert len(told_once) == 2
-    again = Relay(faulty.ctx, ear, "p2")
+    again = EventRelay(faulty.ctx, ear, "p2")
     assert again.run_once().standing_by == "another process tells it now"
     faulty.clock.advance("31s")
     again.run_once()
@@ -90,14 +90,14 @@ def test_two_relays_never_tell_at_once(world: World) -> None:
     world.add("a", "b", "c")
     other = world.beside().registered()
     second_ear = Ear()
-    second = Relay(other.ctx, second_ear, "p2")
+    second = EventRelay(other.ctx, second_ear, "p2")
     ear = Ear(batch=1)
 
     def interleave(envelope: Envelope) -> None:
         assert second.run_once().standing_by == "another process tells it now"
 
     ear.takes = interleave
-    Relay(world.ctx, ear, "p1").run_once()
+    EventRelay(world.ctx, ear, "p1").run_once()
     assert len(ear.heard) == 3
     assert second_ear.heard == []
     second.run_once()
@@ -107,21 +107,21 @@ def test_two_relays_never_tell_at_once(world: World) -> None:
 def test_slow_tells_extend_the_lease(world: World) -> None:
     world.add(*(f"k{n}" for n in range(6)))
     ear = Ear(batch=1)
-    second = Relay(world.beside().registered().ctx, ear, "p2")
+    second = EventRelay(world.beside().registered().ctx, ear, "p2")
 
     def slow(envelope: Envelope) -> None:
         world.clock.advance("20s")
         assert second.run_once().standing_by is not None
 
     ear.takes = slow
-    assert Relay(world.ctx, ear, "p1").run_once().told == 6
+    assert EventRelay(world.ctx, ear, "p1").run_once().told == 6
     assert len(set(ear.ids)) == len(ear.ids) == 6
 
 
 def test_a_lost_lease_saves_nothing(world: World) -> None:
     world.add("a", "b")
     second_ear = Ear()
-    second = Relay(world.beside().registered().ctx, second_ear, "p2")
+    second = EventRelay(world.beside().registered().ctx, second_ear, "p2")
     ear = Ear(batch=10)
 
     def asleep(envelope: Envelope) -> None:
@@ -130,7 +130,7 @@ def test_a_lost_lease_saves_nothing(world: World) -> None:
             assert second.run_once().told == 2
 
     ear.takes = asleep
-    assert Relay(world.ctx, ear, "p1").run_once().standing_by == "another process tells it now"
+    assert EventRelay(world.ctx, ear, "p1").run_once().standing_by == "another process tells it now"
     assert cursor(world).seq == world.ledger.last_seq()
 
 
@@ -139,7 +139,7 @@ def test_one_item_that_fails_waits_and_the_others_go_on(world: World) -> None:
     world.work("weigh")
     ear = Ear()
     ear.takes = refuses("b")
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     summary = relay.run_once()
     assert (summary.told, summary.parked, summary.waiting) == (4, 1, 0)
     assert ear.of("b") == []
@@ -157,7 +157,7 @@ def test_outage_passes_over_nothing_and_parks_nothing(world: World, kind: type[E
     world.add(*(f"k{n}" for n in range(8)))
     ear = kind(batch=4)
     ear.takes = lambda envelope: None if envelope["subject"] in ("k0", "k1") else TimeoutError("gone")
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     summary = relay.run_once()
     assert summary.standing_by == "it takes nothing (TimeoutError: gone)"
     assert (summary.parked, summary.waiting) == (0, 6)
@@ -180,7 +180,7 @@ def test_an_outage_with_a_bad_first_item_ends_all_the_same(world: World) -> None
     world.add(*(f"k{n}" for n in range(6)))
     ear = Ear(batch=1)
     ear.takes = lambda envelope: TimeoutError("gone")
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
     ear.takes = refuses("k0")
     world.clock.advance("2s")
@@ -192,7 +192,7 @@ def test_refusals_are_no_outage(world: World) -> None:
     world.add(*(f"k{n}" for n in range(9)))
     ear = Ear()
     ear.takes = lambda envelope: EventRefused("never") if envelope["subject"] != "k8" else None
-    summary = Relay(world.ctx, ear, "p1").run_once()
+    summary = EventRelay(world.ctx, ear, "p1").run_once()
     assert (summary.told, summary.parked, summary.waiting) == (1, 8, 0)
 
 
@@ -200,7 +200,7 @@ def test_a_call_that_raises_is_taken_apart(world: World) -> None:
     world.add("a", "b", "c")
     ear = Raises(batch=10)
     ear.takes = refuses("b")
-    summary = Relay(world.ctx, ear, "p1").run_once()
+    summary = EventRelay(world.ctx, ear, "p1").run_once()
     assert (summary.told, summary.parked) == (2, 1)
     assert ear.calls == [3, 1, 1, 1]
 
@@ -209,7 +209,7 @@ def test_an_answer_of_the_wrong_length_is_an_error(world: World) -> None:
     world.add("a")
     ear = Ear()
     ear.tell = lambda envelopes: [None, None]  # type: ignore[method-assign]
-    assert Relay(world.ctx, ear, "p1").run_once().parked == 1
+    assert EventRelay(world.ctx, ear, "p1").run_once().parked == 1
     [parked] = world.ledger.read(PARKED).values()
     assert "told 1 events and answered for 2" in parked.value["error"]
 
@@ -221,7 +221,7 @@ def test_a_route_form_that_fails_hurts_only_its_item(world: World) -> None:
     world.plan.route.form = form
     world.add("a", "b", "c")
     ear = Ear()
-    assert Relay(world.ctx, ear, "p1").run_once().parked == 1
+    assert EventRelay(world.ctx, ear, "p1").run_once().parked == 1
     assert ear.heard == [{"only": "a"}, {"only": "c"}]
 
 
@@ -230,57 +230,57 @@ def test_an_outdated_process_tells_nothing(world: World) -> None:
     newer = world.beside("weigh", "stamp", "Delivered", "filed")
     apply_route(newer.ctx, newer.plan, mapping={}, by="ops", reason="a fourth stage")
     old_ear, new_ear = Ear(), Ear()
-    assert Relay(world.ctx, old_ear, "p1").run_once().standing_by == "the ledger holds a newer version of parcels"
+    assert EventRelay(world.ctx, old_ear, "p1").run_once().standing_by == "the ledger holds a newer version of parcels"
     assert old_ear.heard == []
-    assert Relay(newer.ctx, new_ear, "p2").run_once().told == 1
+    assert EventRelay(newer.ctx, new_ear, "p2").run_once().told == 1
 
 
 def test_one_subscriber_does_not_hold_up_another(world: World) -> None:
     world.add(*(f"k{n}" for n in range(6)))
     broken, well = Ear("broken"), Ear("well")
     broken.takes = lambda envelope: TimeoutError("gone")
-    Relay(world.ctx, broken, "p1").run_once()
-    assert Relay(world.ctx, well, "p1").run_once().told == 6
+    EventRelay(world.ctx, broken, "p1").run_once()
+    assert EventRelay(world.ctx, well, "p1").run_once().told == 6
     assert (cursor(world, "broken").seq, cursor(world, "well").seq) == (0, 6)
 
 
 def test_what_all_have_been_told_is_known_by_place_and_by_parked_item(world: World) -> None:
-    assert told(world.ctx) == Told(0)
+    assert told(world.ctx) == DeliveredLines(0)
     world.add("a", "b", "c")
-    assert told(world.ctx) == Told(3), "there is no subscriber"
+    assert told(world.ctx) == DeliveredLines(3), "there is no subscriber"
     slow, ear = Ear("slow"), Ear()
-    Relay(world.ctx, slow, "p1").run_once()
+    EventRelay(world.ctx, slow, "p1").run_once()
     ear.takes = refuses("b", error=EventRefused)
-    Relay(world.ctx, ear, "p1").run_once()
+    EventRelay(world.ctx, ear, "p1").run_once()
     world.add("d")
-    Relay(world.ctx, ear, "p1").run_once()
-    assert told(world.ctx) == Told(3, frozenset({("parcels", "b")})), "slow has not been told of d, ear does not take b"
+    EventRelay(world.ctx, ear, "p1").run_once()
+    assert told(world.ctx) == DeliveredLines(3, frozenset({("parcels", "b")})), "slow has not been told of d, ear does not take b"
     assert forget_subscriber(world.ctx, "ear", **SIGNED)
-    assert told(world.ctx) == Told(3)
+    assert told(world.ctx) == DeliveredLines(3)
     assert forget_subscriber(world.ctx, "slow", **SIGNED)
-    assert told(world.ctx) == Told(4)
+    assert told(world.ctx) == DeliveredLines(4)
     assert not forget_subscriber(world.ctx, "nobody", **SIGNED)
 
 
 def test_forgotten_while_it_runs_stands_by_and_goes_on_after_a_restart(world: World) -> None:
     world.add("a")
     ear = Ear()
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
     forget_subscriber(world.ctx, "ear", **SIGNED)
     world.add("b")
     assert relay.run_once().standing_by == "it has been forgotten; start again to tell it again"
-    assert Relay(world.ctx, ear, "p1").run_once().told == 1
+    assert EventRelay(world.ctx, ear, "p1").run_once().told == 1
     assert not cursor(world).removed
 
 
 def test_silent_for_thirty_days(world: World) -> None:
     ear, deaf = Ear(), Ear("deaf")
     world.add("a")
-    Relay(world.ctx, ear, "p1").run_once()
-    Relay(world.ctx, deaf, "p1").run_once()
+    EventRelay(world.ctx, ear, "p1").run_once()
+    EventRelay(world.ctx, deaf, "p1").run_once()
     world.add("b")
-    Relay(world.ctx, ear, "p1").run_once()
+    EventRelay(world.ctx, ear, "p1").run_once()
     world.clock.advance("29d")
     assert silent(world.ctx) == []
     world.clock.advance("2d")
@@ -294,20 +294,20 @@ def test_silent_for_thirty_days(world: World) -> None:
 def test_done_is_told_once_more_only_if_it_happened_again(world: World) -> None:
     """Many small runs tell exactly what one big run tells."""
     ear = Ear()
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     for key in ("a", "b"):
         world.add(key)
         relay.run_once()
         world.work("weigh", Done({"grams": 1}))
         relay.run_once()
     everything = Ear("late")
-    Relay(world.ctx, everything, "p1").run_once()
+    EventRelay(world.ctx, everything, "p1").run_once()
     assert ear.heard == everything.heard
 
 
 def test_letting_one_go_is_signed_and_on_record(world: World) -> None:
     world.add("a")
-    Relay(world.ctx, Ear(), "p1").run_once()
+    EventRelay(world.ctx, Ear(), "p1").run_once()
     with pytest.raises(UsageError, match="a name and a reason"):
         forget_subscriber(world.ctx, "ear", by="ops", reason="")
     assert not cursor(world, "ear").removed
@@ -323,7 +323,7 @@ def test_two_events_of_each_line_are_told_in_full_calls(world: World) -> None:
     world.work("weigh")
     world.work("stamp")
     everything = Ear("everything")
-    Relay(world.ctx, everything, "p1").run_once()
+    EventRelay(world.ctx, everything, "p1").run_once()
     assert all(everything.of(key) == ["accepted", "advanced", "advanced", "offered"] for key in keys)
     # 100 events; a call is cut short only where the next line is of an item that is in it already.
     assert len(everything.calls) <= 13
@@ -335,7 +335,7 @@ def test_an_outage_between_two_events_of_a_line_forgets_neither(world: World, ki
     world.add(*keys)
     world.work("weigh")
     ear = kind()
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     relay.run_once()
     world.work("stamp")
     ear.takes = lambda envelope: ConnectionError("not now") if envelope["data"]["reason"] == "offered" else None

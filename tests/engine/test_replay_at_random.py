@@ -14,7 +14,7 @@ from milepost.core.errors import EventRefused
 from milepost.core.outcome import Done, Outcome, Retry
 from milepost.engine.events import deliver as relaying
 from milepost.engine.events.cursors import live_cursors
-from milepost.engine.events.deliver import LEASE_MS, Relay
+from milepost.engine.events.deliver import LEASE_MS, EventRelay
 from milepost.engine.events.parked_events import entries_of, parked_for, release
 from milepost.engine.events.replay import replay
 from milepost.ports.documents import CURSOR, PARKED
@@ -68,8 +68,8 @@ class Story:
         self.items = 0
         self.calm = False
 
-    def born(self, place: int) -> Relay:
-        return Relay((self.world, self.others)[place].ctx, self.office, f"p{place}")
+    def born(self, place: int) -> EventRelay:
+        return EventRelay((self.world, self.others)[place].ctx, self.office, f"p{place}")
 
     def step(self) -> None:
         act = self.chance.choices(
@@ -96,7 +96,7 @@ class Story:
 
     def take_over(self) -> None:
         self.world.clock.advance(LEASE_MS / 1000 + 1)
-        Relay(self.others.ctx, self.office, "p3").run_once()
+        EventRelay(self.others.ctx, self.office, "p3").run_once()
 
     def die(self) -> None:
         raise Killed

@@ -12,19 +12,19 @@ from milepost.core.status import FAILED
 from milepost.core.values.durations import iso
 from milepost.engine.act_log import act_view, all_acts
 from milepost.engine.events.cursors import forget_subscriber, subscribers
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import parked_for, release
 from milepost.engine.events.replay import moment_ms, place_before, replay
 from milepost.engine.retention import prune
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 
 SIGNED = {"by": "ops", "reason": "they lost a day"}
 
 
-def told(world: World, *keys: str, apart: str = "1h") -> tuple[Ear, Relay]:
+def told(world: World, *keys: str, apart: str = "1h") -> tuple[Ear, EventRelay]:
     """An ear that has been told of these, each accepted so long after the one before."""
     ear = Ear()
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     for key in keys:
         world.add(key)
         world.clock.advance(apart)
@@ -131,7 +131,7 @@ def test_the_place_of_a_moment_is_found_by_few_looks(world: World, monkeypatch: 
     looks: list[int] = []
     feed = world.ledger.feed
 
-    def counting(after: int, limit: int) -> list[Written]:
+    def counting(after: int, limit: int) -> list[HistoryEntry]:
         looks.append(after)
         return feed(after, limit)
 
@@ -180,7 +180,7 @@ def test_what_is_no_moment_is_refused_with_what_would_be_one(text: str) -> None:
 def test_a_parked_item_stays_parked_where_it_is_and_what_came_before_is_told_again(world: World) -> None:
     ear = Ear()
     ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
     world.work("stamp")
@@ -202,7 +202,7 @@ def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch
     monkeypatch.setattr("milepost.engine.events.deliver.PAGE", 1)
     ear = Ear()
     ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "2") else None
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
     for _ in range(4):
@@ -219,7 +219,7 @@ def test_a_parked_item_is_not_told_ahead_of_the_replay(world: World, monkeypatch
 def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world: World) -> None:
     ear = Ear()
     ear.takes = lambda envelope: EventRefused("no") if (envelope["subject"], envelope["sequence"]) == ("b", "3") else None
-    relay = Relay(world.ctx, ear, "p1")
+    relay = EventRelay(world.ctx, ear, "p1")
     world.add("a", "b")
     world.work("weigh")
     world.work("stamp")
@@ -239,7 +239,7 @@ def test_an_event_that_fails_when_it_is_told_again_holds_up_the_later_ones(world
 def test_a_relay_at_work_goes_on_from_the_new_place_and_nobody_tells_beside_it(world: World) -> None:
     ear, relay = told(world, "a", "b")
     other_ear = Ear()
-    other = Relay(world.beside().registered().ctx, other_ear, "p2")
+    other = EventRelay(world.beside().registered().ctx, other_ear, "p2")
     world.add("c")
     world.work("weigh")
 

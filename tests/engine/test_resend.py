@@ -14,7 +14,7 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine import resend as resend_module
 from milepost.engine.acts.bulk import confirm_outside, pause, resume
-from milepost.engine.resend import Resender, Summary
+from milepost.engine.resend import Resender, ResendSummary
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.ledger import Ledger, Page, Query
 from milepost.testing.clock import VirtualClock
@@ -26,7 +26,7 @@ def at_delivered(world: World, *keys: str) -> None:
     world.work("stamp")
 
 
-def counts(summary: Summary) -> dict[str, int]:
+def counts(summary: ResendSummary) -> dict[str, int]:
     names = ("resent", "lost", "overdue", "no_answer", "confirmed", "decided")
     return {name: getattr(summary, name) for name in names if getattr(summary, name)}
 
@@ -34,7 +34,7 @@ def counts(summary: Summary) -> dict[str, int]:
 def test_nothing_due_is_nothing_done(world: World) -> None:
     at_delivered(world, "a")
     resender = Resender(world.ctx)
-    assert resender.run_once() == Summary()
+    assert resender.run_once() == ResendSummary()
     assert resender.turn() == 5.0
 
 
@@ -185,7 +185,7 @@ def test_two_at_once_send_each_item_once(faulty: World) -> None:
     at_delivered(faulty, "a", "b")
     faulty.clock.advance("14d")
     other = Resender(faulty.beside(seed=7).registered().ctx)
-    inner: list[Summary] = []
+    inner: list[ResendSummary] = []
     faulty.ledger.after("find", lambda: inner.append(other.run_once()), lambda query: query.stages == {"Delivered"})  # type: ignore[attr-defined]
     assert counts(Resender(faulty.ctx).run_once()) == {}
     assert counts(inner[0]) == {"resent": 2}
@@ -229,5 +229,5 @@ def test_reads_content_only_where_it_is_needed(world: World, monkeypatch: pytest
 
 
 def test_the_summary_reads_well() -> None:
-    assert str(Summary(resent=1200, no_answer=2, looked=1300)) == "1,200 resent, 2 no answer (1,300 looked at)"
-    assert str(Summary(more=True)) == "nothing to do (0 looked at, more to come)"
+    assert str(ResendSummary(resent=1200, no_answer=2, looked=1300)) == "1,200 resent, 2 no answer (1,300 looked at)"
+    assert str(ResendSummary(more=True)) == "nothing to do (0 looked at, more to come)"

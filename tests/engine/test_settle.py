@@ -9,15 +9,15 @@ from milepost.core.outcome import Done, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.resend import Resender
-from milepost.engine.work.settle import Settled, give_back, settle
+from milepost.engine.work.settle import SettleResult, give_back, settle
 from milepost.ports.documents import ROUTE as ROUTE_KIND
-from milepost.ports.ledger import Query, Told
-from milepost.ports.runner import Ran
+from milepost.ports.ledger import DeliveredLines, Query
+from milepost.ports.runner import JobResult
 from milepost.testing.audit import audit
 
 
-def said(item: Item, outcome: Outcome, **options: bool) -> Ran:
-    return Ran(item, outcome, 5, **options)
+def said(item: Item, outcome: Outcome, **options: bool) -> JobResult:
+    return JobResult(item, outcome, 5, **options)
 
 
 def change_version(world: World, version: int) -> None:
@@ -30,7 +30,7 @@ def test_a_batch_of_outcomes_is_written_each_by_its_own_rule(world: World) -> No
     world.add("done", "retry", "reject")
     by_key = {item.key: item for item in world.claim("weigh")}
     outcomes = {"done": Done({"grams": 3}), "retry": Retry("busy"), "reject": Reject("no")}
-    assert settle(world.ctx, [said(by_key[key], outcome) for key, outcome in outcomes.items()]) == Settled(written=3)
+    assert settle(world.ctx, [said(by_key[key], outcome) for key, outcome in outcomes.items()]) == SettleResult(written=3)
     assert (world.row("done").stage, world.item("done").results) == ("stamp", {"weigh": {"grams": 3}})
     assert world.row("retry").status is Status.RETRY_SCHEDULED
     assert world.row("retry").look_at == world.clock.now() + 60_000
@@ -42,7 +42,7 @@ def test_a_batch_of_outcomes_is_written_each_by_its_own_rule(world: World) -> No
 def test_nothing_to_settle_touches_no_ledger(faulty: World) -> None:
     assert isinstance(faulty.ledger, Faulty)
     faulty.ledger.before("apply", lambda: (_ for _ in ()).throw(AssertionError("written")))  # type: ignore[func-returns-value]
-    assert settle(faulty.ctx, []) == Settled()
+    assert settle(faulty.ctx, []) == SettleResult()
     assert give_back(faulty.ctx, [], "nothing") == 0
 
 
@@ -61,14 +61,14 @@ def test_an_outcome_after_the_lease_was_lost_is_refused_and_noted(world: World) 
     [late] = world.claim("weigh", holder="slow:1")
     world.clock.advance("31s")
     [current] = world.claim("weigh", holder="quick:2")
-    assert settle(world.ctx, [said(late, Retry("too late " + "x" * 5000))]) == Settled(refused=1)
+    assert settle(world.ctx, [said(late, Retry("too late " + "x" * 5000))]) == SettleResult(refused=1)
     row = world.row("a")
     assert (row.status, row.lease, row.attempts) == (Status.PROCESSING, current.row.lease, 0)
     line = world.ledger.history(ROUTE, "a")[-1].line
     assert (line.reason, line.by) == (Reason.LATE, "slow:1")
     assert line.note["refused"] == "Retry"
     # The one who holds it now is not hindered by the note.
-    assert settle(world.ctx, [said(current, Done())]) == Settled(written=1)
+    assert settle(world.ctx, [said(current, Done())]) == SettleResult(written=1)
     assert world.row("a").stage == "stamp"
     audit(world.ledger, ROUTE, world.plan)
 
@@ -77,7 +77,7 @@ def test_an_outcome_for_an_item_that_was_cancelled_meanwhile_is_refused_and_note
     world.add("a", "b")
     held = world.claim("weigh")
     act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
-    assert settle(world.ctx, [said(item, Done()) for item in held]) == Settled(written=1, refused=1)
+    assert settle(world.ctx, [said(item, Done()) for item in held]) == SettleResult(written=1, refused=1)
     assert world.row("a").status is Status.CANCELLED
     assert world.reasons("a")[-1] is Reason.LATE
     assert world.row("b").stage == "stamp"
@@ -94,7 +94,7 @@ def test_the_note_of_a_late_outcome_is_written_even_if_it_meets_another_write(fa
         faulty.settle([current], Done())
 
     faulty.ledger.before("apply", other_settles, lambda changes, *rest: changes[0].line.reason is Reason.LATE)
-    assert settle(faulty.ctx, [said(late, Done())]) == Settled(refused=1)
+    assert settle(faulty.ctx, [said(late, Done())]) == SettleResult(refused=1)
     assert faulty.reasons("a") == [Reason.ACCEPTED, Reason.LOST, Reason.ADVANCED, Reason.LATE]
 
 
@@ -104,8 +104,8 @@ def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
     act(world.ctx, "cancel", ROUTE, keys=["a"], by="ops", reason="not wanted")
     world.add("a-later-line")
     world.clock.advance("1d")
-    assert world.ledger.prune(ROUTE, TERMINAL, world.clock.now(), None, Told(world.ledger.last_seq()), 10).items == 1
-    assert settle(world.ctx, [said(held, Done())]) == Settled(refused=1)
+    assert world.ledger.prune(ROUTE, TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10).items == 1
+    assert settle(world.ctx, [said(held, Done())]) == SettleResult(refused=1)
 
 
 # Notes and confirmations that come between ------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_note_that_comes_between_does_not_cost_the_outcome(world: World) -> No
     world.add("a")
     [held] = world.claim("weigh")
     assert not isinstance(confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done("early"), "partner"), str)
-    assert settle(world.ctx, [said(held, Retry("busy"))]) == Settled(written=1)
+    assert settle(world.ctx, [said(held, Retry("busy"))]) == SettleResult(written=1)
     row = world.row("a")
     assert (row.status, row.attempts) == (Status.RETRY_SCHEDULED, 1)
     assert "Delivered" in row.kept
@@ -126,7 +126,7 @@ def test_a_confirmation_kept_while_a_worker_was_at_it_beats_the_workers_outcome(
     [held] = world.claim("weigh")
     confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"by": "partner"}), "partner")
     assert world.row("a").status is Status.PROCESSING
-    assert settle(world.ctx, [said(held, Reject("no such parcel"))]) == Settled(written=1)
+    assert settle(world.ctx, [said(held, Reject("no such parcel"))]) == SettleResult(written=1)
     item = world.item("a")
     assert (item.stage, item.row.status, item.results) == ("stamp", Status.QUEUED, {"weigh": {"by": "partner"}})
     assert world.reasons("a")[-1] is Reason.CONFIRMED
@@ -148,7 +148,7 @@ def test_an_outdated_process_writes_its_outcome_undecided_and_a_newer_one_decide
     held = {item.key: item for item in world.claim("weigh")}
     change_version(world, 2)
     outcomes = [said(held["a"], Done({"grams": 3})), said(held["b"], Retry("busy"))]
-    assert settle(world.ctx, outcomes) == Settled(undecided=2)
+    assert settle(world.ctx, outcomes) == SettleResult(undecided=2)
     for key in ("a", "b"):
         assert (world.row(key).stage, world.row(key).status) == ("weigh", Status.PROCESSING)
         assert world.reasons(key)[-1] is Reason.UNDECIDED
@@ -172,7 +172,7 @@ def test_an_undecided_outcome_is_fenced_like_any_other(world: World) -> None:
     newer.plan.at_version(2)
     world.clock.advance("31s")
     [current] = newer.claim("weigh", holder="new:2")
-    assert settle(world.ctx, [said(late, Done())]) == Settled(refused=1)
+    assert settle(world.ctx, [said(late, Done())]) == SettleResult(refused=1)
     assert world.row("a").lease == current.row.lease
     assert world.row("a").undecided is None
 

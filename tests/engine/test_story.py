@@ -12,7 +12,7 @@ from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.views.sentences import SENTENCES
 from milepost.engine.views.story import Story, story
 from milepost.ports.documents import HOLD, Hold
-from milepost.ports.ledger import Told
+from milepost.ports.ledger import DeliveredLines
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_a_finished_item_and_its_seal(world: World) -> None:
     assert "3 h after it was accepted" in told.where
     assert [command.split()[1] for command in told.can] == ["rerun"]
     world.clock.advance("40d")
-    world.ledger.prune("parcels", TERMINAL, world.clock.now(), None, Told(world.ledger.last_seq()), 10)
+    world.ledger.prune("parcels", TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10)
     sealed = _told(world)
     assert "this is what its seal remembers" in sealed.where
     assert story(world.ctx, "parcels", "never") is None

@@ -18,7 +18,7 @@ from milepost.core.events import cloud_event, events_of
 from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.ports.documents import CURSOR
 from milepost.subscribers import CallSubscriber, LogSubscriber
 from milepost.subscribers.formed import Formed
@@ -31,10 +31,10 @@ def test_log_and_call(world: World, caplog: pytest.LogCaptureFixture) -> None:
     def hears(envelope: Envelope) -> None:
         called.append(envelope["subject"])
 
-    Relay(world.ctx, LogSubscriber(stream), "p1").run_once()
-    Relay(world.ctx, CallSubscriber(hears), "p1").run_once()
+    EventRelay(world.ctx, LogSubscriber(stream), "p1").run_once()
+    EventRelay(world.ctx, CallSubscriber(hears), "p1").run_once()
     with caplog.at_level(logging.INFO, "milepost.events"):
-        Relay(world.ctx, LogSubscriber(logger=logging.getLogger("milepost.events"), name="logged"), "p1").run_once()
+        EventRelay(world.ctx, LogSubscriber(logger=logging.getLogger("milepost.events"), name="logged"), "p1").run_once()
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["subject"] for line in lines] == called == ["a", "ü"]
     assert [json.loads(message)["id"] for message in caplog.messages] == ["parcels/a/1/accepted", "parcels/ü/1/accepted"]
@@ -45,7 +45,7 @@ def test_names_must_be_names(world: World) -> None:
     with pytest.raises(UsageError, match="give it one that stays"):
         CallSubscriber(lambda envelope: None)
     with pytest.raises(RouteMistake, match="a subscriber's name is 'a/b'"):
-        Relay(world.ctx, Ear("a/b"), "p1")
+        EventRelay(world.ctx, Ear("a/b"), "p1")
 
 
 class Answers:

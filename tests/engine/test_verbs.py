@@ -24,7 +24,7 @@ from milepost.engine.views.late_items import overdue
 from milepost.engine.views.story import story
 from milepost.engine.work.settle import settle
 from milepost.ports.ledger import Query
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}
 COMPLETED = Query(route=ROUTE, statuses=frozenset({Status.COMPLETED}))
@@ -152,7 +152,7 @@ def test_a_worker_that_held_a_replaced_item_finds_its_outcome_refused(world: Wor
     world.add("a")
     [item] = world.claim("weigh")
     act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 2}, **SIGNED)
-    settled = settle(world.ctx, [Ran(item, Done({"of": "the old one"}), 5)])
+    settled = settle(world.ctx, [JobResult(item, Done({"of": "the old one"}), 5)])
     assert (settled.written, settled.refused) == (0, 1)
     assert world.reasons("a")[-1] is Reason.LATE
     assert (world.row("a").stage, world.item("a").results) == ("weigh", {})

@@ -18,8 +18,8 @@ import pytest
 
 import milepost as mp
 from milepost.applications.postingest.scoutam.faults import Kind, spoil
-from milepost.cli.config import Settings
-from milepost.engine.events.deliver import Relay
+from milepost.cli.config import CliSettings
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import release
 from milepost.ports.documents import CURSOR
 from milepost.subscribers import WebhookSubscriber
@@ -112,7 +112,7 @@ class Post:
     def __init__(self, subscriber: WebhookSubscriber, *keys: str, form: Form | None = None) -> None:
         self.clock = VirtualClock()
         self.system = mp.open("memory:", routes=[parcels(form)], clock=self.clock, chance=SeededChance(1))
-        self.relay = Relay(self.system.context, subscriber, "p1")
+        self.relay = EventRelay(self.system.context, subscriber, "p1")
         self.system.submit("parcels", *({"id": key} for key in keys))
 
     def tell(self) -> Any:
@@ -252,13 +252,13 @@ def test_its_name_stays_the_same_and_does_not_tell_the_url(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     urls = ["https://hooks.example.org/T0/s3cret", "https://hooks.example.org/T1/s3cret", "http://[::1]:8080/", f"http://{'x' * 60}.org"]
     Path("milepost.toml").write_text(f"subscribers = {json.dumps(urls)}\n")
-    hooks = Settings().subscribers()
+    hooks = CliSettings().subscribers()
     assert hooks[0].name == "hooks.example.org-518ec218"
     assert len({hook.name for hook in hooks}) == 4
     assert "s3cret" not in repr(hooks[0])
     with mp.open("memory:", routes=[parcels()], clock=VirtualClock()) as system:
         for hook in hooks:
-            Relay(system.context, hook, "p1").run_once()
+            EventRelay(system.context, hook, "p1").run_once()
         assert set(system.context.ledger.read(CURSOR)) == {hook.name for hook in hooks}
 
 
@@ -277,7 +277,7 @@ def test_a_url_that_cannot_be_is_told(specs: list[str], said: str, tmp_path: Pat
     monkeypatch.chdir(tmp_path)
     Path("milepost.toml").write_text(f"subscribers = {json.dumps(specs)}\n")
     with pytest.raises(mp.ConfigMistake, match=said):
-        Settings().subscribers()
+        CliSettings().subscribers()
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": 15}, {"headers": {"Auth": "a\nb"}}, {"headers": {"Aüth": "a"}}])

@@ -9,7 +9,7 @@ import milepost as mp
 from milepost.core.status import TERMINAL
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import Found, all_evidence, evidence_of
+from milepost.engine.evidence.records import FoundRecord, all_evidence, evidence_of
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.heads.route import heads_route
 from milepost.engine.intake import submit
@@ -83,7 +83,7 @@ class Scene:
     def record(self, key: str) -> dict[str, Any]:
         return self.found(key).record
 
-    def found(self, key: str) -> Found:
+    def found(self, key: str) -> FoundRecord:
         found = evidence_of(self.ctx, ROUTE, key)
         assert found is not None
         return found

@@ -17,7 +17,7 @@ from milepost.blobs.memory import MemoryBlobs
 from milepost.core.errors import ConfigMistake, UsageError
 from milepost.core.history import link
 from milepost.engine.context import Context
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.heads import daily as heads_module
 from milepost.engine.heads import trees as head_trees
 from milepost.engine.heads.daily import HeadKeeper, all_heads, day_of, prover, publish
@@ -128,7 +128,7 @@ def test_a_head_is_told_again_until_it_was_taken(scene: Scene) -> None:
             raise Died
 
     deaf = Deaf()
-    Relay(scene.ctx, deaf, "p1").run_once()
+    EventRelay(scene.ctx, deaf, "p1").run_once()
     scene.clock.advance("1h")
     ear = Ear()
     drain(scene.ctx, scene.clock, subscribers=[ear])

@@ -16,23 +16,23 @@ from milepost.core import operators
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide, given_back, late, undecided
-from milepost.core.due import Grip, look, offered
+from milepost.core.due import Lease, look, offered
 from milepost.core.events import cloud_event, event_id, events_of
 from milepost.core.failures import group_of
 from milepost.core.history import Attempt, Line, claim_digest, encode_line, link, origin
 from milepost.core.item import Content, Failure, Item, Row, canonical_json, digest_of, work_id
 from milepost.core.routes.plan import Plan
-from milepost.engine.metrics.collector import Figures
+from milepost.engine.metrics.collector import MetricFigures
 from milepost.engine.metrics.gauges import counted_families, ledger_families, process_families
 from milepost.evidence.heads import head_of
 from milepost.evidence.merkle import leaf, root
 from milepost.evidence.record import blob_name
 from milepost.http.server.assembly import Door
-from milepost.ledgers.aws.journal.journal import Entry
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.journal.journal import JournalEntry
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.offers import call_body, call_of
 from milepost.ledgers.aws.row_duties import seal_for
-from milepost.ledgers.aws.store import Settings, Store
+from milepost.ledgers.aws.store import AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.conditional_write import put_of, update_of
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.item_rows import attributes
@@ -93,7 +93,7 @@ def command_group() -> Any:
 def metric_families() -> list[dict[str, Any]]:
     """Every family of metrics: its name, type, labels and help."""
     with mp.open("memory:") as ledger:
-        families = [*ledger_families(ledger.context), *counted_families(Figures()), *process_families("VERSION")]
+        families = [*ledger_families(ledger.context), *counted_families(MetricFigures()), *process_families("VERSION")]
     return [{"name": family.name, "type": family.kind, "labels": list(family.labels), "help": family.help} for family in families]
 
 
@@ -233,7 +233,7 @@ class AwsGolden:
     def __init__(self) -> None:
         self.requests = SentRequests()
         self.plan = Plan(golden_route(), grace_ms=600_000, offer_life_ms=600_000)
-        self.store = Store(self.requests, Names("golden"), MemoryBlobs(), Settings())  # type: ignore[arg-type]
+        self.store = AwsStore(self.requests, ResourceNames("golden"), MemoryBlobs(), StoreSettings())  # type: ignore[arg-type]
         self.layout = self.store.know(self.plan)
         self.first = self.requests.taken()
 
@@ -255,8 +255,8 @@ class AwsGolden:
         item, now = Item(first.after, Content(given)), NOW
         yield "accepted", first, item
 
-        def grip() -> Grip:
-            return Grip("lease-1", "worker-1", now + 60_000)
+        def grip() -> Lease:
+            return Lease("lease-1", "worker-1", now + 60_000)
 
         steps: list[tuple[str, Callable[[], Any]]] = [
             ("offered", lambda: offered(item.row, plan.by_name[item.stage], now)),
@@ -322,9 +322,9 @@ class AwsGolden:
     def history(self) -> list[Any]:
         """The rows of history lines and the journal's block that lists them."""
         entries = [
-            Entry("parcels", "p1", "order-1", 1, b"\x01" * 32, encode_line(line_of(mp.Reason.ACCEPTED))),
-            Entry("parcels", "p1", "p1", 2, b"\x02" * 32, encode_line(line_of(mp.Reason.ADVANCED)), {"grams": 340}, 7),
-            Entry("letters", "l1", "l1", 1, b"\x03" * 32, encode_line(line_of(mp.Reason.ACCEPTED))),
+            JournalEntry("parcels", "p1", "order-1", 1, b"\x01" * 32, encode_line(line_of(mp.Reason.ACCEPTED))),
+            JournalEntry("parcels", "p1", "p1", 2, b"\x02" * 32, encode_line(line_of(mp.Reason.ADVANCED)), {"grams": 340}, 7),
+            JournalEntry("letters", "l1", "l1", 1, b"\x03" * 32, encode_line(line_of(mp.Reason.ACCEPTED))),
         ]
         self.store.journal.append(entries)
         return self.requests.taken()

@@ -12,7 +12,7 @@ from milepost.core.routes.route import Route
 from milepost.engine.auth.keys import make_key, revoke_key
 from milepost.http.server.assembly import make_door
 from milepost.http.server.listener import Server
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 from milepost.ports.runner import Clock
 
 READ = "/api/v1/routes/parcels/items/a"
@@ -34,7 +34,7 @@ class Ticks:
 class Opened:
     """What a visitor needs to know of a door."""
 
-    def __init__(self, desk: Desk, server: Server) -> None:
+    def __init__(self, desk: ServerState, server: Server) -> None:
         self.desk, self.server, self.url = desk, server, server.url
 
 
@@ -56,7 +56,7 @@ class Guarded(Visitor):
 def guarded(ledger: str, routes: Iterable[Route] | None = None, clock: Clock | None = None, host: str = "127.0.0.1") -> Iterator[Guarded]:
     with mp.open(ledger, routes=routes or [sample_route(), sample_route("letters")], clock=clock) as milepost:
         ticks = Ticks()
-        desk = Desk(milepost.context, ticks)
+        desk = ServerState(milepost.context, ticks)
         server = Server(make_door(desk), host, 0)
         server.start()
         try:

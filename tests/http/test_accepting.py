@@ -19,19 +19,19 @@ from milepost.engine.intake import Receipt
 from milepost.engine.share import Accepts
 from milepost.http.state.submit_batches import Submitting
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.ledgers.sqlite.file.store import Store
+from milepost.ledgers.sqlite.file.store import SqliteFile
 
 ITEMS = "/api/v1/routes/parcels/items"
 TIMEOUT = 60
 
 
-def store_of(visitor: Visitor) -> Store:
+def store_of(visitor: Visitor) -> SqliteFile:
     assert isinstance(visitor.ctx.ledger, SqliteLedger)
     return visitor.ctx.ledger._store
 
 
 @contextmanager
-def counted(store: Store) -> Iterator[list[str]]:
+def counted(store: SqliteFile) -> Iterator[list[str]]:
     """The commits of this process meanwhile."""
     commits: list[str] = []
     store._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
@@ -40,7 +40,7 @@ def counted(store: Store) -> Iterator[list[str]]:
 
 
 @contextmanager
-def written_to(store: Store) -> Iterator[None]:
+def written_to(store: SqliteFile) -> Iterator[None]:
     """Another write is under way, and ends when this ends."""
     inside, go_on = threading.Event(), threading.Event()
 

@@ -20,7 +20,7 @@ from tests.http.visitor import Answered
 from milepost.core.status import Status
 from milepost.http.api import find
 from milepost.http.server.endpoints import all_endpoints, all_pages
-from milepost.ledgers.aws.requests.client import Patience, Requests
+from milepost.ledgers.aws.requests.client import Requests, RetryBudget
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ class Counted:
         self._scene, self._made = scene, list[str]()
         attempt = Requests.attempt
 
-        def counted(requests: Requests, patience: Patience, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        def counted(requests: Requests, patience: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
             values = params.get("ExpressionAttributeValues", {})
             self._made.append(" ".join([operation, *(values[name]["S"] for name in (":kind", ":shard") if name in values)]))
             return attempt(requests, patience, service, operation, params)

@@ -19,7 +19,7 @@ from tests.http.visitor import JSON, Answered, Visitor, sample_route, visiting
 import milepost as mp
 from milepost.core.errors import EventRefused
 from milepost.engine.acts.bulk import act, pause
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.http.dashboard.pages.export import cell
 from milepost.ports.documents import PROCESS, Process
 from milepost.subscribers import CallSubscriber
@@ -281,7 +281,7 @@ def test_markup_is_shown_as_text_wherever_it_comes_from(tmp_path: Path) -> None:
         def hook(event: object) -> None:
             raise EventRefused(MARKUP)
 
-        Relay(door.ctx, CallSubscriber(hook), "p1").run_once()
+        EventRelay(door.ctx, CallSubscriber(hook), "p1").run_once()
         act(door.ctx, "retry", "parcels", keys=[MARKUP, "other"], by=f"ops for {MARKUP}", reason=MARKUP)
         act(door.ctx, "cancel", "parcels", keys=[f"wait{MARKUP}"], by=MARKUP, reason=MARKUP)
         pause(door.ctx, "parcels", "weigh", MARKUP, by=MARKUP, reason=MARKUP)

@@ -18,7 +18,7 @@ import milepost as mp
 from milepost.core.errors import EventRefused, LedgerBusy
 from milepost.core.events import Envelope
 from milepost.engine.acts.bulk import act, limit, pause
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.http.api import events as stream
 from milepost.http.protocol.endpoint import Endpoint
 from milepost.http.server.endpoints import all_pages
@@ -58,7 +58,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         (folder / "list.txt").write_text(f"{KEY}\n{SECRET}-two\n")
         opened.milepost.submit_list(OTHER, str(folder / "list.txt"), name=LIST)
         opened.work()
-        Relay(ctx, Office(), "p1").run_once()
+        EventRelay(ctx, Office(), "p1").run_once()
         act(ctx, "retry", OTHER, keys=[KEY, f"{SECRET}-two"], act_id=ACT, **SIGNED)
         pause(ctx, OTHER, f"{SECRET}-stage", f"{SECRET}-lane", **SIGNED)
         limit(ctx, OTHER, f"{SECRET}-stage", rate="1/s", **SIGNED)

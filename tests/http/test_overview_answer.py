@@ -25,7 +25,7 @@ from milepost.engine.health.doctor import doctor
 from milepost.engine.views import snapshot
 from milepost.http.dashboard import failures
 from milepost.http.dashboard.failures import failed_by_group
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ports.documents import CURSOR, Cursor
 from milepost.ports.ledger import Group
 from milepost.station import Station
@@ -334,7 +334,7 @@ def test_on_aws_what_was_set_aside_is_told_to_those_who_see_everything(aws_door:
     assert "nothing is set aside" in home(aws_door)
     place = urlsplit(aws_door.ctx.ledger.url)
     sqs = boto3.client("sqs", region_name=standins.REGION, endpoint_url=parse_qs(place.query)["endpoint"][0])
-    url = sqs.get_queue_url(QueueName=Names(place.path.strip("/")).quarantine)["QueueUrl"]
+    url = sqs.get_queue_url(QueueName=ResourceNames(place.path.strip("/")).quarantine)["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="something")
     assert "nothing is set aside" in home(aws_door)  # asked a moment ago
     aws_door.door.desk.seldom._kept.clear()

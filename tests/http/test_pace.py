@@ -9,7 +9,20 @@ from milepost.core.status import Status
 from milepost.core.values.durations import iso
 from milepost.http.dashboard.charts.ended import hours_chart, minutes_chart
 from milepost.http.dashboard.charts.svg import Bar, bars, brief, nice_top
-from milepost.http.state.pace import EVERY, HOURS, MINUTE, Gap, Held, Pace, Sample, Samples, by_hour, by_minute, forecast, pace
+from milepost.http.state.pace import (
+    EVERY,
+    HOURS,
+    MINUTE,
+    Pace,
+    PausedPart,
+    Sample,
+    Samples,
+    UnwatchedGap,
+    by_hour,
+    by_minute,
+    forecast,
+    pace,
+)
 from milepost.ports.ledger import Count
 
 NOW = 473_000 * HOUR + 20 * MINUTE
@@ -52,7 +65,7 @@ def test_what_ended_counts_for_the_minute_in_which_that_was_seen() -> None:
 def test_what_ended_while_nobody_watched_is_one_number_for_that_while() -> None:
     seen = [Sample(NOW - 40 * MINUTE, 0, 0), Sample(NOW - 39 * MINUTE, 4, 0), Sample(NOW - 9 * MINUTE, 7, 1), Sample(NOW, 7, 1)]
     found, gaps = by_minute(seen, NOW)
-    assert gaps == [Gap(NOW - 39 * MINUTE, NOW - 9 * MINUTE, 3, 1)]
+    assert gaps == [UnwatchedGap(NOW - 39 * MINUTE, NOW - 9 * MINUTE, 3, 1)]
     assert [place for place, ended in enumerate(found) if ended is not None] == [19, 20, 50, 59]
     assert found[20] == (4, 0)
     chart = minutes_chart(found, gaps, seen[0].at, NOW)
@@ -114,13 +127,13 @@ def test_where_all_that_ended_has_failed_nothing_is_foretold() -> None:
 @pytest.mark.parametrize(
     ("live", "stuck", "told"),
     [
-        (0, [Held("at weigh", 0)], "Nothing is on the way."),
-        (5, [Held("at weigh", 5)], "5 wait at weigh, which is paused. Nothing new is begun until that is resumed."),
-        (5, [Held("at weigh", 1)], "1 waits at weigh, which is paused. Nothing has ended in the last 6 hours"),
+        (0, [PausedPart("at weigh", 0)], "Nothing is on the way."),
+        (5, [PausedPart("at weigh", 5)], "5 wait at weigh, which is paused. Nothing new is begun until that is resumed."),
+        (5, [PausedPart("at weigh", 1)], "1 waits at weigh, which is paused. Nothing has ended in the last 6 hours"),
         (5, [], "Nothing has ended in the last 6 hours, so nobody can say when they will be through."),
     ],
 )
-def test_where_nothing_moves_it_says_why(live: int, stuck: list[Held], told: str) -> None:
+def test_where_nothing_moves_it_says_why(live: int, stuck: list[PausedPart], told: str) -> None:
     found = forecast(live, None, stuck, NOW)
     assert found.told.startswith(told)
     assert found.at is None
@@ -128,20 +141,20 @@ def test_where_nothing_moves_it_says_why(live: int, stuck: list[Held], told: str
 
 def test_what_is_held_up_is_not_in_the_forecast() -> None:
     steady = Pace(30.0, "the last 10 min")
-    told = forecast(100, steady, [Held("at weigh", 10)], NOW, behind=30)
+    told = forecast(100, steady, [PausedPart("at weigh", 10)], NOW, behind=30)
     assert told.told == (
         "10 wait at weigh, which is paused. 30 more come to it. The other 60 are on the way."
         " At the pace of the last 10 min (30 an hour) they are through in about 2 h"
     )
     assert told.at == iso(NOW + 2 * HOUR)
-    none = forecast(30, steady, [Held("at weigh", 0)], NOW, behind=30)
+    none = forecast(30, steady, [PausedPart("at weigh", 0)], NOW, behind=30)
     assert none.told == "None waits at weigh, which is paused. 30 more come to it. Nothing is through until that is resumed."
-    lane = forecast(91, steady, [Held("in lane north of weigh", 1, more=True)], NOW)
+    lane = forecast(91, steady, [PausedPart("in lane north of weigh", 1, more=True)], NOW)
     assert lane.told == (
         "1 waits in lane north of weigh, which is paused. The other 90 are on the way. At the pace of the last 10 min (30 an hour),"
         " not counting what still comes to lane north of weigh, they are through in about 3 h"
     )
-    unknown = forecast(90, steady, [Held("in lane north of weigh", None, more=True)], NOW)
+    unknown = forecast(90, steady, [PausedPart("in lane north of weigh", None, more=True)], NOW)
     assert unknown.told == (
         "90 are on the way. At the pace of the last 10 min (30 an hour), not counting what is held back by the pause of lane north of"
         " weigh, they are through at the latest in about 3 h"

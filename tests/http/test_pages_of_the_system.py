@@ -21,11 +21,11 @@ from milepost.core.values.durations import iso
 from milepost.engine.act_log import all_acts, record
 from milepost.engine.acts.bulk import act, limit, pause
 from milepost.engine.events.feed import page_back
-from milepost.engine.metrics.collector import Figures, Histogram
+from milepost.engine.metrics.collector import Histogram, MetricFigures
 from milepost.engine.retention import prune
 from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.pages import events
-from milepost.http.dashboard.pages.acts import Names, in_words
+from milepost.http.dashboard.pages.acts import ActNames, in_words
 from milepost.ports.documents import ACT, PROCESS, Act, Process
 from milepost.ports.ledger import Query
 from milepost.station import Station
@@ -247,7 +247,7 @@ def test_acts_go_back_page_by_page(at: Guarded) -> None:
     ],
 )
 def test_what_an_act_was_for_is_said_in_words(about: dict[str, object], words: str) -> None:
-    assert in_words(about, Names({"L1": "march.txt"}, {"g": "HTTP (no answer)"})) == words
+    assert in_words(about, ActNames({"L1": "march.txt"}, {"g": "HTTP (no answer)"})) == words
 
 
 # The system -----------------------------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ def test_how_long_handlers_took_is_shown_for_the_routes_that_one_sees(at: Guarde
 
 
 def test_spans_are_told_by_the_bounds_that_they_did_not_pass() -> None:
-    figures = Figures()
+    figures = MetricFigures()
     found = figures.histograms.setdefault("attempt_duration", {}).setdefault(("parcels", "weigh"), Histogram.empty((0.1, 1.0, 60.0)))
     for value, n in ((0.05, 10), (0.5, 9), (600.0, 1)):
         found.add(value, n)

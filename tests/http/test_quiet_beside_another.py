@@ -13,7 +13,7 @@ from tests.http.guarded import SIGNED, Guarded, guarded
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.engine.acts.bulk import act, limit, pause
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.http.server.endpoints import all_endpoints, all_pages
 from milepost.ports.documents import PROCESS, Process
 from milepost.station import Station
@@ -49,7 +49,7 @@ def at(tmp_path: Path) -> Iterator[Guarded]:
         opened.milepost.submit("parcels", {"id": "a"}, {"id": "f", "weigh": "reject"})
         work(opened)
         heard_of(opened, in_hand=0)
-        Relay(opened.ctx, Office(), "p1").run_once()
+        EventRelay(opened.ctx, Office(), "p1").run_once()
         yield opened
 
 
@@ -68,7 +68,7 @@ def everything_happens_to_the_letters(at: Guarded, folder: Path) -> None:
     at.milepost.submit("letters", {"id": "a"}, {"id": "f", "weigh": "reject"}, {"id": "r", "weigh": "retry"})
     at.milepost.submit_list("letters", str(folder / "list.txt"), name="march")
     work(at)
-    Relay(at.ctx, Office(), "p1").run_once()
+    EventRelay(at.ctx, Office(), "p1").run_once()
     act(at.ctx, "retry", "letters", keys=["f"], **SIGNED)
     pause(at.ctx, "letters", "weigh", **SIGNED)
     limit(at.ctx, "letters", "weigh", rate="1/s", **SIGNED)

@@ -20,7 +20,7 @@ from milepost.http.protocol.headers import POLICY
 from milepost.http.server.application import make_app
 from milepost.http.server.endpoints import all_endpoints
 from milepost.http.server.listener import Server
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 HERE = ("127.0.0.1", 8321)
 OPEN_WRITES = {"/login", "/logout"}
@@ -231,12 +231,12 @@ ODD = Endpoints()
 
 
 @ODD.add("GET", "/broken", scope="read", summary="x")
-def broken(desk: Desk, call: Call) -> Answer:
+def broken(desk: ServerState, call: Call) -> Answer:
     raise ZeroDivisionError("password=hunter2")
 
 
 @ODD.add("GET", "/kept", scope="read", summary="x")
-def kept(desk: Desk, call: Call) -> Answer:
+def kept(desk: ServerState, call: Call) -> Answer:
     return Answer({}, headers={"Cache-Control": "max-age=60", "Server": "x/1.0"})
 
 

@@ -16,22 +16,22 @@ from milepost.core.errors import ConfigMistake
 from milepost.http.server import application
 from milepost.http.server.assembly import make_door
 from milepost.http.server.listener import Server
-from milepost.http.server.timeouts import LARGEST_HEAD, Patience
+from milepost.http.server.timeouts import LARGEST_HEAD, ConnectionTimeouts
 
 ITEMS = "/api/v1/routes/parcels/items"
 POST = f"POST {ITEMS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
 
 
-class Hasty(Patience):
+class Hasty(ConnectionTimeouts):
     head_s = reader_s = 0.1
 
 
-class Brief(Patience):
+class Brief(ConnectionTimeouts):
     linger_s = 0.1
 
 
 @contextmanager
-def serving(door: Visitor, patience: type[Patience]) -> Iterator[int]:
+def serving(door: Visitor, patience: type[ConnectionTimeouts]) -> Iterator[int]:
     server = Server(make_door(door.door.desk), "127.0.0.1", 0, patience)
     server.start()
     yield server.port

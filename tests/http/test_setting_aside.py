@@ -13,7 +13,7 @@ from tests.aws import standins
 from tests.http.guarded import Guarded, guarded
 from tests.http.visitor import Visitor
 
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 
 QUARANTINE = "/api/v1/quarantine"
 
@@ -50,7 +50,7 @@ def test_it_is_for_those_who_see_all_routes_and_may_operate(at: Guarded) -> None
 
 def test_on_aws_a_message_goes_back_to_its_queue_or_is_thrown_away(aws_door: Visitor) -> None:
     place = urlsplit(aws_door.ctx.ledger.url)
-    names = Names(place.path.strip("/"))
+    names = ResourceNames(place.path.strip("/"))
     sqs = boto3.client("sqs", region_name=standins.REGION, endpoint_url=parse_qs(place.query)["endpoint"][0])
     url = sqs.get_queue_url(QueueName=names.queue("parcels", "weigh"))["QueueUrl"]
 

@@ -13,7 +13,7 @@ from tests.http.visitor import Visitor
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.engine.act_log import all_acts
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.parked_events import parked_for
 from milepost.testing.clock import VirtualClock
 
@@ -44,7 +44,7 @@ class Told:
 
     def __init__(self, at: Guarded, clock: VirtualClock) -> None:
         self.at, self.clock, self.office = at, clock, Office()
-        self.relay = Relay(at.ctx, self.office, "p1")
+        self.relay = EventRelay(at.ctx, self.office, "p1")
         self.office.refuses = ("odd",)
         for route in ("parcels", "letters"):
             at.milepost.submit(route, {"id": "fine"}, {"id": "odd"})
@@ -175,7 +175,7 @@ def test_on_aws_the_journal_is_told_again(aws_door: Visitor) -> None:
     aws_door.milepost.submit("parcels", {"id": "a"}, {"id": "b"})
     aws_door.work()
     office = Office()
-    relay = Relay(aws_door.ctx, office, "p1")
+    relay = EventRelay(aws_door.ctx, office, "p1")
     relay.run_once()
     heard = list(office.heard)
     assert "parcels/b/1/accepted" in heard

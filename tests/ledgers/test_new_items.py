@@ -20,7 +20,7 @@ from milepost.core.status import TERMINAL
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.rows import new_items
-from milepost.ports.ledger import Known, Ledger, Newcomer, Refused, Same, Told
+from milepost.ports.ledger import DeliveredLines, KnownKey, Ledger, NewItem, Refused, Same
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 from milepost.testing.contract.world import World, sample_route
@@ -57,7 +57,7 @@ def arrivals(draw: st.DrawFn) -> list[dict[str, Any]]:
     return [{"key": key, **more} for key, more in draw(st.lists(one, max_size=24))]
 
 
-def newcomer(world: World, ledger: Ledger, more: dict[str, Any]) -> Newcomer:
+def newcomer(world: World, ledger: Ledger, more: dict[str, Any]) -> NewItem:
     key = more["key"]
     content = {"id": key, "lane": more.get("lane", ""), "filled": "f" * (2 * LARGEST if key == LARGE else more.get("size", 0))}
     (known,) = ledger.peek("parcels", [key])
@@ -67,11 +67,11 @@ def newcomer(world: World, ledger: Ledger, more: dict[str, Any]) -> Newcomer:
         list_id=more.get("list_id"), by=more.get("by"), not_before=world.now + more["start"] if "start" in more else None,
         anew=over is not None,
     )  # fmt: skip
-    return Newcomer(change, content, over)
+    return NewItem(change, content, over)
 
 
-def told(answer: Known | Refused | None) -> Any:
-    if not isinstance(answer, Known):
+def told(answer: KnownKey | Refused | None) -> Any:
+    if not isinstance(answer, KnownKey):
         return answer if answer is None else "refused"
     return answer.key, answer.status, answer.input_digest, answer.sealed
 
@@ -110,7 +110,7 @@ def test_any_batch_is_recorded_and_answered_as_in_memory(
                     (item,) = world.ledger.get([("parcels", key)])
                     if item is not None:
                         world.apply(cancel(item, world.plan, clock.now(), by="ops"))  # type: ignore[arg-type]
-                world.ledger.prune("parcels", TERMINAL, clock.now() + 1, None, Told(0), 100)
+                world.ledger.prune("parcels", TERMINAL, clock.now() + 1, None, DeliveredLines(0), 100)
             assert held(memory) == held(sqlite)
         for world in worlds:
             audit(world.ledger, "parcels", world.plan)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import milepost as mp
 from milepost.core.confirmations import confirm
 from milepost.core.decide import decide
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.engine.context import Context
@@ -20,7 +20,7 @@ from milepost.engine.intake import submit
 from milepost.ledgers.sqlite.rows import changes as writing
 from milepost.ledgers.sqlite.rows import fence
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, scope
-from milepost.ports.ledger import Ask, Conflict, Query, Refused
+from milepost.ports.ledger import ClaimRequest, Conflict, Query, Refused
 from milepost.testing.clock import VirtualClock
 from milepost.wiring import open_context
 
@@ -96,8 +96,8 @@ def play(url: str, seed: int, *, one_step: bool) -> Any:
         # In the order of their rows: among items that are due at one moment that is the order in which they are claimed.
         mine = [held.pop(key) for key in sorted(chance.sample(sorted(held), chance.randint(0, len(held))))]
         changes = [decide(item, chance.choice(OUTCOMES), plan, now, 0.0) for item in mine]
-        grip = Grip(f"g{step}", "h", now + 30_000)
-        asks = [Ask(plan, stage, chance.randint(1, 12), grip) for stage in STAGES if chance.random() < 0.8]
+        grip = Lease(f"g{step}", "h", now + 30_000)
+        asks = [ClaimRequest(plan, stage, chance.randint(1, 12), grip) for stage in STAGES if chance.random() < 0.8]
         versions = {"r": plan.version}
         if one_step:
             answers, claims = ctx.ledger.apply_and_claim(changes, now, versions, asks, 0.0)
@@ -144,13 +144,13 @@ def plain_context(path: Path) -> Context:
 
 def claim_all(ctx: Context, stage: str, token: str, want: int = 100) -> list[Item]:
     now = ctx.clock.now()
-    return ctx.ledger.claim([Ask(ctx.plan("r"), stage, want, Grip(token, "h", now + 30_000))], now, 0.0)[0].items
+    return ctx.ledger.claim([ClaimRequest(ctx.plan("r"), stage, want, Lease(token, "h", now + 30_000))], now, 0.0)[0].items
 
 
 def step(ctx: Context, items: list[Item], stage: str, token: str, want: int = 100) -> tuple[list[Any], list[Item], list[Refused]]:
     plan, now = ctx.plan("r"), ctx.clock.now()
     changes = [decide(item, mp.Done(), plan, now, 0.0) for item in items]
-    asks = [Ask(plan, stage, want, Grip(token, "h", now + 30_000))]
+    asks = [ClaimRequest(plan, stage, want, Lease(token, "h", now + 30_000))]
     answers, [claimed] = ctx.ledger.apply_and_claim(changes, now, {"r": plan.version}, asks, 0.0)
     return answers, claimed.items, claimed.refused
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import milepost as mp
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.status import LIVE, Status
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
@@ -22,9 +22,9 @@ from milepost.engine.metrics import gauges
 from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
 from milepost.engine.work import idle
-from milepost.ledgers.sqlite.file.store import Store
+from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ledgers.sqlite.ledger import SqliteLedger
-from milepost.ports.ledger import Ask, Query
+from milepost.ports.ledger import ClaimRequest, Query
 from milepost.station import Station
 from milepost.testing import SimRunner, VirtualClock
 from milepost.wiring import open_context
@@ -78,8 +78,8 @@ def _scans(connection: sqlite3.Connection, statement: str) -> Iterator[str]:
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    watch, connect = Watch(), Store._connect
-    monkeypatch.setattr(Store, "_connect", lambda store: watch.add(connect(store)))
+    watch, connect = Watch(), SqliteFile._connect
+    monkeypatch.setattr(SqliteFile, "_connect", lambda store: watch.add(connect(store)))
     return watch
 
 
@@ -130,9 +130,11 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "metrics": lambda: gauges.ledger_families(ctx),
         "ready": lambda: readiness.unready(ctx),
         "set aside": lambda: ledger.quarantine.set_aside(1),
-        "claim": lambda: ledger.claim([Ask(plan, "weigh", 1, Grip("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0),
+        "claim": lambda: ledger.claim(
+            [ClaimRequest(plan, "weigh", 1, Lease("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
+        ),
         "claim of nothing": lambda: ledger.claim(
-            [Ask(plan, "stamp", 9, Grip("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
+            [ClaimRequest(plan, "stamp", 9, Lease("token", "me", ctx.clock.now() + 60_000))], ctx.clock.now(), 0.0
         ),
         "late": lambda: late_at(ctx, "parcels", "weigh", set(), ctx.clock.now()),
         "items in work": page(Query(route="parcels", statuses=frozenset({Status.PROCESSING}))),

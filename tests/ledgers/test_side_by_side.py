@@ -17,7 +17,7 @@ from milepost.core import operators
 from milepost.core.change import Change, change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import decide, given_back, undecided
-from milepost.core.due import Grip, fragile, look
+from milepost.core.due import Lease, fragile, look
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.routes.plan import Plan
@@ -25,7 +25,7 @@ from milepost.core.status import TERMINAL, Reason
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, scope
-from milepost.ports.ledger import Ask, Conflict, Known, Ledger, Told
+from milepost.ports.ledger import ClaimRequest, Conflict, DeliveredLines, KnownKey, Ledger
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.contract.acts.rename import renamed_plan
@@ -56,7 +56,7 @@ def told(conflict: Conflict | None) -> Any:
     return None if conflict is None else (plain(conflict.current), conflict.outdated)
 
 
-def remembered(known: Known | None) -> Any:
+def remembered(known: KnownKey | None) -> Any:
     if known is None:
         return None
     # What a seal promises is less: where the item was at its end is not part of it.
@@ -127,8 +127,8 @@ class SideBySide(RuleBasedStateMachine):
         # Of several fragile items one is given, and the ledgers may choose; of one there is no choice.
         rows = [item.row for item in every_item(self.memory, "parcels")]
         alone = alone and sum(row.stage == stage and fragile(row) for row in rows) == 1
-        grip = Grip(self.chance.token(), holder, self.now + 60_000)
-        ask = Ask(self.plan, stage, 1000, grip, fragile=alone)
+        grip = Lease(self.chance.token(), holder, self.now + 60_000)
+        ask = ClaimRequest(self.plan, stage, 1000, grip, fragile=alone)
         mine, theirs = (ledger.claim([ask], self.now, jitter)[0] for ledger in self.ledgers)
         ours, others = {item.key: item for item in mine.items}, {item.key: item for item in theirs.items}
         assert {key: shown(item) for key, item in ours.items()} == {key: shown(item) for key, item in others.items()}
@@ -237,11 +237,15 @@ class SideBySide(RuleBasedStateMachine):
         pair = self.pair("anchor")
         assert pair is not None
         self.both(pair, lambda item: change(item.row, Reason.NOTED, self.now, item.row.status, {}, note="newest"))
-        mine, theirs = (ledger.prune("parcels", TERMINAL, self.now, None, Told(ledger.last_seq() - 1), 1000) for ledger in self.ledgers)
+        mine, theirs = (
+            ledger.prune("parcels", TERMINAL, self.now, None, DeliveredLines(ledger.last_seq() - 1), 1000) for ledger in self.ledgers
+        )
         assert mine.items == theirs.items
         if forget:
             old = self.now - 86_400_000
-            mine, theirs = (ledger.prune("parcels", TERMINAL, old, old, Told(ledger.last_seq() - 1), 1000) for ledger in self.ledgers)
+            mine, theirs = (
+                ledger.prune("parcels", TERMINAL, old, old, DeliveredLines(ledger.last_seq() - 1), 1000) for ledger in self.ledgers
+            )
             assert (mine.items, mine.forgotten) == (theirs.items, theirs.forgotten)
 
     @rule()

@@ -23,7 +23,7 @@ from milepost.core.status import LIVE, TERMINAL, Status
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file import schema
 from milepost.ledgers.sqlite.file.store import LONGEST_PAUSE_S
-from milepost.ports.ledger import Newcomer, Query, Told
+from milepost.ports.ledger import DeliveredLines, NewItem, Query
 from milepost.testing.audit import audit
 from milepost.testing.contract.world import World
 
@@ -36,9 +36,9 @@ def plan() -> Plan:
     return Plan(route)
 
 
-def newcomer(key: str, size: int = 10) -> Newcomer:
+def newcomer(key: str, size: int = 10) -> NewItem:
     content = {"id": key, "text": "x" * size}
-    return Newcomer(accept(plan(), key, content, NOW, correlation_id=key, digest=digest_of(content)), content)
+    return NewItem(accept(plan(), key, content, NOW, correlation_id=key, digest=digest_of(content)), content)
 
 
 def filled(path: Path, items: int = 50) -> Path:
@@ -262,7 +262,7 @@ def test_a_payload_that_is_offered_again_is_stored_once(tmp_path: Path) -> None:
     world.confirm("p1", "delivered")
     world.add("p2")
     world.clock.advance("1d")
-    assert ledger.prune("parcels", TERMINAL, world.now, None, Told(ledger.last_seq()), 10).items == 1
+    assert ledger.prune("parcels", TERMINAL, world.now, None, DeliveredLines(ledger.last_seq()), 10).items == 1
     assert connection.execute("SELECT count(*) FROM offer").fetchone() == (0,)
     connection.close()
     ledger.close()

@@ -18,7 +18,7 @@ from tape_scene import scene_of
 from urllib3 import HTTPResponse
 
 import milepost as mp
-from milepost.applications.postingest.confirmer.service import Tally
+from milepost.applications.postingest.confirmer.service import TurnTally
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 
 OBJECT = ocfl_scene.ASSET
@@ -50,7 +50,7 @@ def test_18_what_is_in_the_repository_is_confirmed_and_what_is_not_is_left(
     desk.ask(PAYLOAD)
     desk.ask(ABSENT, OTHER)
     tally = desk.confirmer(copy.check).tick()
-    assert tally == Tally(received=2, confirmed=1, not_yet=1, notes={"not in the repository yet": 1})
+    assert tally == TurnTally(received=2, confirmed=1, not_yet=1, notes={"not in the repository yet": 1})
     [update] = desk.made("UpdateItem")
     seen = copy.check(PAYLOAD)
     assert isinstance(seen, mp.Done)
@@ -104,7 +104,7 @@ def test_19_staged_changes_are_not_confirmed_before_they_are_committed(
 @pytest.mark.parametrize("payload_at", [None, {"attribute": "payload_CC", "size": 300_000}], ids=["in the message", "on the row"])
 def test_20_a_row_that_is_gone_is_not_made_again_and_its_message_goes(desk: Scene, payload_at: Any) -> None:
     desk.send({"assetId": ASSET, "batchId": BATCH, "payload": PAYLOAD, "payloadAt": payload_at})
-    assert desk.confirmer(done).tick() == Tally(received=1, gone=1)
+    assert desk.confirmer(done).tick() == TurnTally(received=1, gone=1)
     assert desk.row() is None
     assert desk.left() == (0, 0)
 
@@ -115,10 +115,10 @@ def test_21_a_message_is_not_deleted_when_its_update_or_deletion_fails(desk: Sce
     desk.ask(PAYLOAD)
     desk.faults.plan(operation, fault)
     confirmer = desk.confirmer(done)
-    assert confirmer.tick() == Tally(received=1, failed=1)
+    assert confirmer.tick() == TurnTally(received=1, failed=1)
     assert desk.left() == (0, 1)
     desk.ask(PAYLOAD, OTHER)
-    assert confirmer.tick() == Tally(received=1, confirmed=1)
+    assert confirmer.tick() == TurnTally(received=1, confirmed=1)
 
 
 def test_21_a_queue_that_cannot_be_asked_is_asked_again_in_the_next_turn(desk: Scene) -> None:
@@ -134,17 +134,17 @@ def test_21_what_was_received_before_the_queue_failed_is_seen_to(desk: Scene) ->
     for number in range(12):
         desk.ask(PAYLOAD, f"asset-{number}")
     desk.faults.plan(("ReceiveMessage", 2), "500")
-    assert desk.confirmer(done).tick() == Tally(received=10, confirmed=10, cut_short=True)
+    assert desk.confirmer(done).tick() == TurnTally(received=10, confirmed=10, cut_short=True)
 
 
 def test_22_a_turn_takes_exactly_as_many_as_it_may(desk: Scene) -> None:
     for number in range(17):
         desk.ask(PAYLOAD, f"asset-{number}")
     confirmer = desk.confirmer(done, max_messages=12)
-    assert confirmer.tick() == Tally(received=12, confirmed=12)
+    assert confirmer.tick() == TurnTally(received=12, confirmed=12)
     assert [call["MaxNumberOfMessages"] for call in desk.made("ReceiveMessage")] == [10, 2]
     assert desk.left() == (5, 0)
-    assert confirmer.tick() == Tally(received=5, confirmed=5)
+    assert confirmer.tick() == TurnTally(received=5, confirmed=5)
 
 
 def test_22_it_is_fifty_unless_something_else_is_said(desk: Scene) -> None:
@@ -156,7 +156,7 @@ def test_23_a_payload_of_another_kind_goes_to_the_quarantine(
     desk: Scene, copy: CustodialCopy, payload: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.ask(payload)
-    assert desk.confirmer(copy.check, quarantine_url=desk.quarantine).tick() == Tally(received=1, refused=1)
+    assert desk.confirmer(copy.check, quarantine_url=desk.quarantine).tick() == TurnTally(received=1, refused=1)
     [aside] = desk.aside()
     assert aside["kind"] == "message"
     assert aside["reason"].startswith("WRONG_PAYLOAD: the payload does not name an asset")
@@ -169,7 +169,7 @@ def test_23_a_payload_of_another_kind_goes_to_the_quarantine(
 
 def test_23_without_a_quarantine_it_is_left_and_takes_up_ever_less_time(desk: Scene, copy: CustodialCopy) -> None:
     desk.ask({"filePaths": ["a"]})
-    assert desk.confirmer(copy.check).tick() == Tally(received=1, refused=1)
+    assert desk.confirmer(copy.check).tick() == TurnTally(received=1, refused=1)
     assert desk.left() == (0, 1)
     assert desk.hidden_for() == [600]
 
@@ -178,7 +178,7 @@ def test_23_without_a_quarantine_it_is_left_and_takes_up_ever_less_time(desk: Sc
 def test_23_what_the_quarantine_does_not_take_is_kept(desk: Scene, copy: CustodialCopy, operation: str) -> None:
     desk.ask("input")
     desk.faults.plan(operation, "500")
-    assert desk.confirmer(copy.check, quarantine_url=desk.quarantine).tick() == Tally(received=1, failed=1)
+    assert desk.confirmer(copy.check, quarantine_url=desk.quarantine).tick() == TurnTally(received=1, failed=1)
     assert desk.left() == (0, 1)
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_object_is_told_and_never_confirmed(desk: Scene, repository: o
     path = repository.build()
     next(path.glob("v1/content/*.xml")).unlink()
     desk.ask(PAYLOAD)
-    assert desk.confirmer(copy.check, quarantine_url=desk.quarantine).tick() == Tally(received=1, refused=1)
+    assert desk.confirmer(copy.check, quarantine_url=desk.quarantine).tick() == TurnTally(received=1, refused=1)
     assert desk.aside()[0]["reason"].startswith("DAMAGED: ")
     assert desk.confirmed() is None
 
@@ -214,7 +214,7 @@ def test_24_files_on_tape_are_confirmed_with_their_volumes(desk: Scene) -> None:
         tapes.standin.put("a", "L03721", "L03722")
         tapes.standin.put("b", "L03723")
         desk.ask({"filePaths": ["a", "b"]})
-        assert desk.confirmer(tapes.tape.check, "result_TC").tick() == Tally(received=1, confirmed=1)
+        assert desk.confirmer(tapes.tape.check, "result_TC").tick() == TurnTally(received=1, confirmed=1)
     row = desk.row()
     assert row is not None
     assert row["result_TC"] == {"S": '{"a":["L03721","L03722"],"b":["L03723"]}'}
@@ -226,7 +226,7 @@ def test_25_one_of_two_files_on_tape_confirms_nothing(desk: Scene) -> None:
         tapes.on_tape("a")
         tapes.standin.put("b", archdone=False)
         desk.ask({"filePaths": ["a", "b"]})
-        assert desk.confirmer(tapes.tape.check, "result_TC").tick() == Tally(
+        assert desk.confirmer(tapes.tape.check, "result_TC").tick() == TurnTally(
             received=1, not_yet=1, notes={"1 of 2 files on tape; missing: b": 1}
         )
     assert desk.confirmed("result_TC") is None
@@ -279,7 +279,7 @@ def test_a_message_that_cannot_be_read_hides_no_other(desk: Scene, body: str, wh
     desk.ask(PAYLOAD)
     desk.send(body)
     desk.ask(PAYLOAD, OTHER)
-    assert desk.confirmer(done, quarantine_url=desk.quarantine).tick() == Tally(received=3, confirmed=2, unreadable=1)
+    assert desk.confirmer(done, quarantine_url=desk.quarantine).tick() == TurnTally(received=3, confirmed=2, unreadable=1)
     [aside] = desk.aside()
     assert why in aside["reason"]
     assert aside["content"]["body"] == body
@@ -289,7 +289,7 @@ def test_a_message_that_cannot_be_read_hides_no_other(desk: Scene, body: str, wh
 @pytest.mark.parametrize(("label", "why"), [('["assetId"]', "expected one or two texts by name"), ("[" * 5_000, "cannot be read")])
 def test_a_label_that_is_no_key_is_told(desk: Scene, label: str, why: str) -> None:
     desk.send(PAYLOAD, key=label)
-    assert desk.confirmer(done, "ingested_CC", quarantine_url=desk.quarantine).tick() == Tally(received=1, unreadable=1)
+    assert desk.confirmer(done, "ingested_CC", quarantine_url=desk.quarantine).tick() == TurnTally(received=1, unreadable=1)
     [aside] = desk.aside()
     assert why in aside["reason"]
     assert aside["content"]["attributes"] == {"key": label}
@@ -303,7 +303,7 @@ def test_a_check_that_raises_ends_nothing_but_itself(desk: Scene) -> None:
 
     for number, payload in enumerate(["fine", "raise", "odd", "fine", "fine"]):
         desk.ask(payload, f"asset-{number}")
-    assert desk.confirmer(check).tick() == Tally(received=5, confirmed=3, failed=2)
+    assert desk.confirmer(check).tick() == TurnTally(received=5, confirmed=3, failed=2)
     assert desk.left() == (0, 2)
 
 
@@ -317,5 +317,5 @@ def test_an_answer_that_is_not_dynamodbs_says_nothing_of_the_row(desk: Scene, pa
 
     desk.own[1].meta.events.register_first("before-send", page)
     desk.ask(PAYLOAD, payloadAt=payload_at)
-    assert desk.confirmer(done).tick() == Tally(received=1, failed=1)
+    assert desk.confirmer(done).tick() == TurnTally(received=1, failed=1)
     assert desk.left() == (0, 1)

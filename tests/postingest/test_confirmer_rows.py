@@ -12,7 +12,7 @@ from confirmer_scene import ASSET, BATCH, Scene
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rows import LARGE
-from milepost.applications.postingest.confirmer.service import Tally
+from milepost.applications.postingest.confirmer.service import TurnTally
 from milepost.blobs.folder import FolderBlobs
 from milepost.blobs.memory import MemoryBlobs
 from milepost.ledgers.aws.tables.values import Values
@@ -52,7 +52,7 @@ def ask(desk: Scene, **attributes: dict[str, Any]) -> None:
 def test_a_payload_that_is_not_in_the_message_is_read_from_the_row(desk: Scene, attributes: dict[str, Any]) -> None:
     ask(desk, **attributes)
     check = Seen()
-    assert desk.confirmer(check, "result_TC").tick() == Tally(received=1, confirmed=1)
+    assert desk.confirmer(check, "result_TC").tick() == TurnTally(received=1, confirmed=1)
     assert check.payloads == [FILES]
     assert desk.confirmed("result_TC") == {"on": "tape"}
 
@@ -61,7 +61,7 @@ def test_as_in_the_design_document_too(desk: Scene) -> None:
     desk.put(payload_Scout={"M": {"of": {"S": "CC"}}}, ingested_CC={"S": TEXT})
     desk.send({"payloadAt": {"attribute": "payload_Scout", "size": 300_000}}, key=json.dumps({"assetId": ASSET, "batchId": BATCH}))
     check = Seen()
-    assert desk.confirmer(check, "ingested_Scout").tick() == Tally(received=1, confirmed=1)
+    assert desk.confirmer(check, "ingested_Scout").tick() == TurnTally(received=1, confirmed=1)
     assert check.payloads == [FILES]
     assert desk.confirmed("ingested_Scout") == {"on": "tape"}
 
@@ -75,7 +75,7 @@ def test_a_message_that_comes_before_its_row_is_written_waits(desk: Scene, attri
     """Milepost sends first and writes then: what the row has before that must not be taken for the payload."""
     ask(desk, **attributes)
     check = Seen()
-    assert desk.confirmer(check, "result_TC").tick() == Tally(received=1, not_yet=1, notes={"its row has no 'payload_TC' yet": 1})
+    assert desk.confirmer(check, "result_TC").tick() == TurnTally(received=1, not_yet=1, notes={"its row has no 'payload_TC' yet": 1})
     assert check.payloads == []
     assert desk.left() == (0, 1)
 
@@ -85,7 +85,7 @@ def test_a_payload_that_milepost_keeps_apart_is_read_from_there(desk: Scene, tmp
     assert "blob" in kept["M"]
     ask(desk, payload_TC=kept)
     check = Seen()
-    assert desk.confirmer(check, "result_TC", blobs=str(tmp_path)).tick() == Tally(received=1, confirmed=1)
+    assert desk.confirmer(check, "result_TC", blobs=str(tmp_path)).tick() == TurnTally(received=1, confirmed=1)
     assert check.payloads == [{**FILES, "more": "x" * 5000}]
 
 
@@ -99,7 +99,7 @@ def test_a_payload_that_cannot_be_trusted_or_found_is_not_checked(
     (tmp_path / kept["M"]["blob"]["S"]).write_bytes(b'"y"')
     ask(desk, payload_TC=kept)
     check = Seen()
-    assert desk.confirmer(check, "result_TC", blobs=str(tmp_path) if spoiled else None).tick() == Tally(received=1, failed=1)
+    assert desk.confirmer(check, "result_TC", blobs=str(tmp_path) if spoiled else None).tick() == TurnTally(received=1, failed=1)
     assert check.payloads == []
     assert desk.left() == (0, 1)
     assert told in caplog.text
@@ -128,7 +128,7 @@ def test_two_rows_never_share_what_is_kept_for_them(desk: Scene, tmp_path: Path)
 
 def test_a_confirmation_that_no_row_holds_says_what_to_do(desk: Scene, caplog: pytest.LogCaptureFixture) -> None:
     desk.ask("x")
-    assert desk.confirmer(Seen(mp.Done("x" * 400_001))).tick() == Tally(received=1, failed=1)
+    assert desk.confirmer(Seen(mp.Done("x" * 400_001))).tick() == TurnTally(received=1, failed=1)
     assert "a row holds 400,000; if it is Milepost that reads" in caplog.text
     assert desk.left() == (0, 1)
     assert desk.made("UpdateItem") == []

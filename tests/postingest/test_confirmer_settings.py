@@ -11,8 +11,8 @@ import pytest
 
 import milepost as mp
 from milepost.applications.postingest.confirmer import service
-from milepost.applications.postingest.confirmer.json_lines import JsonLines
-from milepost.applications.postingest.confirmer.settings import Settings, open_worker, read_settings
+from milepost.applications.postingest.confirmer.json_lines import ConfirmerLogFormat
+from milepost.applications.postingest.confirmer.settings import ConfirmerSettings, open_worker, read_settings
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.applications.postingest.tape import Tape
 
@@ -33,7 +33,7 @@ TAPES = {"SCOUTAM_URL": "http://127.0.0.1:1", "SCOUTAM_USERNAME": "u", "SCOUTAM_
 )
 def test_the_attribute_tells_the_dialect_and_what_confirms(attribute: str, more: dict[str, str], dialect: str, worker: str) -> None:
     found = read_settings({**NEEDED, "DYNAMO_ATTRIBUTE_NAME": attribute, **more})
-    assert found == Settings("https://queue", "state", attribute, dialect, worker, 50, None, None)
+    assert found == ConfirmerSettings("https://queue", "state", attribute, dialect, worker, 50, None, None)
 
 
 def test_the_rest_may_be_given() -> None:
@@ -122,7 +122,7 @@ def test_a_log_line_is_one_json_object() -> None:
         record = logging.LogRecord("milepost", logging.ERROR, __file__, 1, "not %s", ("confirmed é",), sys.exc_info())
     record.created = 0.0
     record.__dict__.update({"row": {"assetId": "a"}, "kind": OSError})
-    text = JsonLines().format(record)
+    text = ConfirmerLogFormat().format(record)
     assert "\n" not in text
     line = json.loads(text)
     assert "ValueError: line\nbreak" in line.pop("trace")

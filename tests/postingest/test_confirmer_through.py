@@ -23,7 +23,7 @@ from tests.aws import standins
 
 import milepost as mp
 from milepost.applications.postingest import postingest
-from milepost.applications.postingest.confirmer.service import Confirmer, Tally
+from milepost.applications.postingest.confirmer.service import Confirmer, TurnTally
 from milepost.applications.postingest.custodial_copy import CustodialCopy
 from milepost.applications.postingest.scoutam.standin import StandIn
 from milepost.ledgers.aws.offers import LARGEST_PAYLOAD
@@ -176,10 +176,10 @@ def test_32_an_asset_whose_paths_fit_into_no_message_passes_both(
     post = Post(ministack.url, tmp_path / "blobs", dialect)
     post.put()
     post.run(until_heard=1)
-    assert post.confirmer(CustodialCopy(repository.root).check, disk, blobs=blobs).tick() == Tally(received=1, confirmed=1)
+    assert post.confirmer(CustodialCopy(repository.root).check, disk, blobs=blobs).tick() == TurnTally(received=1, confirmed=1)
     post.run(until_heard=2)
     with scene_of(everything=True) as tapes:
-        assert post.confirmer(tapes.tape.check, tape, blobs=blobs).tick() == Tally(received=1, confirmed=1)
+        assert post.confirmer(tapes.tape.check, tape, blobs=blobs).tick() == TurnTally(received=1, confirmed=1)
         asked = {path.removeprefix(f"{tapes.standin.root}/") for path in tapes.standin.asked}
     assert {f"{hashed(OBJECT)}/v1/content/{name}" for name in names} <= asked
     assert len(json.dumps(sorted(asked), ensure_ascii=False).encode()) > LARGEST_PAYLOAD

@@ -12,7 +12,7 @@ from tape_scene import Hands
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rules import wait_s
-from milepost.applications.postingest.confirmer.service import Tally
+from milepost.applications.postingest.confirmer.service import TurnTally
 
 HOUR = 3600
 
@@ -41,7 +41,7 @@ def test_a_message_is_hidden_by_how_often_it_was_received(desk: Scene) -> None:
     desk.ask("x")
     confirmer = desk.confirmer(not_yet)
     for _ in range(3):
-        assert confirmer.tick() == Tally(received=1, not_yet=1)
+        assert confirmer.tick() == TurnTally(received=1, not_yet=1)
         handle = desk.made("ChangeMessageVisibility")[-1]["ReceiptHandle"]
         desk.sqs.change_message_visibility(QueueUrl=desk.queue, ReceiptHandle=handle, VisibilityTimeout=0)
     assert desk.hidden_for() == [600, 1200, 2400]
@@ -55,13 +55,13 @@ def test_a_message_is_hidden_by_how_often_it_was_received(desk: Scene) -> None:
 )
 def test_what_says_when_to_look_again_is_looked_at_then(desk: Scene, outcome: mp.Outcome, became: dict[str, int]) -> None:
     desk.ask("x")
-    assert desk.confirmer(lambda payload: outcome).tick() == Tally(received=1, **became)
+    assert desk.confirmer(lambda payload: outcome).tick() == TurnTally(received=1, **became)
     assert desk.hidden_for() == [7200]
 
 
 def test_a_failure_comes_again_when_the_queue_says_so(desk: Scene) -> None:
     desk.ask("x")
-    assert desk.confirmer(lambda payload: mp.Retry("no answer")).tick() == Tally(received=1, failed=1)
+    assert desk.confirmer(lambda payload: mp.Retry("no answer")).tick() == TurnTally(received=1, failed=1)
     assert desk.hidden_for() == []
     assert desk.left() == (0, 1)
 

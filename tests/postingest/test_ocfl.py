@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from ocfl_scene import ASSET, FILES, MUTABLE, Scene, commit, hashed, mend_empty, problems, sign, stage
 
-from milepost.applications.postingest.ocfl.repository import Answer, Damaged, Empty, Found, Missing, Repository, Staged
+from milepost.applications.postingest.ocfl.repository import Answer, Damaged, Empty, ObjectFound, ObjectMissing, Repository, Staged
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 
 
 def paths(answer: Answer) -> list[str]:
-    assert isinstance(answer, Found), answer
+    assert isinstance(answer, ObjectFound), answer
     return [file.path for file in answer.files]
 
 
@@ -36,7 +36,7 @@ def test_a_whole_object_is_found_with_all_its_files(tmp_path: Path, spec: str, a
     path = scene.build(digest_algorithm=algorithm)
     assert problems(path) == []
     found = scene.look(fixity=fixity)
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
     assert (found.version, found.spec, found.algorithm, found.object_root) == ("v1", spec, algorithm, hashed(ASSET))
     assert found.fixity is fixity
     assert {file.logical: (file.path, file.bytes) for file in found.files} == {
@@ -48,7 +48,7 @@ def test_a_whole_object_is_found_with_all_its_files(tmp_path: Path, spec: str, a
 
 def test_an_object_that_is_not_there_is_missing(scene: Scene) -> None:
     scene.build()
-    assert scene.look(OTHER) == Missing(hashed(OTHER))
+    assert scene.look(OTHER) == ObjectMissing(hashed(OTHER))
     assert scene.pauses == 0
 
 
@@ -57,7 +57,7 @@ def test_the_newest_version_is_told_of_and_all_must_be_there(scene: Scene) -> No
     assert problems(path) == []
     assert paths(scene.look(fixity=True)) == [f"{hashed(ASSET)}/{one}" for one in ("v1/content/b", "v2/content/a", "v3/content/c")]
     found = scene.look(fixity=True)
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
     assert found.version == "v3"
     (path / "v1/content/a").unlink()
     assert isinstance(scene.look(), Damaged), "the first version's own file is part of the object"
@@ -66,7 +66,7 @@ def test_the_newest_version_is_told_of_and_all_must_be_there(scene: Scene) -> No
 def test_files_with_the_same_content_share_it(scene: Scene) -> None:
     scene.build({"a": "same", "b": "same"})
     found = scene.look(fixity=True)
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
     assert [file.logical for file in found.files] == ["a", "b"]
     assert len({file.path for file in found.files}) == 1
 
@@ -74,7 +74,7 @@ def test_files_with_the_same_content_share_it(scene: Scene) -> None:
 def test_every_copy_of_the_same_content_must_be_there(scene: Scene) -> None:
     path = scene.build({"a": "same", "b": "same"}, dedupe=False)
     found = scene.look()
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
     assert [(file.logical, file.path.rpartition("/")[2]) for file in found.files] == [("a", "a"), ("b", "b")]
     (path / "v1/content/b").unlink()
     assert isinstance(scene.look(), Damaged)
@@ -91,7 +91,7 @@ def test_names_beyond_ascii_stay_as_they_are_to_the_letter(scene: Scene) -> None
     path = scene.build({name: f"content of {number}" for number, name in enumerate(names)})
     assert problems(path) == []
     found = scene.look(fixity=True)
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
     assert sorted(file.logical for file in found.files) == sorted(names)
     assert sorted(paths(found)) == sorted(f"{hashed(ASSET)}/v1/content/{name}" for name in names)
 
@@ -111,7 +111,7 @@ def test_digests_in_capital_letters_are_the_same_digests(scene: Scene) -> None:
     sidecar = path / "inventory.json.sha512"
     sidecar.write_text(sidecar.read_text().upper().replace("INVENTORY.JSON", "inventory.json"))
     found = scene.look(fixity=True)
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
     assert found.files[0].digest == digest
 
 
@@ -147,7 +147,7 @@ def test_the_mark_of_a_first_revision_is_enough_to_be_staged(scene: Scene) -> No
 def test_other_extensions_of_an_object_do_not_matter(scene: Scene) -> None:
     path = scene.build()
     (path / "extensions/0001-digest-algorithms").mkdir(parents=True)
-    assert isinstance(scene.look(), Found)
+    assert isinstance(scene.look(), ObjectFound)
 
 
 def test_a_newest_version_without_files_is_empty(scene: Scene) -> None:
@@ -189,7 +189,7 @@ WRITING = {
 def test_an_object_in_the_middle_of_being_written_is_looked_at_again(scene: Scene, begin: Callable[[Path], Callable[[], None]]) -> None:
     finish = begin(scene.build())
     found = scene.repository(pause=finish).look(ASSET)
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
 
 
 @pytest.mark.parametrize("begin", WRITING.values(), ids=WRITING)
@@ -209,7 +209,7 @@ def test_many_threads_look_at_once(scene: Scene) -> None:
     with ThreadPoolExecutor(8) as threads:
         together = list(threads.map(lambda object_id: repository.look(object_id, fixity=True), ids * 25))
     assert together == alone * 25
-    assert [type(answer) for answer in alone] == [Found] * 8 + [Missing] * 4
+    assert [type(answer) for answer in alone] == [ObjectFound] * 8 + [ObjectMissing] * 4
 
 
 def open_files() -> list[str]:
@@ -237,4 +237,4 @@ def test_a_root_is_the_same_wherever_the_process_goes(scene: Scene, monkeypatch:
     repository = Repository(scene.root.name)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert isinstance(repository.look(ASSET), Found)
+    assert isinstance(repository.look(ASSET), ObjectFound)

@@ -13,7 +13,7 @@ import pytest
 from ocfl_scene import ASSET, Scene
 
 import milepost as mp
-from milepost.applications.postingest.ocfl.repository import Found, Unreachable
+from milepost.applications.postingest.ocfl.repository import ObjectFound, Unreachable
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 
@@ -53,7 +53,7 @@ def test_a_mount_that_comes_back_is_used_again(scene: Scene) -> None:
         repository.look(ASSET)
     scene.root.rmdir()
     scene.root.with_name("away").rename(scene.root)
-    assert isinstance(repository.look(ASSET), Found)
+    assert isinstance(repository.look(ASSET), ObjectFound)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT], ids=errno.errorcode.get)
@@ -70,7 +70,7 @@ def test_trouble_with_the_disk_is_an_error_and_never_an_answer(scene: Scene, mon
         with pytest.raises(Unreachable, match=os.strerror(code)) as error:
             repository.look(ASSET)
     assert str(scene.root) in str(error.value)
-    assert isinstance(repository.look(ASSET), Found)
+    assert isinstance(repository.look(ASSET), ObjectFound)
 
 
 def test_trouble_while_a_file_is_read_through_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from ocfl_scene import Scene, problems, sign
 
-from milepost.applications.postingest.ocfl.repository import Damaged, Found
+from milepost.applications.postingest.ocfl.repository import Damaged, ObjectFound
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/postingest.md"
 VERSIONS = ({"a": "1", "b/c": "2"}, {"a": "1", "b/c": "2", "d": "3"}, {"a": "4", "b/c": "2", "d": "3"})
@@ -221,9 +221,9 @@ def scene(tmp_path: Path) -> Scene:
 def test_an_object_for_each_code(scene: Scene, case: Case) -> None:
     path = scene.build(*VERSIONS)
     assert problems(path) == []
-    assert isinstance(scene.look(fixity=True), Found)
+    assert isinstance(scene.look(fixity=True), ObjectFound)
     case.spoil(path)
-    assert isinstance(scene.look(), Damaged if case.seen else Found)
+    assert isinstance(scene.look(), Damaged if case.seen else ObjectFound)
     answer = scene.look(fixity=True)
     assert isinstance(answer, Damaged)
     alike = {"E006": "E003", "E018": "E017"}
@@ -266,7 +266,7 @@ def table_row(code: str) -> str:
 def test_good_objects_are_found(scene: Scene, made: Spoil, fixity: bool) -> None:
     path = scene.build(*VERSIONS)
     made(path)
-    assert isinstance(scene.look(fixity=fixity), Found)
+    assert isinstance(scene.look(fixity=fixity), ObjectFound)
 
 
 @pytest.mark.parametrize("fixity", [False, True])
@@ -275,10 +275,10 @@ def test_an_object_whose_algorithm_changed_is_found(scene: Scene, fixity: bool) 
     scene.add(path, {"a": "1", "b": "2", "c": "3"}, digest_algorithm="sha512")
     assert problems(path) == []
     found = scene.look(fixity=fixity)
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
     assert found.algorithm == "sha512"
     (path / "v1/content/a").write_text("x")
-    assert isinstance(scene.look(fixity=fixity), Damaged if fixity else Found)
+    assert isinstance(scene.look(fixity=fixity), Damaged if fixity else ObjectFound)
 
 
 def test_numbers_with_zeros_are_found(scene: Scene) -> None:
@@ -289,4 +289,4 @@ def test_numbers_with_zeros_are_found(scene: Scene) -> None:
         sign(place)
     (path / "v1").rename(path / "v0001")
     assert problems(path) == []
-    assert isinstance(scene.look(fixity=True), Found)
+    assert isinstance(scene.look(fixity=True), ObjectFound)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ocfl_scene import ASSET, Scene, hashed, rewrite
 
-from milepost.applications.postingest.ocfl.repository import Damaged, Found
+from milepost.applications.postingest.ocfl.repository import Damaged, ObjectFound
 
 LETTER = "v1/content/Preservation_1/co/original/g1/letter.txt"
 OTHER = "00000000-0000-4000-8000-000000000002"
@@ -171,7 +171,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
 @pytest.mark.parametrize(("spoil", "what", "where"), CASES.values(), ids=CASES)
 def test_a_damaged_object_is_never_found(scene: Scene, spoil: Callable[[Path], Any], what: str, where: str) -> None:
     path = scene.build()
-    assert isinstance(scene.look(), Found)
+    assert isinstance(scene.look(), ObjectFound)
     spoil(path)
     for fixity in (False, True):
         answer = scene.look(fixity=fixity)
@@ -201,7 +201,7 @@ def test_content_that_is_not_what_it_was_is_damage_once_it_is_read(scene: Scene,
 
 def test_a_file_larger_than_one_piece_is_read_to_its_end(scene: Scene) -> None:
     path = scene.build({"large": "x" * 2_500_000})
-    assert isinstance(scene.look(fixity=True), Found)
+    assert isinstance(scene.look(fixity=True), ObjectFound)
     with (path / "v1/content/large").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"y")

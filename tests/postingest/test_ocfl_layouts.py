@@ -11,7 +11,7 @@ from ocfl_scene import ASSET, FILES, HASHED, Scene, library, problems
 
 import milepost as mp
 from milepost.applications.postingest.ocfl.layouts import KNOWN, layout_of, stays_below
-from milepost.applications.postingest.ocfl.repository import Found, Repository
+from milepost.applications.postingest.ocfl.repository import ObjectFound, Repository
 
 FLAT, HASH_AND_ID, OMIT, TUPLES = (KNOWN[0], KNOWN[1], KNOWN[3], KNOWN[4])
 MD5 = {"digestAlgorithm": "md5", "tupleSize": 2, "numberOfTuples": 15}
@@ -93,7 +93,7 @@ def test_objects_are_where_the_library_puts_them(tmp_path: Path, layout: str, pa
         place = library().ask("place", path=str(root), object_id=object_id)
         library().ask("build", path=str(root / place), object_id=object_id, versions=[FILES], spec_version="1.0")
         found = Repository(root).look(object_id, fixity=True)
-        assert isinstance(found, Found)
+        assert isinstance(found, ObjectFound)
         assert (found.object_root, found.spec) == (place, "1.0")
 
 
@@ -110,7 +110,7 @@ def test_the_root_says_how_its_layout_is_set(tmp_path: Path, layout: str, config
     path = scene.build(object_id=object_id, place=place)
     assert problems(path) == []
     found = scene.look(object_id, fixity=True)
-    assert isinstance(found, Found)
+    assert isinstance(found, ObjectFound)
     assert found.object_root == place
 
 
@@ -120,7 +120,7 @@ def test_a_root_that_does_not_say_its_layout_is_told(tmp_path: Path, layout: Any
     scene.build()
     with pytest.raises(mp.ConfigMistake, match="does not say which layout"):
         scene.repository()
-    assert isinstance(scene.repository(layout=layout).look(ASSET), Found)
+    assert isinstance(scene.repository(layout=layout).look(ASSET), ObjectFound)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ocfl_scene import ASSET, FILES, Scene, hashed, sign
 
-from milepost.applications.postingest.ocfl.repository import Damaged, Found, Repository
+from milepost.applications.postingest.ocfl.repository import Damaged, ObjectFound, Repository
 
 CONTENT = {name: text.encode() for name, text in {**FILES, "empty": "", "copy.xml": FILES["IO_Metadata.xml"]}.items()}
 
@@ -54,8 +54,8 @@ def look_at_a_copy(spoil: Callable[[Path], None]) -> None:
         shutil.copytree(good(), root)
         spoil(root / hashed(ASSET))
         answer = Repository(root, pause=lambda: None).look(ASSET, fixity=True)
-        assert isinstance(answer, Damaged | Found)
-        if isinstance(answer, Found):
+        assert isinstance(answer, Damaged | ObjectFound)
+        if isinstance(answer, ObjectFound):
             assert answer.version == "v2"
             assert {file.logical: (root / file.path).read_bytes() for file in answer.files} == CONTENT
 

@@ -16,7 +16,7 @@ from milepost.engine.acts.bulk import act, pause, resume
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import apply_route
 from milepost.engine.views.items import status
-from milepost.engine.views.late_items import Asked, asked_view, nearest, overdue, share
+from milepost.engine.views.late_items import LateItem, asked_view, nearest, overdue, share
 from milepost.engine.views.snapshot import snapshots
 from milepost.ports.ledger import Query
 from milepost.wiring import open_context
@@ -71,7 +71,7 @@ def offered(desk: Desk, stage: str = "CC") -> list[str]:
     return [offer.key for offer in desk.asked() if offer.stage == stage]
 
 
-def keys(found: tuple[list[Asked], bool]) -> list[str]:
+def keys(found: tuple[list[LateItem], bool]) -> list[str]:
     return [asked.item.key.partition("#")[0] for asked in found[0]]
 
 

@@ -17,7 +17,7 @@ from milepost.core.outcome import Done, Outcome, Retry
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
 from milepost.engine.work.execute import run_async, run_plain
-from milepost.ports.runner import Job, Ran
+from milepost.ports.runner import Job, JobResult
 from milepost.runners import handler_pool
 from milepost.runners.handler_pool import PORTION, AsyncCrew, ThreadCrew
 from milepost.runners.jobs import Jobs
@@ -93,9 +93,9 @@ def crew_of(kind: str, handler: Handler, width: int = 4) -> Iterator[Crew]:
         loop.close()
 
 
-def results(crew: Crew, count: int) -> list[Ran]:
+def results(crew: Crew, count: int) -> list[JobResult]:
     """The next results, taken as a worker takes them: turn by turn."""
-    taken: list[Ran] = []
+    taken: list[JobResult] = []
     pause = threading.Event()
     for _ in range(TIMEOUT * 1000):
         taken += crew.take()

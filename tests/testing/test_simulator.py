@@ -12,7 +12,7 @@ import milepost as mp
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ports.ledger import Conflict
 from milepost.testing import SeededChance, SimRunner, Simulator, VirtualClock, assert_item, audit, drain
-from milepost.testing.simulator import Report
+from milepost.testing.simulator import SimulationReport
 
 DAY = 86_400_000
 
@@ -49,7 +49,7 @@ def routes() -> list[mp.Route]:
     return [parcels, letters]
 
 
-def check(report: Report, items: int) -> None:
+def check(report: SimulationReport, items: int) -> None:
     ended = {"COMPLETED", "MAX_RETRIES_EXCEEDED", "REJECTED", "CANCELLED"}
     assert sum(report.statuses.values()) == items
     assert set(report.statuses) <= ended, "when all has calmed down, everything has ended"

@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from milepost import __version__
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import ledger_option, routes_option
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -84,4 +84,4 @@ def cli(ctx: click.Context, ledger: str | None, routes: tuple[str, ...]) -> None
 
     Items travel a route of stages; one ledger says where each of them is. Start with 'milepost init' or 'milepost demo'.
     """
-    ctx.obj = Settings(ledger=ledger, routes=routes)
+    ctx.obj = CliSettings(ledger=ledger, routes=routes)

@@ -29,7 +29,7 @@ FIELDS = {
 }
 
 
-class Settings:
+class CliSettings:
     """What a command was told, and what the environment and milepost.toml add to it."""
 
     def __init__(self, ledger: str | None = None, routes: Sequence[str] = ()) -> None:
@@ -37,9 +37,9 @@ class Settings:
         self._routes = tuple(routes)
         self._file: dict[str, Any] | None = None
 
-    def overridden(self, ledger: str | None, routes: Sequence[str]) -> Settings:
+    def overridden(self, ledger: str | None, routes: Sequence[str]) -> CliSettings:
         """The same, but for what was said again after the command's name."""
-        return Settings(ledger or self._ledger, tuple(routes) or self._routes)
+        return CliSettings(ledger or self._ledger, tuple(routes) or self._routes)
 
     @property
     def file(self) -> dict[str, Any]:

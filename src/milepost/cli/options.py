@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ def settings(command: F) -> F:
 
     @functools.wraps(command)
     def with_settings(*args: Any, ledger: str | None, routes: tuple[str, ...], **options: Any) -> Any:
-        general = click.get_current_context().find_object(Settings) or Settings()
+        general = click.get_current_context().find_object(CliSettings) or CliSettings()
         return command(general.overridden(ledger, routes), *args, **options)
 
     return cast(F, ledger_option(routes_option(with_settings)))

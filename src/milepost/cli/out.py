@@ -112,14 +112,14 @@ def ago(ms: int | None, now: int) -> str:
     return "-" if ms is None or ms > now + 1000 else short_span(now - ms)
 
 
-class Told(Protocol):
+class ProgressFigures(Protocol):
     """How far something is: items done, and the share of the whole (of bytes, or of items) where that is known."""
 
     def __call__(self, done: int, part: int = 0, whole: int | None = None, /) -> None: ...
 
 
 @contextmanager
-def progress(what: str, *, quiet: bool = False, every_s: float = 5) -> Iterator[Told]:
+def progress(what: str, *, quiet: bool = False, every_s: float = 5) -> Iterator[ProgressFigures]:
     """Show how far a long act is: a bar on a terminal, a line every few seconds elsewhere, both on stderr."""
     if quiet:
         yield lambda _done, _part=0, _whole=None, /: None
@@ -131,7 +131,7 @@ def progress(what: str, *, quiet: bool = False, every_s: float = 5) -> Iterator[
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Told]:
+def _bar(what: str) -> Iterator[ProgressFigures]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     began = monotonic()

@@ -49,7 +49,7 @@ def keeps_lease(change: Change) -> bool:
     return after.lease is not None and after.lease == before.lease and after.look_at == before.look_at
 
 
-class Teller(Struct, frozen=True, gc=False):
+class Author(Struct, frozen=True, gc=False):
     """Who says so: a worker since its claim, a person with a reason, a bulk act."""
 
     by: str | None = None
@@ -60,7 +60,7 @@ class Teller(Struct, frozen=True, gc=False):
     """Digest of the lease that this ends, or is about."""
 
 
-NOBODY = Teller()
+NOBODY = Author()
 
 Fields = dict[str, Any]
 
@@ -73,7 +73,7 @@ def next_line(
     reason: Reason,
     now: int,
     status: Status,
-    teller: Teller,
+    teller: Author,
     to: str | None,
     attempt: Attempt | None,
     output: str | None,
@@ -95,7 +95,7 @@ def change(
     now: int,
     status: Status,
     fields: Fields,
-    teller: Teller = NOBODY,
+    teller: Author = NOBODY,
     *,
     to: str | None = None,
     attempt: Attempt | None = None,
@@ -118,7 +118,7 @@ def end(
     reason: Reason,
     now: int,
     status: Status,
-    teller: Teller,
+    teller: Author,
     error: Failure | None,
     *,
     attempt: Attempt | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from milepost.core.change import Change, Teller, change
+from milepost.core.change import Author, Change, change
 from milepost.core.decide import decide, refusal, too_large
 from milepost.core.history import Line
 from milepost.core.item import Item, Row, canonical_json
@@ -29,7 +29,7 @@ class NotedBefore(SaidBefore):
     __slots__ = ()
 
 
-class Ended(str):
+class AlreadyEnded(str):
     """Why nothing is moved: the item has ended, and what was said cannot change that. Worth a note (`too_late`)."""
 
     __slots__ = ()
@@ -92,21 +92,21 @@ def confirm(
     if row.status is Status.COMPLETED or plan.position[stage_name] < here:
         return _second(item, stage_name, outcome, now, teller)
     if row.status is Status.CANCELLED and not operator:
-        return Ended(f"the item has ended ({row.status}): a person took it off the route, and only a person can bring it back")
+        return AlreadyEnded(f"the item has ended ({row.status}): a person took it off the route, and only a person can bring it back")
     if plan.position[stage_name] > here:
         if stage_name in row.kept:
             return _again(row.kept[stage_name], told, item, now, teller)
         return change(
-            row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Teller(**teller), note={"for": stage_name}
+            row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Author(**teller), note={"for": stage_name}
         )
     if row.terminal:
         if isinstance(outcome, Done):
             return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **teller)
-        return Ended(f"the item has ended ({row.status}); only a confirmation can still move it")
+        return AlreadyEnded(f"the item has ended ({row.status}); only a confirmation can still move it")
     if row.status is Status.PROCESSING:
         if row.stage in row.kept:
             return _again(row.kept[row.stage], told, item, now, teller)
-        return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Teller(**teller))
+        return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Author(**teller))
     return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **teller)
 
 
@@ -120,7 +120,7 @@ def refused(item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: 
     row, stage = item.row, plan.by_name[item.stage]
     reason = refusal(value, stage, item.payload)
     note = {"for": row.stage, "confirms nothing": _bounded(value), "because": reason}
-    teller = Teller(by, why=why)
+    teller = Author(by, why=why)
     if not stage.external or row.handed_over or row.status not in (Status.QUEUED, Status.WAITING):
         return change(row, Reason.NOTED, now, row.status, {}, teller, note=note)
     text = f"{REFUSED}{reason}"
@@ -149,7 +149,7 @@ def _bounded(value: Any) -> Any:
 def too_late(item: Item, stage_name: str, outcome: Outcome, now: int, *, by: str, why: str | None = None) -> Change:
     """A note of what was said of an item that had ended."""
     note = {"for": stage_name, "too late": outcome_to_builtins(outcome)}
-    return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(by, why=why), note=note)
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(by, why=why), note=note)
 
 
 def noted_once(decided: Change | str, lines: Callable[[], Iterable[Line]]) -> Change | str:
@@ -170,7 +170,7 @@ def noted_once(decided: Change | str, lines: Callable[[], Iterable[Line]]) -> Ch
 def _again(kept: Any, told: Any, item: Item, now: int, teller: dict[str, Any]) -> Change | str:
     if canonical_json(kept) == canonical_json(told):
         return SaidBefore("known: this confirmation was given before")
-    return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(**teller), note={"differs": told})
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**teller), note={"differs": told})
 
 
 def _second(item: Item, stage_name: str, outcome: Outcome, now: int, teller: dict[str, Any]) -> Change | str:
@@ -180,4 +180,4 @@ def _second(item: Item, stage_name: str, outcome: Outcome, now: int, teller: dic
     if same:
         return SaidBefore("known: the item is through this stage already")
     note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
-    return change(item.row, Reason.NOTED, now, item.row.status, {}, Teller(**teller), note=note)
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**teller), note=note)

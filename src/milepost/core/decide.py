@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, Change, Fields, Teller, also, change, end, next_line
+from milepost.core.change import FREE, Author, Change, Fields, also, change, end, next_line
 from milepost.core.claims import KEPT_BY
 from milepost.core.failures import CANNOT_BE_STORED, fail, message_of
 from milepost.core.history import Line, claim_digest, encode_line, link, origin
@@ -146,7 +146,7 @@ def arrive(
     stage: Stage,
     now: int,
     reason: Reason,
-    teller: Teller,
+    teller: Author,
     *,
     pass_no: int | None = None,
     kept: dict[str, Any] | None = None,
@@ -232,7 +232,7 @@ def decide(
         outcome, outside = outcome_from_builtins(row.kept[row.stage]), True
         by, why = KEPT_BY, None
     claim = None if expired or row.lease is None else claim_digest(row.lease)
-    teller = Teller(by or row.holder, row.claimed_at, why, act, claim)
+    teller = Author(by or row.holder, row.claimed_at, why, act, claim)
     if type(outcome) is Done:
         return pass_on(item, outcome, plan, now, _CONFIRMED if outside else _ADVANCED, teller, forced)
     stage = plan.by_name[row.stage]
@@ -249,7 +249,7 @@ def decide(
     return fail(row, stage, outcome, now, jitter, fields, teller, response_ms)
 
 
-def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller: Teller, forced: str | None = None) -> Change:
+def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller: Author, forced: str | None = None) -> Change:
     """Through this stage: on to the next, or to the end of the route. `forced` is noted: why the answer would have been refused."""
     row, content = item.row, item.content
     here, kept = row.stage, row.kept
@@ -296,7 +296,7 @@ def _arriving(kept: dict[str, Any], stage: Stage, payload: Any) -> tuple[dict[st
     return without(kept, stage.name), {"for": stage.name, "confirms nothing": told}
 
 
-def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, teller: Teller) -> Change:
+def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, teller: Author) -> Change:
     if outcome.after is None:
         after = stage.checks.after_ms(row.looks, jitter)
     else:
@@ -315,7 +315,7 @@ def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, f
 def given_back(row: Row, now: int, *, why: str, unknown: bool = False) -> Change:
     """A worker lets go of an item it has not finished: uncounted, due at once."""
     fields = {**FREE, "look_at": now, "unknown": row.unknown or unknown}
-    return change(row, Reason.GIVEN_BACK, now, Status.QUEUED, fields, Teller(row.holder, row.claimed_at, why, claim=_claim_of(row)))
+    return change(row, Reason.GIVEN_BACK, now, Status.QUEUED, fields, Author(row.holder, row.claimed_at, why, claim=_claim_of(row)))
 
 
 def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = None) -> Change:
@@ -324,7 +324,7 @@ def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = N
     if isinstance(outcome, (Retry, Reject)):
         note["error"] = message_of(outcome)
     claim = None if lease is None else claim_digest(lease)
-    return change(row, Reason.LATE, now, row.status, {}, Teller(by, claim=claim), note=note)
+    return change(row, Reason.LATE, now, row.status, {}, Author(by, claim=claim), note=note)
 
 
 def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
@@ -336,7 +336,7 @@ def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
     if large is not None:
         outcome = Retry(f"this outcome cannot be kept until it is decided: {large}", category=CANNOT_BE_STORED, unknown=True)
     fields = {"undecided": outcome_to_builtins(outcome), "look_at": now, "lease": None}
-    return change(row, Reason.UNDECIDED, now, row.status, fields, Teller(by, row.claimed_at, claim=_claim_of(row)))
+    return change(row, Reason.UNDECIDED, now, row.status, fields, Author(by, row.claimed_at, claim=_claim_of(row)))
 
 
 def _claim_of(row: Row) -> str | None:

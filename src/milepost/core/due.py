@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.change import FREE, Change, Fields, Teller, also, change, end
+from milepost.core.change import FREE, Author, Change, Fields, also, change, end
 from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.failures import fail
 from milepost.core.history import Attempt, claim_digest
@@ -26,7 +26,7 @@ def fragile(row: Row) -> bool:
     return row.losses + (row.status is Status.PROCESSING) >= FRAGILE
 
 
-class Grip(Struct, frozen=True):
+class Lease(Struct, frozen=True):
     """A worker's claim: who, under which fresh token, until when."""
 
     token: str
@@ -34,7 +34,7 @@ class Grip(Struct, frozen=True):
     until: int
 
 
-def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, called: bool = False) -> Change | None:
+def look(item: Item, plan: Plan, now: int, jitter: float, grip: Lease | None, *, called: bool = False) -> Change | None:
     """What must be written for an item that is due. With a `grip` the item is claimed if it is ready to be worked on;
     without one (the resender) only what needs no worker is done. None: nothing to do for this caller.
 
@@ -66,7 +66,7 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
         return replace(_lost(row, stage, now, grip), expired_at=row.look_at)
     if row.handed_over:
         silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
-        return fail(row, stage, silence, now, jitter, {}, Teller("resender"))
+        return fail(row, stage, silence, now, jitter, {}, Author("resender"))
     if status is _PENDING and (stage.external or grip is None):
         return offered(row, stage, now)
     if stage.external:
@@ -82,7 +82,7 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Grip | None, *, 
     return Change(row, after)
 
 
-def claimed_on_arrival(change: Change, now: int, grip: Grip) -> Change | None:
+def claimed_on_arrival(change: Change, now: int, grip: Lease) -> Change | None:
     """The change with its item claimed at the stage that it brings it to, in the same write; None where the item is not simply ready
     there, and `look` has to say what happens. A claim makes no line, so the history is that of the change alone."""
     row = change.after
@@ -94,7 +94,7 @@ def claimed_on_arrival(change: Change, now: int, grip: Grip) -> Change | None:
     return Change(change.before, claimed, change.line, change.body, change.puts, change.expired_at)
 
 
-def _claim_fields(grip: Grip, now: int) -> Fields:
+def _claim_fields(grip: Lease, now: int) -> Fields:
     return {"lease": grip.token, "holder": grip.holder, "claimed_at": now, "look_at": grip.until}
 
 
@@ -102,10 +102,10 @@ def _tell_overdue(row: Row, now: int) -> Change:
     return change(row, Reason.OVERDUE, now, row.status, {"overdue_at": None})
 
 
-def _lost(row: Row, stage: Stage, now: int, grip: Grip | None) -> Change:
+def _lost(row: Row, stage: Stage, now: int, grip: Lease | None) -> Change:
     """The lease ran out: a loss, not an attempt. The result of that try is unknown. (An overdue mark waits for its own look.)"""
     losses = row.losses + 1
-    teller = Teller(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
+    teller = Author(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
     if losses >= MAX_LOSSES:
         message = f"{losses} workers were lost while they held this item"
         failure = Failure("WORKER_LOST", message, now, "worker-lost")
@@ -126,7 +126,7 @@ def offered(row: Row, stage: Stage, now: int) -> Change:
     if not stage.external:
         return Change(row, replace(row, status=Status.QUEUED, look_at=look_at, updated_at=now))
     work = work_id_of(row)
-    return change(row, Reason.OFFERED, now, Status.QUEUED, {"look_at": look_at}, Teller("relay"), offered=work)
+    return change(row, Reason.OFFERED, now, Status.QUEUED, {"look_at": look_at}, Author("relay"), offered=work)
 
 
 def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None, act: str | None = None) -> Change:
@@ -134,4 +134,4 @@ def resent(row: Row, stage: Stage, now: int, *, by: str, why: str | None = None,
     over has been done is not known."""
     fields = {**FREE, "look_at": now + stage.offer_life_ms, "handed_over": False, "unknown": row.unknown or row.handed_over}
     offered = work_id_of(row) if stage.external else None
-    return change(row, Reason.RESENT, now, Status.QUEUED, fields, Teller(by, None, why, act), offered=offered)
+    return change(row, Reason.RESENT, now, Status.QUEUED, fields, Author(by, None, why, act), offered=offered)

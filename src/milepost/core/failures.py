@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from milepost.core.change import FREE, NOBODY, Change, Fields, Teller, also, change, end
+from milepost.core.change import FREE, NOBODY, Author, Change, Fields, also, change, end
 from milepost.core.history import Attempt, claim_digest
 from milepost.core.item import Failure, Row
 from milepost.core.outcome import Reject, Retry, bounded_traceback
@@ -28,7 +28,7 @@ def fail(
     now: int,
     jitter: float,
     fields: Fields,
-    teller: Teller = NOBODY,
+    teller: Author = NOBODY,
     response_ms: int | None = None,
 ) -> Change:
     """A counted try: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED."""
@@ -68,9 +68,9 @@ def unreadable(row: Row, stage: Stage, reason: str, now: int) -> Change:
     return fail(row, stage, outcome, now, 0.0, {}, _worker_of(row))
 
 
-def _worker_of(row: Row) -> Teller:
+def _worker_of(row: Row) -> Author:
     """The worker that holds the item, if one does, with its claim."""
-    return Teller(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
+    return Author(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
 
 
 def message_of(outcome: Retry | Reject) -> str:

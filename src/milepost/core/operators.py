@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
-from milepost.core.change import Change, Fields, Teller, also, change, end
+from milepost.core.change import Author, Change, Fields, also, change, end
 from milepost.core.decide import arrive, pass_on, rescheduled
 from milepost.core.due import resent
 from milepost.core.item import Content, Item, Put, digest_of
@@ -42,7 +42,7 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     stale = row.kept if back or as_new else {name: told for name, told in row.kept.items() if name == target.name}
     kept = {name: told for name, told in row.kept.items() if name not in stale} if stale else row.kept
     note = {"kept": stale} if stale else None
-    arrived = arrive(item, target, now, Reason.OPERATOR_RETRY, Teller(**teller), pass_no=pass_no, kept=kept, note=note)
+    arrived = arrive(item, target, now, Reason.OPERATOR_RETRY, Author(**teller), pass_no=pass_no, kept=kept, note=note)
     # The same work again: if nobody knows whether it was done, verify asks first.
     return also(arrived, round=1 if back else row.round + 1, unknown=row.unknown and not back and not as_new)
 
@@ -64,7 +64,7 @@ def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     back = target.name != row.stage
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
     note = {"kept": row.kept} if row.kept else None
-    arrived = arrive(item, target, now, Reason.RERUN, Teller(**teller), pass_no=pass_no, kept={}, note=note)
+    arrived = arrive(item, target, now, Reason.RERUN, Author(**teller), pass_no=pass_no, kept={}, note=note)
     return also(arrived, round=1 if back else row.round + 1, again=True)
 
 
@@ -106,7 +106,7 @@ def replace(
     if target.name in item.content.payloads and (target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest):
         # The stage was given the old input itself: now it is given the new one. What a stage before has made stays.
         puts = (*puts, Put("payload", target.name, content))
-    arrived = arrive(renewed, target, now, Reason.REPLACED, Teller(**teller), pass_no=row.pass_no + 1, kept={}, note=note, puts=puts)
+    arrived = arrive(renewed, target, now, Reason.REPLACED, Author(**teller), pass_no=row.pass_no + 1, kept={}, note=note, puts=puts)
     return structs.replace(also(arrived, content_digest=None if digest == row.input_digest else digest, again=False), before=row)
 
 
@@ -124,7 +124,7 @@ def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **teller: A
         return "it is set for this time already; nothing was changed"
     status, fields, offered = rescheduled(row, stage, not_before, now)
     note = {"not_before": iso(not_before) if not_before > now else None}
-    return change(row, Reason.RESCHEDULED, now, status, fields, Teller(**teller), offered=offered, note=note)
+    return change(row, Reason.RESCHEDULED, now, status, fields, Author(**teller), offered=offered, note=note)
 
 
 def _no_stage(plan: Plan, stage: str | None) -> str:
@@ -140,7 +140,7 @@ def skip(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
         return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
     if not plan.route.skips:
         return f"route {plan.name!r} lets nobody skip a stage; if its work is done, confirm it: milepost confirm … --stage {row.stage}"
-    return pass_on(item, Done(), plan, now, Reason.SKIPPED, Teller(**teller))
+    return pass_on(item, Done(), plan, now, Reason.SKIPPED, Author(**teller))
 
 
 def cancel(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
@@ -148,7 +148,7 @@ def cancel(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
     row = item.row
     if row.terminal:
         return f"it has ended already ({row.status})"
-    cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Teller(**teller), row.error)
+    cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**teller), row.error)
     return also(cancelled, unknown=row.unknown or row.status is Status.PROCESSING)
 
 
@@ -182,16 +182,16 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **teller: Any) -> Cha
     if to is None:
         if row.terminal:
             return "it has ended already"
-        return end(row, Reason.CANCELLED, now, Status.CANCELLED, Teller(**teller), row.error)
+        return end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**teller), row.error)
     if row.terminal:
         # A failed item keeps its end; only its place is renamed, so that it can be found and retried.
         place: Fields = {"stage": to, "lane": plan.by_name[to].lane_of(item.input)}
-        return change(row, Reason.NOTED, now, row.status, place, Teller(**teller), to=to, note={"moved": row.stage})
-    return arrive(item, plan.by_name[to], now, Reason.MOVED, Teller(**teller))
+        return change(row, Reason.NOTED, now, row.status, place, Author(**teller), to=to, note={"moved": row.stage})
+    return arrive(item, plan.by_name[to], now, Reason.MOVED, Author(**teller))
 
 
 def back_fill(item: Item, plan: Plan, to: str, now: int, **teller: Any) -> Change | str:
     """A finished item goes on to a stage that was added after it had finished."""
     if item.row.status is not Status.COMPLETED:
         return f"it is {item.row.status}; only finished items are back-filled"
-    return also(arrive(item, plan.by_name[to], now, Reason.BACK_FILL, Teller(**teller)), again=True)
+    return also(arrive(item, plan.by_name[to], now, Reason.BACK_FILL, Author(**teller)), again=True)

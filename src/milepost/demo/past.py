@@ -23,7 +23,7 @@ from milepost.demo.archive import LIBRARIES, archive
 from milepost.engine.acts.bulk import act, pause
 from milepost.engine.apply import apply_all
 from milepost.engine.context import Context
-from milepost.engine.events.deliver import Relay
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.heads.daily import DAY_MS, day_of, publish
 from milepost.engine.lists.reconcile import take_in_list
 from milepost.engine.lists.source import Source
@@ -130,7 +130,7 @@ class Past:
         self._ctx, self._clock, self._assets = ctx, clock, assets
         self._plan = ctx.plan(ROUTE)
         self._lists = the_lists(assets)
-        self._relay, self._resender = Relay(ctx, told, "past"), Resender(ctx)
+        self._relay, self._resender = EventRelay(ctx, told, "past"), Resender(ctx)
         self._disk: deque[int] = deque()
         self._tape: dict[str, deque[int]] = {library: deque() for library in LIBRARIES}
         self._left: dict[str, float] = {}

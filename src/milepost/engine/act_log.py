@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
-from milepost.core.values.difference import Difference
+from milepost.core.values.difference import FieldDifference
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED
@@ -39,7 +39,7 @@ class ActReport(Struct):
     """Items that this act, in an earlier run, has dealt with already."""
     retried: int = 0
     """Lost races that were decided again."""
-    difference: list[Difference] = []
+    difference: list[FieldDifference] = []
     """Of a replacement: the fields in which the new content differs from the old."""
     pace_per_s: float | None = None
     """The act was begun at this pace, and the resender goes on with it; None: it was done at once."""

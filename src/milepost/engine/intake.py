@@ -17,7 +17,7 @@ from milepost.core.status import FAILED, Status
 from milepost.core.values.durations import Moment, iso, moment_ms
 from milepost.core.values.json import SHALLOW, check_depth
 from milepost.engine.context import Context
-from milepost.ports.ledger import Known, Newcomer, Refused, Same
+from milepost.ports.ledger import KnownKey, NewItem, Refused, Same
 
 BATCH = 1_000
 
@@ -115,14 +115,14 @@ def take_in(
     keys = [one.key for one in handed]
     asked = dict(zip(keys, digests, strict=True))
     distinct = list(asked)
-    known: dict[str, Known | Same | Refused | None] = dict(
+    known: dict[str, KnownKey | Same | Refused | None] = dict(
         zip(distinct, ctx.ledger.recognise(plan.name, distinct, list(asked.values())), strict=True)
     )
     misfits = ctx.ledger.misfits(plan, distinct)
     now = ctx.clock.now()
-    seals = {} if failed_again is None else {key: there for key, there in known.items() if isinstance(there, Known) and _undone(there)}
+    seals = {} if failed_again is None else {key: there for key, there in known.items() if isinstance(there, KnownKey) and _undone(there)}
     open_to = {*[key for key, there in known.items() if there is None], *seals} - misfits.keys()
-    arrivals: dict[str, Newcomer] = {}
+    arrivals: dict[str, NewItem] = {}
     if open_to:
         prefix, carries = ctx.chance.token(), plan.route.carries is not None
         alike: dict[int | None, Acceptance] = {}
@@ -141,7 +141,7 @@ def take_in(
                 accept = alike[at] = Acceptance(plan, now, list_id=list_id, by=by, not_before=at)
             own_id = one.correlation_id or given_id or (key if carries else f"{prefix}-{len(arrivals):x}")
             change = accept(key, one.content, correlation_id=own_id, digest=digest)
-            arrivals[key] = Newcomer(change, one.content, None if seal is None else seal.head)
+            arrivals[key] = NewItem(change, one.content, None if seal is None else seal.head)
     if dry_run:
         known |= dict.fromkeys(arrivals)
     elif arrivals:
@@ -157,12 +157,12 @@ def take_in(
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage))
             if len(keys) > len(distinct):  # it may come again in this batch
-                known[key] = Known(key, row.status, row.input_digest, row.stage)
+                known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
         elif isinstance(there, Same) and digest == asked[key]:
             receipts.append(Receipt(key, "known", there.status, there.stage))
         elif isinstance(there, Refused):
             receipts.append(Receipt("", "malformed", error=f"the item {key[:100]!r} cannot be stored: {there.reason}"))
-        elif isinstance(there, Known) and there.current_digest == digest:
+        elif isinstance(there, KnownKey) and there.current_digest == digest:
             receipts.append(Receipt(key, "known", there.status, there.stage))
         else:
             receipts.append(Receipt(key, "changed", there.status, there.stage, OTHER_CONTENT))
@@ -171,12 +171,12 @@ def take_in(
     return receipts
 
 
-def _undone(there: Known) -> bool:
+def _undone(there: KnownKey) -> bool:
     """Has an item ended in a way, and left, so that an operator may hand over its key again?"""
     return there.sealed and there.status in UNDONE
 
 
-def _after(seal: Known) -> dict[str, Any]:
+def _after(seal: KnownKey) -> dict[str, Any]:
     """What the first line of an item says of the one before it that had its key: that one's lines may be gone."""
     return {"after": {"status": seal.status.value, "stage": seal.stage, "ended_at": iso(seal.ended_at), "head": seal.head.hex()}}
 

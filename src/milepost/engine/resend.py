@@ -29,7 +29,7 @@ EVERY = 5.0
 log = logging.getLogger(__name__)
 
 
-class Summary(Struct):
+class ResendSummary(Struct):
     """What one run came to."""
 
     resent: int = 0
@@ -74,9 +74,9 @@ class Resender:
         wrote = any(getattr(summary, name) for name in _COUNTS)
         return 0.0 if summary.more and wrote else EVERY
 
-    def run_once(self, pages: int = PAGES) -> Summary:
+    def run_once(self, pages: int = PAGES) -> ResendSummary:
         """Look at everything that is due and quiet, at most so many pages of each kind."""
-        summary = Summary()
+        summary = ResendSummary()
         held = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():
             for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.timing.offer_life_ms > 0)):
@@ -89,7 +89,7 @@ class Resender:
             summary.more |= portion.more
         return summary
 
-    def _call_again(self, plan: Plan, held: set[str], pages: int, summary: Summary) -> None:
+    def _call_again(self, plan: Plan, held: set[str], pages: int, summary: ResendSummary) -> None:
         """Offer items again whose message is lost. What waits in its queue is left there."""
         for _ in range(pages):
             items = self._ctx.ledger.lost_calls(plan, self._ctx.clock.now(), PAGE)
@@ -98,7 +98,7 @@ class Resender:
             self._look_at(items, plan, held, summary)
         summary.more = True
 
-    def _pages(self, search: tuple[str, int], query: Query, pages: int, summary: Summary) -> Iterator[Sequence[Item]]:
+    def _pages(self, search: tuple[str, int], query: Query, pages: int, summary: ResendSummary) -> Iterator[Sequence[Item]]:
         """A bounded walk that goes on, next time, where it was cut short: what cannot be moved hides nothing behind it."""
         for _ in range(pages):
             page = self._ctx.ledger.find(replace(query, after=self._places.pop(search, None), limit=PAGE))
@@ -112,7 +112,7 @@ class Resender:
             self._places[search] = page.next
         summary.more = True
 
-    def _look_at(self, items: Sequence[Item], plan: Plan, held: set[str], summary: Summary) -> None:
+    def _look_at(self, items: Sequence[Item], plan: Plan, held: set[str], summary: ResendSummary) -> None:
         ctx, now = self._ctx, self._ctx.clock.now()
         summary.looked += len(items)
         changes = []

@@ -17,7 +17,7 @@ from milepost.engine.evidence.records import keeper
 from milepost.engine.heads.daily import summed_up_to
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.views.items import counted, each
-from milepost.ports.ledger import Query, Told
+from milepost.ports.ledger import DeliveredLines, Query
 
 BATCH = 1000
 SAFE = frozenset({Status.COMPLETED})
@@ -91,7 +91,7 @@ def prune(
     if summed is not None and summed < covered.up_to:
         # A line that goes before a head has summed it up could never be proved to have been there.
         report.unsummed = covered.up_to - summed
-        covered = Told(summed, covered.parked)
+        covered = DeliveredLines(summed, covered.parked)
     if dry_run:
         _preview(ctx, route, chosen, ended_before - ledger.timing.stay_ms, report)
         return report

@@ -26,7 +26,7 @@ _ENTRY_FIELDS = frozenset({"record", "digest", "proof", "signature"})
 _END_FIELDS = frozenset({"schema", "count", "digest", "signature"})
 
 
-class Difference(Struct, frozen=True):
+class Mismatch(Struct, frozen=True):
     """Something that does not hold: in which line of the file, of which item, in which field."""
 
     line: int
@@ -80,7 +80,7 @@ class Verdict(Struct):
     """Records whose last line is proved to be under a published head."""
     proved: list[str] = []
     not_proved: list[str] = []
-    differences: list[Difference] = []
+    differences: list[Mismatch] = []
     found: int = 0
     """How many differences there are; the first hundred are named."""
 
@@ -91,7 +91,7 @@ class Verdict(Struct):
     def differ(self, line: int, field: str, what: str, key: str | None = None) -> None:
         self.found += 1
         if len(self.differences) < KEPT:
-            self.differences.append(Difference(line, field, what, key))
+            self.differences.append(Mismatch(line, field, what, key))
 
 
 def verify(path: Path, public: bytes | None = None, heads: Heads | None = None, on_record: OnRecord | None = None) -> Verdict:

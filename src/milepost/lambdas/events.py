@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from milepost.core.errors import LedgerError
-from milepost.engine.events.deliver import Relay as Teller
-from milepost.lambdas.start import Call, Opened, log
+from milepost.engine.events.deliver import EventRelay as Teller
+from milepost.lambdas.start import LambdaContext, Opened, log
 
 
-def tell(ready: Opened, call: Call, reserve_ms: int) -> str | None:
+def tell(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
     """Deliver to the topic, then to those who make follow-up items, page after page while the time lasts. None: nothing waits any more;
     else why something may."""
     waits = [f"{teller.name}: {reason}" for teller in ready.tellers() if (reason := _tell(teller, call, reserve_ms)) is not None]
     return "; ".join(waits) or None
 
 
-def _tell(teller: Teller, call: Call, reserve_ms: int) -> str | None:
+def _tell(teller: Teller, call: LambdaContext, reserve_ms: int) -> str | None:
     """A subscriber that takes nothing, or that another function delivers to, is no error here: the rest is delivered later."""
     while call.get_remaining_time_in_millis() > reserve_ms:
         try:

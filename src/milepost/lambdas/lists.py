@@ -15,8 +15,8 @@ from msgspec import Struct
 from milepost.core.errors import LedgerError, MilepostError, UsageError
 from milepost.engine.lists.reconcile import ListReport, take_in_list
 from milepost.engine.lists.source import Source
-from milepost.lambdas.objects import Gone, Object, Objects
-from milepost.lambdas.start import Call, Opened, log, logged, opened
+from milepost.lambdas.objects import Object, ObjectGone, Objects
+from milepost.lambdas.start import LambdaContext, Opened, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
 
 LISTS, REPORTS, FULL, NO_HEADER = "lists/", "reports/", "full", "no-header"
@@ -24,7 +24,7 @@ RESERVE_MS = 60_000
 """Kept for reconciling; of a short run, a quarter."""
 
 
-class Place(Struct, frozen=True):
+class ListObject(Struct, frozen=True):
     """What an object's key says."""
 
     route: str
@@ -33,7 +33,7 @@ class Place(Struct, frozen=True):
     no_header: bool = False
 
 
-def handler(event: Mapping[str, Any], context: Call) -> dict[str, str]:
+def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, str]:
     """An event of S3: objects that were put under `lists/`. By key, what became of each.
 
     A list that can never be taken in is set aside with the reason. What passes is raised: Lambda calls again, twice, and what was
@@ -49,7 +49,7 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, str]:
         return done
 
 
-def place_of(key: str) -> Place:
+def place_of(key: str) -> ListObject:
     """Raises UsageError for a key that names no route."""
     parts = key.removeprefix(LISTS).split("/")
     route, rest = parts[0], parts[1:]
@@ -58,10 +58,10 @@ def place_of(key: str) -> Place:
     full = len(rest) > 1 and rest[0] == FULL
     rest = rest[full:]
     no_header = len(rest) > 1 and rest[0] == NO_HEADER
-    return Place(route, "/".join(rest[no_header:]), full, no_header)
+    return ListObject(route, "/".join(rest[no_header:]), full, no_header)
 
 
-def _take_in(ready: Opened, objects: Objects, call: Call, trace: Trace, told: Mapping[str, Any]) -> str:
+def _take_in(ready: Opened, objects: Objects, call: LambdaContext, trace: Trace, told: Mapping[str, Any]) -> str:
     bucket, key = told["bucket"]["name"], unquote_plus(told["object"]["key"])
     if key.endswith("/"):
         return "a folder"
@@ -76,7 +76,7 @@ def _take_in(ready: Opened, objects: Objects, call: Call, trace: Trace, told: Ma
             return "taken in before"  # S3 may tell the same twice
         body = objects.open(bucket, key)
         taken = _submit(ready, call, place, body)
-    except Gone as error:
+    except ObjectGone as error:
         # Whoever removed or replaced it meant that; of the new one we are told too.
         log.warning("%s", error)
         return str(error)
@@ -91,7 +91,7 @@ def _take_in(ready: Opened, objects: Objects, call: Call, trace: Trace, told: Ma
     return taken.id
 
 
-def _submit(ready: Opened, call: Call, place: Place, body: Object) -> ListReport:
+def _submit(ready: Opened, call: LambdaContext, place: ListObject, body: Object) -> ListReport:
     reserve = min(RESERVE_MS, call.get_remaining_time_in_millis() // 4)
 
     def in_time(lines: int, done: int, size: int | None) -> None:

@@ -13,7 +13,7 @@ from milepost.ledgers.aws.requests.client import AwsRefused, Requests
 PART = 4 << 20
 
 
-class Gone(MilepostError):
+class ObjectGone(MilepostError):
     """The object is not there any more, or is another one by now."""
 
 
@@ -70,10 +70,10 @@ class Object:
             if error.code == "InvalidRange" and self._next == 0:
                 return  # it is empty
             if error.code in ("NoSuchKey", "404", "PreconditionFailed", "412"):
-                raise Gone(f"{self.name} was removed or replaced before it was taken in") from error
+                raise ObjectGone(f"{self.name} was removed or replaced before it was taken in") from error
             raise OSError(f"{self.name} cannot be read: {error}") from error
         except LedgerMissing as error:
-            raise Gone(f"{self.name} was removed before it was taken in") from error
+            raise ObjectGone(f"{self.name} was removed before it was taken in") from error
         except (LedgerError, BotoCoreError) as error:
             raise OSError(f"{self.name} cannot be read: {error}") from error
         self._etag = answer["ETag"]

@@ -9,21 +9,21 @@ from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.lambdas.events import tell
-from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
+from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
-from milepost.ledgers.aws.relay import Relay
-from milepost.ledgers.aws.retention.row_end import Ended, finish
-from milepost.ledgers.aws.stream.records import Record, from_event
+from milepost.ledgers.aws.relay import StreamRelay
+from milepost.ledgers.aws.retention.row_end import EndedRow, finish
+from milepost.ledgers.aws.stream.records import StreamRecord, from_event
 
 RESERVE_MS = 30_000
 """Kept for what comes after telling; of a short run, half."""
 STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
 """How long one call waits for a route that has changed, at most half of its time, and how often it looks."""
 
-_relay: tuple[Opened, Relay] | None = None
+_relay: tuple[Opened, StreamRelay] | None = None
 
 
-def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
+def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """An event of one table's stream. When AWS is the trouble, or a route has changed, all of it comes again: nothing is skipped."""
     until = time.monotonic() + min(STAND_BY_S, context.get_remaining_time_in_millis() / 2000)
     with logged(context), traced(context) as trace:
@@ -41,7 +41,7 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
         return {"batchItemFailures": [{"itemIdentifier": event["Records"][0]["dynamodb"]["SequenceNumber"]}]}
 
 
-def _when_it_may(event: Mapping[str, Any], call: Call, trace: Trace, until: float) -> tuple[list[Record], list[Ended]]:
+def _when_it_may(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> tuple[list[StreamRecord], list[EndedRow]]:
     """Carry out the batch. While a changed route is only announced, or is newer than here, wait: a stream repeats a batch at once and
     only so often, and then gives it up."""
     while True:
@@ -55,7 +55,7 @@ def _when_it_may(event: Mapping[str, Any], call: Call, trace: Trace, until: floa
             time.sleep(LOOK_AGAIN_S)
 
 
-def _carry_out(event: Mapping[str, Any], call: Call, trace: Trace) -> tuple[list[Record], list[Ended]]:
+def _carry_out(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> tuple[list[StreamRecord], list[EndedRow]]:
     ready, relay = _at_hand()
     tables = {ready.store.names.rows(route): route for route in ready.ctx.plans}
     records = from_event(event, tables)
@@ -71,9 +71,9 @@ def _carry_out(event: Mapping[str, Any], call: Call, trace: Trace) -> tuple[list
     return records, ended
 
 
-def _at_hand() -> tuple[Opened, Relay]:
+def _at_hand() -> tuple[Opened, StreamRelay]:
     global _relay
     ready = opened()
     if _relay is None or _relay[0] is not ready:
-        _relay = ready, Relay(ready.store, ready.ctx.plans, ready.ctx.chance.jitter)
+        _relay = ready, StreamRelay(ready.store, ready.ctx.plans, ready.ctx.chance.jitter)
     return _relay

@@ -16,7 +16,7 @@ from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
 from milepost.lambdas.events import tell
 from milepost.lambdas.metrics import tell_run, tell_standing
-from milepost.lambdas.start import Call, Opened, forget, log, logged, opened
+from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
 from milepost.lambdas.traces import traced
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.repair.repair import Repair
@@ -46,7 +46,7 @@ class Kept:
 _kept: Kept | None = None
 
 
-def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
+def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Every minute: {}. Once a day, or by hand: {"repair": true}. What goes wrong in one step hinders no other; the first error is
     raised in the end, and the run does not count as one."""
     global _kept
@@ -78,7 +78,7 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
         return done
 
 
-def _steps(kept: Kept, call: Call, repair: bool) -> dict[str, Callable[[], Any]]:
+def _steps(kept: Kept, call: LambdaContext, repair: bool) -> dict[str, Callable[[], Any]]:
     """In order. The repair comes last: it takes what time is left."""
     ready = kept.opened
     total = call.get_remaining_time_in_millis()

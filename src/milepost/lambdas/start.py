@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.engine.context import Context
-from milepost.engine.events.deliver import Relay as Teller
+from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.ledgers.aws.ledger import AwsLedger, parse
-from milepost.ledgers.aws.names import Names
-from milepost.ledgers.aws.queues.messages import Message, Queues
+from milepost.ledgers.aws.names import ResourceNames
+from milepost.ledgers.aws.queues.messages import Queues, SqsMessage
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.requests.deadline import CALL
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.subscriber import Subscriber
 from milepost.route_files import load_routes
@@ -36,7 +36,7 @@ log = Logger(service="milepost")
 """The parent of all loggers in this package: what they say is structured too."""
 
 
-class Call(Protocol):
+class LambdaContext(Protocol):
     """What Lambda tells of a call."""
 
     function_name: str
@@ -57,7 +57,7 @@ class Opened:
         self._tellers: list[Teller] = []
 
     @property
-    def store(self) -> Store:
+    def store(self) -> AwsStore:
         return self.ledger.store
 
     def tellers(self) -> list[Teller]:
@@ -73,7 +73,7 @@ class Opened:
         # External stages are told by their queues.
         return Topic(_needed("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)
 
-    def beat(self, call: Call, *roles: str) -> None:
+    def beat(self, call: LambdaContext, *roles: str) -> None:
         """Say under the function's name, for `milepost doctor`, that it has just done its work. All its containers share the document."""
         now = self.ctx.clock.now()
         if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
@@ -115,11 +115,11 @@ def hide(event: Mapping[str, Any], seconds: int) -> None:
     address = parse(_needed("MILEPOST_LEDGER"))
     requests = Requests(address.region, address.endpoint)
     try:
-        queues = Queues(requests, Names(address.prefix))
-        by_name: dict[str, list[Message]] = {}
+        queues = Queues(requests, ResourceNames(address.prefix))
+        by_name: dict[str, list[SqsMessage]] = {}
         for record in event["Records"]:
             name = record["eventSourceARN"].rpartition(":")[2]
-            by_name.setdefault(name, []).append(Message("", record["receiptHandle"], {}, 1, record["messageId"], lent=True))
+            by_name.setdefault(name, []).append(SqsMessage("", record["receiptHandle"], {}, 1, record["messageId"], lent=True))
         for name, messages in by_name.items():
             url = requests.call("sqs", "get_queue_url", QueueName=name)["QueueUrl"]
             queues.extend([replace(message, url=url) for message in messages], seconds)
@@ -128,7 +128,7 @@ def hide(event: Mapping[str, Any], seconds: int) -> None:
 
 
 @contextmanager
-def logged(call: Call) -> Iterator[None]:
+def logged(call: LambdaContext) -> Iterator[None]:
     """Every line that is logged meanwhile names the call, and no request to AWS lasts longer than it. A route that was changed is
     looked at anew by the next one."""
     log.append_keys(function_name=call.function_name)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from milepost.lambdas.start import Call
+from milepost.lambdas.start import LambdaContext
 
 MOST = 20
 """So many items of a call are named, at most: a segment has to fit into one datagram."""
@@ -46,7 +46,7 @@ def chosen(header: str) -> bool:
 
 
 @contextmanager
-def traced(call: Call) -> Iterator[Trace]:
+def traced(call: LambdaContext) -> Iterator[Trace]:
     """A segment for as long as the call lasts, under the one that Lambda makes itself. It goes out as a datagram that nobody waits
     for: a call is never slower, nor fails, because it cannot be told."""
     if not chosen(os.environ.get("_X_AMZN_TRACE_ID", "")):

@@ -11,15 +11,15 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
-from milepost.lambdas.start import Call, forget, hide, log, logged, opened
+from milepost.lambdas.start import LambdaContext, forget, hide, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
-from milepost.lambdas.worker_call import OUTDATED_S, TROUBLE_S, Shift, Station
+from milepost.lambdas.worker_call import OUTDATED_S, TROUBLE_S, Shift, StageContainer
 from milepost.ledgers.aws.claim.received_messages import from_event
 
-_station: Station | None = None
+_station: StageContainer | None = None
 
 
-def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
+def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     """An SQS event of the queue of MILEPOST_STAGE. A batch item failure is a message that must come again. Only a wrong setting is
     raised: whatever else goes wrong, messages that were not seen to come again soon, and not after the queue's visibility timeout."""
     with logged(context), traced(context) as trace:
@@ -35,7 +35,7 @@ def handler(event: Mapping[str, Any], context: Call) -> dict[str, Any]:
             return _all_again(event, TROUBLE_S)
 
 
-def _called(event: Mapping[str, Any], context: Call, trace: Trace) -> dict[str, Any]:
+def _called(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> dict[str, Any]:
     station = _at_work()
     trace.annotate(route=station.desk.plan.name, stage=station.desk.stage.name)
     store = station.opened.store
@@ -70,7 +70,7 @@ def _all_again(event: Mapping[str, Any], hidden_s: int) -> dict[str, Any]:
     return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in event["Records"]]}
 
 
-def _at_work() -> Station:
+def _at_work() -> StageContainer:
     """The stage's crew, which outlives a call as the ledger does."""
     global _station
     place = os.environ.get("MILEPOST_STAGE", "")
@@ -79,5 +79,5 @@ def _at_work() -> Station:
         raise ConfigMistake(f"MILEPOST_STAGE is {place!r}; it is written ROUTE/STAGE")
     ready = opened(route)
     if _station is None or _station.opened is not ready or _station.name != place:
-        _station = Station(ready, route, stage)
+        _station = StageContainer(ready, route, stage)
     return _station

@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.core.item import Item
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.settle import give_back, settle
-from milepost.engine.work.slots import Desk
-from milepost.lambdas.start import Call, Opened, log
+from milepost.engine.work.slots import StageSlots
+from milepost.lambdas.start import LambdaContext, Opened, log
 from milepost.ledgers.aws.claim.received_messages import Answered, Calls
-from milepost.ledgers.aws.queues.messages import Message
+from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.requests.deadline import CALL
 from milepost.ports.documents import scope
-from milepost.ports.ledger import Ask
-from milepost.ports.runner import Ran
+from milepost.ports.ledger import ClaimRequest
+from milepost.ports.runner import JobResult
 from milepost.runners.threads import ThreadRunner
 
 RESERVE_MS = 15_000
@@ -33,11 +33,11 @@ WAIT_MS = 1_000
 SOON_S, TROUBLE_S, OUTDATED_S = 0, 30, 60
 """How long messages that must come again are hidden: never claimed; AWS was the trouble; the route is out of date here."""
 
-Again = dict[int, list[Message]]
+Again = dict[int, list[SqsMessage]]
 """Messages that must come again, by the seconds for which they are hidden."""
 
 
-class Station:
+class StageContainer:
     """One stage in one container. Its threads, or its event loop, live as long as the container."""
 
     def __init__(self, opened: Opened, route: str, stage: str) -> None:
@@ -52,12 +52,12 @@ class Station:
         self.calls = Calls(opened.store)
         self.woken = threading.Event()
         self._runner = ThreadRunner()
-        self.desk = Desk(plan, found, self._runner.crew(found, found.concurrency, run_plain, run_async, self.woken.set))
+        self.desk = StageSlots(plan, found, self._runner.crew(found, found.concurrency, run_plain, run_async, self.woken.set))
 
     def renew(self) -> None:
         """Calls that do not end keep their hands; others take their place."""
         desk = self.desk
-        self.desk = Desk(desk.plan, desk.stage, self._runner.crew(desk.stage, desk.width, run_plain, run_async, self.woken.set))
+        self.desk = StageSlots(desk.plan, desk.stage, self._runner.crew(desk.stage, desk.width, run_plain, run_async, self.woken.set))
 
     def widen(self, now: int) -> None:
         """The stage's limit may have been changed while running."""
@@ -70,7 +70,7 @@ class Station:
 class Shift:
     """One call."""
 
-    def __init__(self, station: Station, call: Call) -> None:
+    def __init__(self, station: StageContainer, call: LambdaContext) -> None:
         self._station, self._call = station, call
         self._ctx = station.opened.ctx
         left = call.get_remaining_time_in_millis()
@@ -79,17 +79,17 @@ class Shift:
         # A handler with a time limit is started while all of it is left; but never is all of the time too short to start anything.
         self._needed = min(self._reserve + (station.desk.stage.timeout_ms or 0), left * 3 // 4)
         self._again: Again = {}
-        self._finished: list[Ran] = []
+        self._finished: list[JobResult] = []
         """What has ended and is not written yet."""
         self.counts: Counter[str] = Counter()
         self.correlation_ids: list[str] = []
         """Of what was claimed."""
         self.outdated = False
 
-    def run(self, messages: Sequence[Message]) -> Again:
+    def run(self, messages: Sequence[SqsMessage]) -> Again:
         with suppress(LedgerError), CALL.within(self._left() / 1000):
             self._station.widen(self._ctx.clock.now())
-        fragile: list[Message] = []
+        fragile: list[SqsMessage] = []
         todo = list(messages)
         while todo:
             answered = self._claim(todo)
@@ -107,14 +107,14 @@ class Shift:
             self._work()
         return self._again
 
-    def _claim(self, messages: Sequence[Message], *, fragile: bool = False) -> Answered:
+    def _claim(self, messages: Sequence[SqsMessage], *, fragile: bool = False) -> Answered:
         desk, ctx = self._station.desk, self._ctx
         if not self._may_start():
             self._come_again(messages, SOON_S)
             return Answered()
         spent, desk.spent = desk.spent, {}
-        grip = Grip(ctx.chance.token(), self._station.opened.holder, self._until)
-        ask = Ask(desk.plan, desk.stage.name, len(messages), grip, desk.stage.batch, dict(desk.lanes), spent, fragile)
+        grip = Lease(ctx.chance.token(), self._station.opened.holder, self._until)
+        ask = ClaimRequest(desk.plan, desk.stage.name, len(messages), grip, desk.stage.batch, dict(desk.lanes), spent, fragile)
         try:
             with CALL.within(self._left() / 1000):
                 answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
@@ -145,7 +145,7 @@ class Shift:
         self._work(max(1, wait_ms))
         return True
 
-    def _put_off(self, messages: Sequence[Message], answered: Answered) -> None:
+    def _put_off(self, messages: Sequence[SqsMessage], answered: Answered) -> None:
         """Where tokens are short they come back one after the other, as tokens will; those that were put off before, less often."""
         wait_ms = max(WAIT_MS, (answered.next_at or 0) - self._ctx.clock.now())
         later = []
@@ -219,9 +219,9 @@ class Shift:
 
     # What must come again -----------------------------------------------------------------------------------------------
     def _items_again(self, items: Sequence[Item]) -> None:
-        self._come_again([item.ticket for item in items if isinstance(item.ticket, Message)], TROUBLE_S)
+        self._come_again([item.ticket for item in items if isinstance(item.ticket, SqsMessage)], TROUBLE_S)
 
-    def _come_again(self, messages: Sequence[Message], hidden_s: int) -> None:
+    def _come_again(self, messages: Sequence[SqsMessage], hidden_s: int) -> None:
         if messages:
             self._again.setdefault(hidden_s, []).extend(messages)
 

@@ -51,7 +51,7 @@ class Pruned(Struct, frozen=True):
     """The rows that left, by status."""
 
 
-class Taken(Struct, frozen=True):
+class TransferResult(Struct, frozen=True):
     """What became of a record that was taken over: the places of its lines here, and (key, why) for rows that were not written
     because another row stands there."""
 

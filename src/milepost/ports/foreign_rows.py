@@ -38,7 +38,7 @@ class Adopted(Struct, frozen=True):
     why: str = ""
 
 
-class Aside(Struct, frozen=True):
+class QuarantineEntry(Struct, frozen=True):
     """Something that was set aside. `kind` is "row", "record" (a change of a row), "message", or what Lambda gave up: "stream
     batch" or "list"; "unknown" where others put it there."""
 
@@ -57,7 +57,7 @@ class QuarantineStore(Protocol):
     def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
         """Set these rows aside, each given by (route, key): they stay as they are, and are due no more until they are replayed."""
 
-    def set_aside(self, most: int) -> tuple[list[Aside], bool]:
+    def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
         """What was set aside, oldest first, and whether there is more than that. It is left where it is."""
 
     def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from milepost.core.change import Change
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.history import Line, decode_line
 from milepost.core.item import Content, Item, KeyPart, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ports.answers import BackupReport, Count, Document, Group, Progress, Pruned, ScanCost, Taken
+from milepost.ports.answers import BackupReport, Count, Document, Group, Progress, Pruned, ScanCost, TransferResult
 from milepost.ports.foreign_rows import Outside, QuarantineStore
 from milepost.ports.runner import Chance, Clock, Service
 
@@ -35,7 +35,7 @@ class Timing(Struct, frozen=True):
     """How long the row of an ended item stays, whoever prunes: until its seal has been there for so long."""
 
 
-class Known(Struct, frozen=True, gc=False):
+class KnownKey(Struct, frozen=True, gc=False):
     """What the ledger remembers of a key: from its row, or from the seal that outlives the row."""
 
     key: str
@@ -64,7 +64,7 @@ class Same(Struct, frozen=True, gc=False):
     stage: str
 
 
-def compare(known: Sequence[Known | None], digests: Sequence[bytes]) -> list[Known | Same | None]:
+def compare(known: Sequence[KnownKey | None], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
     """The answer of `Ledger.recognise`, from that of `Ledger.peek`."""
     return [
         one if one is None or one.sealed or one.current_digest != digest else Same(one.status, one.stage)
@@ -72,7 +72,7 @@ def compare(known: Sequence[Known | None], digests: Sequence[bytes]) -> list[Kno
     ]
 
 
-class Newcomer(Struct, frozen=True, gc=False):
+class NewItem(Struct, frozen=True, gc=False):
     """An item to be added: its first change (see `core.decide.accept`) and its input."""
 
     change: Change
@@ -80,12 +80,12 @@ class Newcomer(Struct, frozen=True, gc=False):
     over: bytes | None = None
     """The head of a seal that is not to keep the key from being added: an operator hands it over again, though it has ended."""
 
-    def passes(self, there: Known) -> bool:
+    def passes(self, there: KnownKey) -> bool:
         """May it be added though this is known of its key?"""
         return there.sealed and self.over is not None and there.head == self.over
 
 
-class Ask(Struct, frozen=True):
+class ClaimRequest(Struct, frozen=True):
     """One stage's wish for work. `want` counts items; `batch` is how many share one handler call, for the rate;
     `held` says how many this process has in hand already, by lane; `spent` are extra calls made since the last claim, by lane.
     An item that two workers were lost with is fragile: it is given only to an ask for `fragile` ones, and only one of them."""
@@ -93,7 +93,7 @@ class Ask(Struct, frozen=True):
     plan: Plan
     stage: str
     want: int
-    grip: Grip
+    grip: Lease
     batch: int = 1
     held: dict[str, int] = {}
     spent: dict[str, int] = {}
@@ -111,7 +111,7 @@ class Refused(Struct, frozen=True):
     """Where the item stands, as far as that can be read: enough to take it off the route."""
 
 
-class Claimed(Struct, frozen=True):
+class ClaimResult(Struct, frozen=True):
     """The answer to an Ask: items now held under its grip, each with its ticket where there is one, how many others were moved on without a worker,
     and the earliest moment at which asking again can bring more (None: only a new change can)."""
 
@@ -173,7 +173,7 @@ class Page(Struct, frozen=True):
     """Rows of this page that cannot be read."""
 
 
-class Written(Struct, frozen=True):
+class HistoryEntry(Struct, frozen=True):
     """A history line as stored. `seq` is its place in the order in which the whole ledger was written."""
 
     seq: int
@@ -190,7 +190,7 @@ class Written(Struct, frozen=True):
         return decode_line(self.body)
 
 
-class Told(Struct, frozen=True):
+class DeliveredLines(Struct, frozen=True):
     """Which lines nothing waits for: those up to a place, but for the lines of items that a subscriber has parked."""
 
     up_to: int
@@ -207,7 +207,7 @@ class Leaving(Struct, frozen=True):
     """An item whose row is about to be let go of: all of it, with its lines."""
 
     item: Item
-    lines: list[Written]
+    lines: list[HistoryEntry]
 
 
 Keep = Callable[[Sequence[Leaving]], None]
@@ -246,21 +246,21 @@ class Ledger(Protocol):
         """This process has the route at hand: what is read and offered from now on goes by it."""
 
     # Items ------------------------------------------------------------------------------------------------------------
-    def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
+    def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         """What is known of each key, rows and seals alike, in the order asked."""
 
-    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         """What `peek` says of each key, but Same where its item has a row and content with this digest, one for each key: of a list
         that is delivered again that holds for almost all, and a ledger may answer it more cheaply."""
 
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         """Keys that an item cannot have on this ledger, such as ones that are too long for it, each with the reason."""
 
-    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
+    def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         """Record new items: row, content, first line and counters at once. None: recorded; Known: it was there before, and is not
         a seal that the newcomer is to pass (nothing written); Refused: the storage cannot take this one (the others are recorded). Raises RouteChanged if the ledger holds another version of the route."""
 
-    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
+    def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         """Give due items of open lanes to a worker, oldest due first, within rates and pauses, by `core.due.look`."""
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
@@ -269,8 +269,8 @@ class Ledger(Protocol):
         Each is whole or not at all, and none hinders another. `versions` are the route versions that were decided by."""
 
     def apply_and_claim(
-        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[Ask], jitter: float
-    ) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
         """`apply`, and right after it `claim`, with no other write between: an item that a change brings to a stage can be claimed
         there at once, after the items that were due there before. A ledger that lacks "one step" makes two writes of it."""
 
@@ -289,11 +289,11 @@ class Ledger(Protocol):
         matches the whole time is missed only where an index lags behind the rows, which `Query.exact` rules out. A row that matches
         and cannot be read is named in `Page.refused`."""
 
-    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         """One item's lines, oldest first; with the payload where a line offered one, if `payloads` are asked for. A line that cannot be read is there as it is stored (see `core.history.decode_line`)."""
 
     # What surrounds them ----------------------------------------------------------------------------------------------
-    def feed(self, after: int, limit: int) -> list[Written]:
+    def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         """Lines of all items in the order written, past `after`; with the payload where the line offered one."""
 
     def last_seq(self) -> int:
@@ -321,10 +321,12 @@ class Ledger(Protocol):
     def cost_of(self, query: Query) -> ScanCost | None:
         """What it costs to find these; None: an index answers, or reading costs nothing here."""
 
-    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         """Seals of keys that have no row any more, some at a time: give what comes with them as `after` to go on (None: no more)."""
 
-    def take_over(self, plan: Plan, items: Sequence[Item], lines: Sequence[Written], seals: Sequence[Known], now: int) -> Taken:
+    def take_over(
+        self, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int
+    ) -> TransferResult:
         """Write what another ledger had on record: lines to the byte and in this order, rows as they stand with what they carry, and
         seals. Lines come before the rows that they belong to. Said again it changes nothing. Whatever a stage of ours is to be
         called for is due at once."""
@@ -352,7 +354,7 @@ class Ledger(Protocol):
         statuses: frozenset[Status],
         ended_before: int,
         forget_before: int | None,
-        told: Told,
+        told: DeliveredLines,
         limit: int,
         keep: Keep | None = None,
     ) -> Pruned:
@@ -388,6 +390,26 @@ class Ledger(Protocol):
 
 
 __all__ = [
-    "Ask", "Claimed", "Conflict", "Content", "Count", "Document", "Group", "Keep", "Known", "Leaving", "Ledger",
-    "Newcomer", "Page", "Pruned", "Query", "Refused", "Same", "ScanCost", "Taken", "Timing", "Told", "Written",
+    "ClaimRequest",
+    "ClaimResult",
+    "Conflict",
+    "Content",
+    "Count",
+    "DeliveredLines",
+    "Document",
+    "Group",
+    "HistoryEntry",
+    "Keep",
+    "KnownKey",
+    "Leaving",
+    "Ledger",
+    "NewItem",
+    "Page",
+    "Pruned",
+    "Query",
+    "Refused",
+    "Same",
+    "ScanCost",
+    "Timing",
+    "TransferResult",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Protocol
 
 from milepost.core.item import Item
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 
 ABOUT: ContextVar[Item | str | None] = ContextVar("about", default=None)
 """What this thread or task is busy with: the item whose handler runs, or the correlation id of a call. Log lines name it."""
@@ -25,7 +25,7 @@ class Observer(Protocol):
     def claimed(self, route: str, stage: str, items: int, lost: int) -> None:
         """A worker took items in hand; so many leases of others were found to have run out."""
 
-    def settled(self, rans: Sequence[Ran], now: int, written: int, refused: int, undecided: int) -> None:
+    def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None:
         """Handlers have answered, and so many of their outcomes were written, refused (the lease was gone) or left undecided."""
 
     def seen_to(self, route: str, items: Sequence[tuple[str, str]]) -> None:
@@ -46,7 +46,7 @@ class Nobody:
 
     def claimed(self, route: str, stage: str, items: int, lost: int) -> None: ...
 
-    def settled(self, rans: Sequence[Ran], now: int, written: int, refused: int, undecided: int) -> None: ...
+    def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None: ...
 
     def seen_to(self, route: str, items: Sequence[tuple[str, str]]) -> None: ...
 

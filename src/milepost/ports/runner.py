@@ -12,7 +12,7 @@ from milepost.core.outcome import Outcome
 from milepost.core.routes.route import Stage
 
 
-class Ran(Struct, gc=False, eq=False):
+class JobResult(Struct, gc=False, eq=False):
     """One item's outcome, as the crew that ran it reports it."""
 
     item: Item
@@ -29,13 +29,13 @@ Job = list[Item]
 """The items of one handler call: one, or up to the stage's batch."""
 
 
-class Crew(Protocol):
+class HandlerPool(Protocol):
     """Runs one stage's handler calls, at most `width` at a time."""
 
     def put(self, jobs: Sequence[Job]) -> None:
         """Hand over work; returns at once."""
 
-    def take(self) -> list[Ran]:
+    def take(self) -> list[JobResult]:
         """What has finished since the last take."""
 
     def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
@@ -62,12 +62,12 @@ class Service(Protocol):
         """Seconds until the next turn; a wake-up may bring it sooner."""
 
 
-Execute = Callable[[Stage, Job, Callable[[], int]], list[Ran]]
-ExecuteAsync = Callable[[Stage, Job, Callable[[], int]], Awaitable[list[Ran]]]
+Execute = Callable[[Stage, Job, Callable[[], int]], list[JobResult]]
+ExecuteAsync = Callable[[Stage, Job, Callable[[], int]], Awaitable[list[JobResult]]]
 
 
 class Runner(Protocol):
-    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> Crew:
+    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
         """Hands for one stage; `wake` is called when there is something to take."""
 
     def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from milepost.core.item import Item
 from milepost.core.outcome import Retry
 from milepost.core.routes.route import Stage
-from milepost.ports.runner import Execute, ExecuteAsync, Job, Ran
+from milepost.ports.runner import Execute, ExecuteAsync, Job, JobResult
 from milepost.runners.jobs import Jobs, Portion
 
 SIGNAL_AFTER = 256
@@ -35,11 +35,11 @@ class Outbox:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._done: deque[Ran] = deque()
+        self._done: deque[JobResult] = deque()
         self._since = 0
         self._woken = False
 
-    def put(self, rans: list[Ran]) -> None:
+    def put(self, rans: list[JobResult]) -> None:
         self._done.extend(rans)
 
     def tell(self, now: int, *, last: bool) -> None:
@@ -54,7 +54,7 @@ class Outbox:
             self._woken = True
             self._wake()
 
-    def take(self) -> list[Ran]:
+    def take(self) -> list[JobResult]:
         taken = []
         # Before the first is taken: whatever is added from now on may wake again, and nothing is left lying.
         self._woken = False
@@ -75,7 +75,7 @@ class Hands:
         self._running: dict[int, tuple[Item, int]] = {}
         self._mean_ms = 1.0
 
-    def take(self) -> list[Ran]:
+    def take(self) -> list[JobResult]:
         return self._out.take()
 
     def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
@@ -95,10 +95,10 @@ class Hands:
     def _learn(self, took: int, calls: int) -> None:
         self._mean_ms += (took / calls - self._mean_ms) * 0.2
 
-    def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[Ran]:
+    def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[JobResult]:
         """Whatever else goes wrong around a call is a counted try too: no item may stay in hand unreported."""
         outcome = Retry(f"the call broke off: {type(error).__name__}", category="EXCEPTION", unknown=True)
-        return [Ran(item, outcome, ticks() - began, cancelled=cancelled) for item in job]
+        return [JobResult(item, outcome, ticks() - began, cancelled=cancelled) for item in job]
 
 
 class ThreadCrew(Hands):
@@ -196,7 +196,7 @@ class ThreadCrew(Hands):
         finally:
             self._idle -= 1
 
-    def take(self) -> list[Ran]:
+    def take(self) -> list[JobResult]:
         if self._jobs:
             for _, took in self.running():
                 # Calls that were quick are slow now: another hand for each that is stuck.
@@ -281,7 +281,7 @@ class AsyncCrew(Hands):
         self._out.put(rans)
         self._out.tell(now, last=not self._jobs)
 
-    async def _broken_off(self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]) -> list[Ran]:
+    async def _broken_off(self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]) -> list[JobResult]:
         """A handler cancelled its own task, or a program cancels every task on its loop: this task goes on."""
         while task.cancelling():
             task.uncancel()

@@ -31,7 +31,7 @@ def about() -> dict[str, str]:
     return {} if now is None else {"correlation_id": now}
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormat(logging.Formatter):
     """One object a line. What a caller gives as `extra` stands beside the rest."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -80,7 +80,7 @@ def logs(form: str) -> Iterator[None]:
     as JSON also what happens every day."""
     root = logging.getLogger()
     handler = _Standard()
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.setFormatter(JsonLogFormat() if form == "json" else TextLines())
     before = {name: logging.getLogger(name).level for name in TALKATIVE}
     level = root.level
     root.addHandler(handler)

@@ -10,7 +10,7 @@ from contextvars import ContextVar, copy_context
 from weakref import WeakSet
 
 from milepost.core.routes.route import Stage
-from milepost.ports.runner import Crew, Execute, ExecuteAsync, Service
+from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Service
 from milepost.runners.handler_pool import AsyncCrew, ThreadCrew
 
 STOP_SEEN_S = 0.1
@@ -45,7 +45,7 @@ class ThreadRunner:
             return False
         return running is (self._borrowed or self._loop)
 
-    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> Crew:
+    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
         crew: AsyncCrew | ThreadCrew
         if stage.is_async:
             crew = AsyncCrew(stage, width, execute_async, wake, self._event_loop())

@@ -16,7 +16,7 @@ from typing import Any
 
 from milepost.core.item import Item
 from milepost.core.routes.route import Stage
-from milepost.ports.runner import Crew, Execute, ExecuteAsync, Job, Ran, Service
+from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Job, JobResult, Service
 from milepost.runners.jobs import Jobs, Portion
 from milepost.testing.clock import VirtualClock
 
@@ -49,7 +49,7 @@ class SimRunner:
         self._wanted: dict[str, int] = {}
 
     # What a Station asks for ------------------------------------------------------------------------------------------
-    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> Crew:
+    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
         crew = SimCrew(self, stage if self._meddle is None else self._meddle(stage), width, execute, execute_async, wake)
         self._crews.append(crew)
         return crew
@@ -139,7 +139,7 @@ class _Call:
 
     __slots__ = ("began", "end", "job", "portion", "rans")
 
-    def __init__(self, job: Job, portion: Portion, began: int, end: int, rans: list[Ran] | None) -> None:
+    def __init__(self, job: Job, portion: Portion, began: int, end: int, rans: list[JobResult] | None) -> None:
         self.job, self.portion, self.began, self.end, self.rans = job, portion, began, end, rans
 
 
@@ -153,7 +153,7 @@ class SimCrew:
         self._execute, self._execute_async, self._wake = execute, execute_async, wake
         self._jobs = Jobs()
         self._calls: list[_Call] = []
-        self._done: list[Ran] = []
+        self._done: list[JobResult] = []
 
     @property
     def busy(self) -> bool:
@@ -163,7 +163,7 @@ class SimCrew:
         self._jobs.put(jobs)
         self._begin()
 
-    def take(self) -> list[Ran]:
+    def take(self) -> list[JobResult]:
         taken, self._done = self._done, []
         return taken
 
@@ -208,7 +208,7 @@ class SimCrew:
                 rans, took = self._handle(job, took)
             self._calls.append(_Call(job, portion, began, began + took, rans))
 
-    def _handle(self, job: Job, took: int) -> tuple[list[Ran], int]:
+    def _handle(self, job: Job, took: int) -> tuple[list[JobResult], int]:
         """Call the handler now, as a call that takes so long; its outcomes, and how long it took with its own waits."""
         if not self._stage.is_async:
             looks = iter((0,))

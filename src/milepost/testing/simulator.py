@@ -41,7 +41,7 @@ from milepost.wiring import open_ledger
 DAY = 86_400_000
 
 
-class Report(Struct, frozen=True):
+class SimulationReport(Struct, frozen=True):
     """What a run came to. `digest` is of every history line in the order written: the same for the same seed."""
 
     seed: int
@@ -92,7 +92,7 @@ class Simulator:
         self._alive: list[_Process] = []
         self._left_behind: list[Ledger] = []
 
-    def run(self, steps: int = 1500, look_every: int = 250) -> Report:
+    def run(self, steps: int = 1500, look_every: int = 250) -> SimulationReport:
         """So many steps of trouble, then calm. AssertionError, with the seed, if a promise does not hold."""
         happenings, weights = zip(*self._happenings(), strict=True)
         try:
@@ -311,11 +311,11 @@ class Simulator:
                 heard = list(dict.fromkeys(self._ear.heard.get((plan.name, item.key), [])))
                 assert heard == told, self._told(f"{item.key}: told {heard}, its history has {told}")
 
-    def _report(self) -> Report:
+    def _report(self) -> SimulationReport:
         statuses = Counter(item.row.status.value for name in self._plans for item in every_item(self._ledger, name))
         lines = self._ledger.feed(0, 10_000_000)
         digest = sha256(b"\n".join(line.previous + line.body for line in lines)).hexdigest()
-        return Report(self.seed, dict(sorted(self.happened.items())), dict(sorted(statuses.items())), len(lines), digest)
+        return SimulationReport(self.seed, dict(sorted(self.happened.items())), dict(sorted(statuses.items())), len(lines), digest)
 
     def _told(self, what: str) -> str:
         return f"seed {self.seed}: {what}"

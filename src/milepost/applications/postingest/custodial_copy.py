@@ -13,7 +13,7 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.postingest.absence import waits
-from milepost.applications.postingest.ocfl.repository import Damaged, Empty, Found, Missing, Repository, Staged, Unreachable
+from milepost.applications.postingest.ocfl.repository import Damaged, Empty, ObjectFound, ObjectMissing, Repository, Staged, Unreachable
 
 ROOT, LAYOUT, FIXITY = "OCFL_REPO_DIR", "OCFL_LAYOUT", "OCFL_FIXITY"
 EXPECTED = 'expected {"preservationSystemId": "…"}'
@@ -84,9 +84,9 @@ class CustodialCopy:
         except mp.MalformedInput as error:
             return mp.Reject(f"{error}; {EXPECTED}", category="WRONG_PAYLOAD", details={"payload": payload})
         match answer:
-            case Found():
+            case ObjectFound():
                 return _confirmed(object_id, answer)
-            case Missing():
+            case ObjectMissing():
                 return absent("not in the repository yet")
             case Staged():
                 return mp.NotYet(note="it has staged changes")
@@ -125,7 +125,7 @@ def _object_id(payload: Any) -> str | None:
     return object_id if isinstance(object_id, str) and object_id.strip() and object_id.isprintable() else None
 
 
-def _confirmed(object_id: str, found: Found) -> mp.Done:
+def _confirmed(object_id: str, found: ObjectFound) -> mp.Done:
     kept = {file.path: file for file in found.files}
     paths = list(kept)
     output = {

@@ -25,7 +25,7 @@ WRONG_ROOT_AFTER = "10m"
 
 
 @dataclass
-class Tally:
+class TapeTally:
     """What the files of an asset have come to so far."""
 
     paths: list[str]
@@ -106,7 +106,7 @@ class Tape:
             return mp.NotYet(note=str(error))
 
     def _look(self, paths: list[str], absent: Callable[[str], mp.Outcome]) -> mp.Outcome:
-        tally = Tally(paths)
+        tally = TapeTally(paths)
         for path in paths:
             state = self._state(path)
             wrong = None if state is None else self._wrong(path, state)

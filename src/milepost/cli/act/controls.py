@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, json_option, settings, signed
 from milepost.cli.out import WIDE, console, print_json, safe
 
@@ -38,7 +38,7 @@ def _stage(stage: str | None, stage_word: str | None) -> str | None:
 @click.command()
 @_on_scope
 def pause(
-    given: Settings,
+    given: CliSettings,
     route: str,
     stage_word: str | None,
     stage: str | None,
@@ -69,7 +69,7 @@ def pause(
 @click.command()
 @_on_scope
 def resume(
-    given: Settings,
+    given: CliSettings,
     route: str,
     stage_word: str | None,
     stage: str | None,
@@ -104,7 +104,7 @@ def resume(
 @click.option("--clear", is_flag=True, help="Take the limits off: the route file's hold again.")
 @_on_scope
 def limit(
-    given: Settings,
+    given: CliSettings,
     route: str,
     stage_word: str | None,
     stage: str | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
@@ -16,7 +16,7 @@ from milepost.cli.out import console, print_json, progress, safe, show_table, ta
 if TYPE_CHECKING:
     from milepost.engine.acts.bulk import ActReport
     from milepost.engine.context import Context
-    from milepost.engine.resend import Summary
+    from milepost.engine.resend import ResendSummary
 
 F = TypeVar("F", bound=Callable[..., Any])
 REFUSALS = 20
@@ -43,7 +43,7 @@ def _on_items(command: F) -> F:
 @click.option("--to", "to_stage", metavar="STAGE", help="Send the items back to this earlier stage.")
 @click.option("--as-new", is_flag=True, help="With a new work_id: the partner is to do it afresh.")
 @_on_items
-def retry(given: Settings, **options: Any) -> int:
+def retry(given: CliSettings, **options: Any) -> int:
     """Start items again at their stage.
 
     Counts return to zero. Name keys, or choose by filter: 'milepost retry parcels --status failed --by ops --reason fixed'.
@@ -53,7 +53,7 @@ def retry(given: Settings, **options: Any) -> int:
 
 @click.command()
 @_on_items
-def skip(given: Settings, **options: Any) -> int:
+def skip(given: CliSettings, **options: Any) -> int:
     """Move items past their stage, its work undone."""
     return _act(given, "skip", **options)
 
@@ -64,7 +64,7 @@ def skip(given: Settings, **options: Any) -> int:
 @click.option("--rejected", metavar="ERROR", help="It failed for good.")
 @click.option("--force", is_flag=True, help="Confirm although the answer does not cover what the stage was given; the history says so.")
 @_on_items
-def confirm(given: Settings, output: str | None, failed: str | None, rejected: str | None, **options: Any) -> int:
+def confirm(given: CliSettings, output: str | None, failed: str | None, rejected: str | None, **options: Any) -> int:
     """Confirm a stage by hand, as its partner would.
 
     --stage names the stage that is confirmed; without keys, all items at it are. An answer that does not confirm what the stage was
@@ -93,7 +93,7 @@ def confirm(given: Settings, output: str | None, failed: str | None, rejected: s
 
 @click.command()
 @_on_items
-def cancel(given: Settings, **options: Any) -> int:
+def cancel(given: CliSettings, **options: Any) -> int:
     """Take items off their route."""
     return _act(given, "cancel", **options)
 
@@ -103,7 +103,7 @@ def cancel(given: Settings, **options: Any) -> int:
 @click.option("--as-new", is_flag=True, help="With a new work_id also at the last stage: the partner is to do it afresh.")
 @click.option("--pace", metavar="RATE", help="So many at a time, such as 50/s, by the resender; else all at once. For filters.")
 @_on_items
-def rerun(given: Settings, pace: str | None, **options: Any) -> int:
+def rerun(given: CliSettings, pace: str | None, **options: Any) -> int:
     """Run completed items again.
 
     From the first stage, or from another. Name keys, or choose by filter: 'milepost rerun parcels --list march.csv --by ops --reason
@@ -127,7 +127,7 @@ def rerun(given: Settings, pace: str | None, **options: Any) -> int:
 @json_option
 @settings
 def replace(
-    given: Settings,
+    given: CliSettings,
     route: str,
     key: str,
     item: str | None,
@@ -155,7 +155,7 @@ def replace(
 @click.command()
 @click.option("--at", required=True, metavar="TIME", help="Not before this time: 2027-01-31T08:00, or a span from now such as 2h; 'now'.")
 @_on_items
-def reschedule(given: Settings, at: str, **options: Any) -> int:
+def reschedule(given: CliSettings, at: str, **options: Any) -> int:
     """Set items for another time, until they start."""
     return _act(given, "reschedule", not_before=at_option(at), **options)
 
@@ -182,7 +182,7 @@ def at_option(text: str) -> datetime | timedelta:
 @click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts').")
 @json_option
 @settings
-def resend(given: Settings, route: str | None, **options: Any) -> int:
+def resend(given: CliSettings, route: str | None, **options: Any) -> int:
     """Offer items' stages again now; alone: run the resender once.
 
     With a route and keys or filters: an external stage is offered to its partner again, and a stage of ours is called or tried again
@@ -200,7 +200,7 @@ def resend(given: Settings, route: str | None, **options: Any) -> int:
     return 0
 
 
-def _run_resender(ctx: Context) -> Summary:
+def _run_resender(ctx: Context) -> ResendSummary:
     """One run to the end, and a heartbeat that says so: `doctor` then knows that a resender runs by schedule."""
     import os
     import platform
@@ -216,7 +216,7 @@ def _run_resender(ctx: Context) -> Summary:
 
 
 def _act(
-    given: Settings,
+    given: CliSettings,
     verb: str,
     *,
     route: str,

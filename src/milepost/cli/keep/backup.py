@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from milepost.cli.config import Settings, check_there
+from milepost.cli.config import CliSettings, check_there
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import Told, print_json, progress
+from milepost.cli.out import ProgressFigures, print_json, progress
 
 MB = 1_000_000
 EVERY_S = 2
 
 
-def _megabytes(told: Told, done: int, whole: int) -> None:
+def _megabytes(told: ProgressFigures, done: int, whole: int) -> None:
     told(done // MB, done, whole)
 
 
@@ -23,7 +23,7 @@ def _megabytes(told: Told, done: int, whole: int) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace a backup of that name, once the new one is whole.")
 @json_option
 @settings
-def backup(given: Settings, file: Path, overwrite: bool, as_json: bool) -> int:
+def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> int:
     """Copy the ledger and its blobs to FILE, while work goes on.
 
     The copy holds one moment of the ledger, is checked, and is on disk when the command ends. It is a ledger itself: look into it with
@@ -57,7 +57,7 @@ def backup(given: Settings, file: Path, overwrite: bool, as_json: bool) -> int:
 @click.option("--force", is_flag=True, help="Restore although the history of some items is not as it was written.")
 @json_option
 @settings
-def restore(given: Settings, file: Path, overwrite: bool, force: bool, as_json: bool) -> None:
+def restore(given: CliSettings, file: Path, overwrite: bool, force: bool, as_json: bool) -> None:
     """Put the backup FILE in the place of the ledger.
 
     Stop every process first: while one has the ledger open, or has left its log (FILE-wal) behind, nothing is restored. The backup is

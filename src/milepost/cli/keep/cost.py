@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, safe, show_table, table
 from milepost.core.errors import ConfigMistake, UsageError
@@ -37,7 +37,7 @@ MILLION = 1_000_000
 @json_option
 @settings
 def cost(
-    given: Settings, items: float, names: tuple[str, ...], region: str, wait: str, takes: str, own: bool, as_json: bool, **told: Any
+    given: CliSettings, items: float, names: tuple[str, ...], region: str, wait: str, takes: str, own: bool, as_json: bool, **told: Any
 ) -> None:
     """What items will cost on AWS.
 

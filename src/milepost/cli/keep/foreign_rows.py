@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 from milepost.core.errors import MilepostError
@@ -30,7 +30,7 @@ SHOWN = 20
 @json_option
 @settings
 def adopt(
-    given: Settings,
+    given: CliSettings,
     route: str,
     keys: tuple[str, ...],
     whole: bool,
@@ -104,7 +104,7 @@ def quarantine() -> None:
 @click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many.")
 @json_option
 @settings
-def list_aside(given: Settings, limit: int, as_json: bool) -> None:
+def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
     """What is set aside, oldest first."""
     from milepost.engine.acts.foreign_rows import quarantine_view
     from milepost.engine.events.replay import moment_ms
@@ -132,7 +132,7 @@ def list_aside(given: Settings, limit: int, as_json: bool) -> None:
 @click.argument("name", metavar="ID")
 @json_option
 @settings
-def show(given: Settings, name: str, as_json: bool) -> None:
+def show(given: CliSettings, name: str, as_json: bool) -> None:
     """One of them, with its content."""
     import msgspec
 
@@ -156,7 +156,7 @@ def show(given: Settings, name: str, as_json: bool) -> None:
 @signed
 @json_option
 @settings
-def replay(given: Settings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
+def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
     """See to them again.
 
     A row, or a change of one, is looked at as the row stands now; a message goes back to its queue. What still cannot be used stays, with the reason.
@@ -180,7 +180,7 @@ def replay(given: Settings, ids: tuple[str, ...], whole: bool, by: str | None, r
 @signed
 @json_option
 @settings
-def drop(given: Settings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
+def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
     """Throw them away."""
     from milepost.engine.acts.foreign_rows import all_ids
     from milepost.engine.acts.foreign_rows import drop as throw

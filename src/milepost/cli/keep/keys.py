@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, json_option, settings, signed
 from milepost.cli.out import print_json, safe, show_table, table
 
@@ -12,7 +12,7 @@ from milepost.cli.out import print_json, safe, show_table, table
 @click.group(invoke_without_command=True)
 @json_option
 @settings
-def keys(given: Settings, as_json: bool) -> None:
+def keys(given: CliSettings, as_json: bool) -> None:
     """Who may call over HTTP, and what.
 
     Without any key the server lets in this machine alone, and everybody on it. Once a key has been made, it asks for one.
@@ -60,7 +60,7 @@ def keys(given: Settings, as_json: bool) -> None:
 @json_option
 @settings
 def new(
-    given: Settings,
+    given: CliSettings,
     name: str,
     scopes: tuple[str, ...],
     only: tuple[str, ...],
@@ -99,7 +99,7 @@ def new(
 @signed
 @json_option
 @settings
-def revoke(given: Settings, name: str, by: str | None, reason: str | None, as_json: bool) -> None:
+def revoke(given: CliSettings, name: str, by: str | None, reason: str | None, as_json: bool) -> None:
     """Let a key open nothing any more.
 
     Every server obeys within five seconds; whoever has logged in with it is out, too.

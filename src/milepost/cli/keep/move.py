@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from milepost.cli.config import Settings, check_there, is_there
+from milepost.cli.config import CliSettings, check_there, is_there
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 from milepost.core.errors import ConfigMistake, UsageError
@@ -29,7 +29,7 @@ SHOWN = 20
 @json_option
 @settings
 def move(
-    given: Settings,
+    given: CliSettings,
     to_url: str,
     only: tuple[str, ...],
     give_up: bool,
@@ -69,7 +69,7 @@ def move(
 
 
 @contextmanager
-def _both(given: Settings, to_url: str, dry_run: bool) -> Iterator[tuple[Context, Context]]:
+def _both(given: CliSettings, to_url: str, dry_run: bool) -> Iterator[tuple[Context, Context]]:
     """Both ledgers, with the same routes; neither is changed by opening it, but that one which is not there is made."""
     from milepost.wiring import open_context
 

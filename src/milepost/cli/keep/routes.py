@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 from milepost.core.errors import UsageError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @json_option
 @settings
-def routes(given: Settings, as_json: bool) -> None:
+def routes(given: CliSettings, as_json: bool) -> None:
     """The routes, their stages and versions.
 
     Also says how a route file differs from what the ledger holds; 'milepost routes apply' puts a changed route in force.
@@ -97,7 +97,7 @@ def _rate(pace: float) -> str:
 @json_option
 @settings
 def apply(
-    given: Settings,
+    given: CliSettings,
     route: str | None,
     maps: tuple[str, ...],
     back_fill: str | None,
@@ -139,7 +139,7 @@ def apply(
 @signed
 @json_option
 @settings
-def back_fill(given: Settings, route: str, pace: str | None, stopping: bool, by: str | None, reason: str | None, as_json: bool) -> None:
+def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, by: str | None, reason: str | None, as_json: bool) -> None:
     """How far finished items have been sent on.
 
     Stops that, lets it go on, or changes its pace. What has been sent on already goes its way.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, safe, show_table, table
 from milepost.core.errors import MilepostError
@@ -16,7 +16,7 @@ SHOWN = 20
 @click.group(invoke_without_command=True)
 @json_option
 @settings
-def subscribers(given: Settings, as_json: bool) -> None:
+def subscribers(given: CliSettings, as_json: bool) -> None:
     """Who is told, how far, and what is parked for them."""
     from milepost.engine.events.cursors import subscribers as all_told
 
@@ -57,7 +57,7 @@ def _told(at: str | None, now: int) -> str:
 @click.argument("key", required=False)
 @signed
 @settings
-def release(given: Settings, name: str, route: str | None, key: str | None, by: str | None, reason: str | None) -> None:
+def release(given: CliSettings, name: str, route: str | None, key: str | None, by: str | None, reason: str | None) -> None:
     """Try parked items again now: all, a route's, or one."""
     from milepost.engine.events.parked_events import release as let_go
     from milepost.engine.views.items import counted
@@ -77,7 +77,7 @@ def release(given: Settings, name: str, route: str | None, key: str | None, by: 
 @json_option
 @settings
 def replay(
-    given: Settings, name: str, since: str | None, after: int | None, by: str | None, reason: str | None, dry_run: bool, as_json: bool
+    given: CliSettings, name: str, since: str | None, after: int | None, by: str | None, reason: str | None, dry_run: bool, as_json: bool
 ) -> None:
     """Tell a subscriber again what it was told before.
 
@@ -114,7 +114,7 @@ def replay(
 @click.argument("name")
 @signed
 @settings
-def forget(given: Settings, name: str, by: str | None, reason: str | None) -> None:
+def forget(given: CliSettings, name: str, by: str | None, reason: str | None) -> None:
     """Tell a subscriber no more; nothing is kept for it."""
     from milepost.engine.events.cursors import forget_subscriber
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.filters import afford, yes_option
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, page, print_json, progress, safe, show_table, styled, table
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @json_option
 @settings
 def prune(
-    given: Settings,
+    given: CliSettings,
     route: str,
     older_than: str,
     statuses: tuple[str, ...],
@@ -68,7 +68,7 @@ def prune(
 @click.command()
 @json_option
 @settings
-def doctor(given: Settings, as_json: bool) -> int:
+def doctor(given: CliSettings, as_json: bool) -> int:
     """Is everything well? What is not, and what to do about it.
 
     Looks at the ledger, the processes and when each role last had a good run, pauses, leases, late work, subscribers

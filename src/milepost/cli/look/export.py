@@ -10,16 +10,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
 from milepost.cli.options import json_option, settings
-from milepost.cli.out import Told, plain, print_json, progress
+from milepost.cli.out import ProgressFigures, plain, print_json, progress
 from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
     from milepost.core.item import Item
     from milepost.engine.context import Context
-    from milepost.engine.evidence.records import Found
+    from milepost.engine.evidence.records import FoundRecord
     from milepost.evidence.signing import Signer
 
 CSV_FIELDS = (
@@ -42,7 +42,7 @@ SHOWN = 20
 @json_option
 @settings
 def export(
-    given: Settings,
+    given: CliSettings,
     route: str,
     keys: tuple[str, ...],
     evidence: bool,
@@ -151,7 +151,7 @@ def _opened(output: str | None) -> Iterator[IO[bytes]]:
 
 # Evidence -------------------------------------------------------------------------------------------------------------------
 def _export_evidence(
-    given: Settings,
+    given: CliSettings,
     route: str,
     keys: tuple[str, ...],
     form: str,
@@ -211,7 +211,7 @@ def _export_evidence(
     return 1 if doubts else 0
 
 
-def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: bool, chosen: dict[str, Any]) -> Iterator[Found]:
+def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: bool, chosen: dict[str, Any]) -> Iterator[FoundRecord]:
     from milepost.engine.evidence.records import all_evidence, evidence_of
 
     query = choice_of(ctx, route, with_content=True, **chosen)
@@ -226,7 +226,7 @@ def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: b
 
 
 def _entries(
-    ctx: Context, evidence: Iterator[Found], signer: Signer | None, told: Told, doubts: list[tuple[str, str]]
+    ctx: Context, evidence: Iterator[FoundRecord], signer: Signer | None, told: ProgressFigures, doubts: list[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     from milepost.engine.heads.evidence_lines import entries
 

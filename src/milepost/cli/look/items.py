@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.filters import afford, choice_of, filters, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from milepost.engine.context import Context
-    from milepost.engine.views.late_items import Asked
+    from milepost.engine.views.late_items import LateItem
     from milepost.engine.views.snapshot import StageView
 
 
@@ -37,7 +37,7 @@ SHOWN = 10
 )
 @json_option
 @settings
-def status(given: Settings, route: str | None, ages: bool, parts: tuple[str, ...], as_json: bool) -> None:
+def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, ...], as_json: bool) -> None:
     """How many items are where.
 
     For each route: how many items it has, and how many there are at each stage, by status; or, with --ages, for how long. With --part,
@@ -82,7 +82,7 @@ def status(given: Settings, route: str | None, ages: bool, parts: tuple[str, ...
             to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route has not got: see 'milepost routes'", soft_wrap=True)
 
 
-def _part_status(given: Settings, route: str, parts: tuple[str, ...], as_json: bool) -> None:
+def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json: bool) -> None:
     """How far the items with these key parts have come. They are counted one by one, so that the numbers are exact."""
     import msgspec
 
@@ -141,7 +141,7 @@ def _ages(stage: StageView) -> dict[str, Any]:
 @json_option
 @click.option("--all", "whole", is_flag=True, help="The whole history, however long.")
 @settings
-def show(given: Settings, route: str, key: str, as_json: bool, whole: bool) -> int:
+def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -> int:
     """The story of one item.
 
     Where it is, why it waits, what happens next and when, what has happened, and what you can do.
@@ -189,7 +189,7 @@ def _by_first_part(ctx: Context, route: str, text: str) -> str:
 @yes_option
 @json_option
 @settings
-def list_items(given: Settings, route: str, late: bool, coming: bool, limit: int, yes: bool, as_json: bool, **chosen: Any) -> None:
+def list_items(given: CliSettings, route: str, late: bool, coming: bool, limit: int, yes: bool, as_json: bool, **chosen: Any) -> None:
     """Items of a route, by status, stage, lane, error, age or list."""
     from milepost.engine.views.items import each, row_view
 
@@ -226,7 +226,7 @@ def list_items(given: Settings, route: str, late: bool, coming: bool, limit: int
         to.print(f"… and more: this is the first {limit}; give --limit, or 'milepost export {safe(route)}'.")
 
 
-def _answer(given: Settings, route: str, late: bool, limit: int, yes: bool, as_json: bool, chosen: dict[str, Any]) -> None:
+def _answer(given: CliSettings, route: str, late: bool, limit: int, yes: bool, as_json: bool, chosen: dict[str, Any]) -> None:
     """Which are late, or which would be through next."""
     from milepost.engine.views.late_items import asked_view, nearest, overdue
 
@@ -245,7 +245,7 @@ def _answer(given: Settings, route: str, late: bool, limit: int, yes: bool, as_j
             console().print(f"… and more: these are the first {limit}; give --limit.")
 
 
-def _asked_table(found: list[Asked], late: bool, now: int) -> Table:
+def _asked_table(found: list[LateItem], late: bool, now: int) -> Table:
     from milepost.cli.out import ago
     from milepost.engine.views.items import when
 
@@ -262,7 +262,7 @@ def _asked_table(found: list[Asked], late: bool, now: int) -> Table:
 @click.argument("route", required=False)
 @json_option
 @settings
-def groups(given: Settings, route: str | None, as_json: bool) -> None:
+def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
     """Failures by kind: errors that are alike, counted.
 
     'now' is how many items have that error at present, 'ever' how often it came up. Act on all of a kind with --group.

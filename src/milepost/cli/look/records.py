@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import page, print_json, safe, show_table, table
 
@@ -23,7 +23,7 @@ limit_option = click.option("--limit", type=click.IntRange(1), default=20, show_
 @limit_option
 @json_option
 @settings
-def lists(given: Settings, route: str | None, vanished_from: str | None, limit: int, as_json: bool) -> None:
+def lists(given: CliSettings, route: str | None, vanished_from: str | None, limit: int, as_json: bool) -> None:
     """The lists that were handed over, and what they held.
 
     The latest first. Choose items by the list that brought them with --list NAME, or --list ID for exactly one.
@@ -52,7 +52,7 @@ def lists(given: Settings, route: str | None, vanished_from: str | None, limit: 
     _rest(len(found) - limit)
 
 
-def _print_vanished(given: Settings, route: str | None, list_id: str, as_json: bool) -> None:
+def _print_vanished(given: CliSettings, route: str | None, list_id: str, as_json: bool) -> None:
     """All of them, however many: meant for a file, or for the next command."""
     from milepost.engine.lists.reconcile import vanished_keys
 
@@ -80,7 +80,7 @@ def _held(record: ListRecord) -> str:
 @limit_option
 @json_option
 @settings
-def acts(given: Settings, route: str | None, limit: int, as_json: bool) -> None:
+def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> None:
     """What people did: who, what, why, and how it went.
 
     The latest first: bulk acts on items, pauses, limits, changed routes, pruning, subscribers. An act on a single item

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.filters import afford, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import plain, progress
@@ -18,7 +18,7 @@ NAMED = 3
 @yes_option
 @json_option
 @settings
-def volume(given: Settings, route: str, volume: str, yes: bool, as_json: bool) -> None:
+def volume(given: CliSettings, route: str, volume: str, yes: bool, as_json: bool) -> None:
     """Items with files on a storage volume, such as a tape.
 
     Reads what the stages reported of every item, also of those whose rows have left and whose evidence was kept. With --json one item

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json
 
@@ -28,7 +28,7 @@ WHOLE = 10_000
 @click.option("--once", is_flag=True, help="One picture, and out.")
 @json_option
 @settings
-def watch(given: Settings, route: str | None, every: str | None, during: str | None, once: bool, as_json: bool) -> None:
+def watch(given: CliSettings, route: str | None, every: str | None, during: str | None, once: bool, as_json: bool) -> None:
     """Watch items move: counts, rate, oldest item, failures.
 
     A live picture on a terminal; elsewhere a plain line a second (with --json: one object a line).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import print_json, safe, show_table, table
 from milepost.core.errors import UsageError
@@ -13,7 +13,7 @@ from milepost.core.errors import UsageError
 @click.group(invoke_without_command=True)
 @json_option
 @settings
-def heads(given: Settings, as_json: bool) -> None:
+def heads(given: CliSettings, as_json: bool) -> None:
     """The daily heads: all that was written, in one digest a day.
 
     'milepost up' publishes one when a day is over (UTC), if a route keeps evidence, and tells every subscriber. Whoever keeps
@@ -42,7 +42,7 @@ def heads(given: Settings, as_json: bool) -> None:
 @heads.command("publish")
 @json_option
 @settings
-def publish_now(given: Settings, as_json: bool) -> None:
+def publish_now(given: CliSettings, as_json: bool) -> None:
     """Publish a head now.
 
     That of the last day if it is missing, else that of today so far. Subscribers are told by the next 'milepost up'.

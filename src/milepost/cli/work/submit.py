@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.act.items import at_option
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
@@ -41,7 +41,7 @@ SHOWN = 20
 @json_option
 @settings
 def submit(
-    given: Settings,
+    given: CliSettings,
     route: str,
     file: str | None,
     item: str | None,
@@ -102,7 +102,7 @@ def submit(
 
 
 def _one(
-    given: Settings,
+    given: CliSettings,
     route: str,
     item: str,
     correlation_id: str | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from milepost.cli.config import Settings
+from milepost.cli.config import CliSettings
 from milepost.cli.options import settings
 from milepost.cli.work.announce import log_option, say
 from milepost.cli.work.listen import listen_options, listening, wanted
@@ -46,7 +46,7 @@ grace_option = click.option(
 @log_option
 @settings
 def up(
-    given: Settings,
+    given: CliSettings,
     until_idle: float | None,
     grace: str | None,
     no_work: bool,
@@ -81,7 +81,7 @@ def up(
 @grace_option
 @log_option
 @settings
-def work(given: Settings, until_idle: float | None, grace: str | None, log_form: str) -> None:
+def work(given: CliSettings, until_idle: float | None, grace: str | None, log_form: str) -> None:
     """Run workers alone.
 
     Start as many such processes as you like; they share the work. Needs an 'up' somewhere if subscribers are to be told.

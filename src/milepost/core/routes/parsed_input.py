@@ -17,7 +17,7 @@ CORRELATION = "correlationId"
 Key = str | Sequence[str] | Callable[[Any], Any]
 
 
-class Handed(Struct, frozen=True, gc=False):
+class ParsedInput(Struct, frozen=True, gc=False):
     """One item as it was handed over."""
 
     key: str

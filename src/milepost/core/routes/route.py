@@ -13,7 +13,7 @@ from milepost.core.errors import RouteMistake
 from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.mistakes import check_count, check_name, check_shape, judge, some_ms, told
-from milepost.core.routes.parsed_input import Handed, Key, carried, key_in, start_in
+from milepost.core.routes.parsed_input import Key, ParsedInput, carried, key_in, start_in
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 
 Handler = Callable[..., Any]
@@ -308,20 +308,20 @@ class Route:
         """The item's key; raises MalformedInput with the field that is missing or empty."""
         return key_in(content, self.key)
 
-    def read(self, content: Any) -> Handed:
+    def read(self, content: Any) -> ParsedInput:
         """What was handed over, taken apart; raises MalformedInput if it cannot be."""
         key = key_in(content, self.key)
-        handed = Handed(key, content) if self.carries is None else Handed(key, *carried(content, self._fields, self.carries))
+        handed = ParsedInput(key, content) if self.carries is None else ParsedInput(key, *carried(content, self._fields, self.carries))
         if self.not_before is not None:
             self.start_of(handed.content, 0)  # what is no time is malformed
         return handed
 
-    def read_all(self, contents: Iterable[Any]) -> list[Handed]:
+    def read_all(self, contents: Iterable[Any]) -> list[ParsedInput]:
         """What was handed over, each taken apart; raises MalformedInput if one of them cannot be."""
         if self.carries is not None or self.not_before is not None:
             return [self.read(content) for content in contents]
         key = self.key
-        return [Handed(key_in(content, key), content) for content in contents]
+        return [ParsedInput(key_in(content, key), content) for content in contents]
 
     def start_of(self, content: Any, now: int) -> int | None:
         """The time before which an item with this input does not start, by the field that the route names for it; raises

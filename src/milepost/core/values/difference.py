@@ -14,7 +14,7 @@ LONGEST = 500
 """Characters of a value that are told."""
 
 
-class Difference(Struct, frozen=True, omit_defaults=True):
+class FieldDifference(Struct, frozen=True, omit_defaults=True):
     """One field that differs. `old` is absent where it was added, `new` where it was removed; long values are cut."""
 
     field: str
@@ -28,14 +28,14 @@ class Difference(Struct, frozen=True, omit_defaults=True):
         return self.text
 
 
-def difference(old: Any, new: Any) -> list[Difference]:
+def difference(old: Any, new: Any) -> list[FieldDifference]:
     """The fields in which two values differ, in order of their names, at most so many."""
-    found: list[Difference] = []
+    found: list[FieldDifference] = []
     _compare(old, new, "", found)
     return found
 
 
-def _compare(old: Any, new: Any, field: str, found: list[Difference]) -> None:
+def _compare(old: Any, new: Any, field: str, found: list[FieldDifference]) -> None:
     if len(found) >= SHOWN:
         return
     if isinstance(old, dict) and isinstance(new, dict):
@@ -48,7 +48,7 @@ def _compare(old: Any, new: Any, field: str, found: list[Difference]) -> None:
             _compare(was, now, f"{field}[{place}]", found)
     elif old is UNSET or new is UNSET or canonical_json(old) != canonical_json(new):
         was, now = _cut(old), _cut(new)
-        found.append(Difference(field, _line(field or "all of it", was, now), was, now))
+        found.append(FieldDifference(field, _line(field or "all of it", was, now), was, now))
 
 
 def _cut(value: Any) -> Any:

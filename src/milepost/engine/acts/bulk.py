@@ -339,8 +339,8 @@ def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Out
         nonlocal refused
         now = ctx.clock.now()
         word = confirmations.confirm(now_there, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why)
-        refused = word if isinstance(word, confirmations.Ended | confirmations.ConfirmsNothing) else None
-        if isinstance(word, confirmations.Ended):
+        refused = word if isinstance(word, confirmations.AlreadyEnded | confirmations.ConfirmsNothing) else None
+        if isinstance(word, confirmations.AlreadyEnded):
             word = confirmations.too_late(now_there, stage, outcome, now, by=by, why=why)
         elif isinstance(word, confirmations.ConfirmsNothing):
             word = _refused(ctx, plan, now_there, stage, outcome, now, by, why) or word

@@ -7,13 +7,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-from milepost.core.confirmations import ConfirmsNothing, Ended, NotedBefore, SaidBefore
+from milepost.core.confirmations import AlreadyEnded, ConfirmsNothing, NotedBefore, SaidBefore
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.status import Reason, Status
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
-from milepost.ports.ledger import Known, Refused
+from milepost.ports.ledger import KnownKey, Refused
 
 log = logging.getLogger(__name__)
 
@@ -24,17 +24,17 @@ item. `refused`: for the reason given."""
 DIFFERS = "something else was said of this stage before; what is said now is noted"
 
 
-class Heard(Struct, frozen=True):
+class ConfirmationResult(Struct, frozen=True):
     """What became of it. `why` says why nothing was changed; `row` is the item as it then is, `seal` what is left of it if its row
     has gone."""
 
     answer: Answer
     why: str = ""
     row: Row | None = None
-    seal: Known | None = None
+    seal: KnownKey | None = None
 
 
-def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Heard:
+def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> ConfirmationResult:
     """Take a partner's word about one item's stage, as `confirm_outside` does. People who read the log are told of what comes for an
     item that has ended."""
     [item] = ctx.ledger.get([(route, key)])
@@ -42,24 +42,24 @@ def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: s
     if item is None:
         return _gone(ctx, route, key, outcome, str(answer))
     if isinstance(item, Refused):
-        return Heard("refused", str(answer))
+        return ConfirmationResult("refused", str(answer))
     if isinstance(answer, NotedBefore):
-        return Heard("differs", DIFFERS, item.row)
+        return ConfirmationResult("differs", DIFFERS, item.row)
     if isinstance(answer, SaidBefore):
-        return Heard("known", str(answer), item.row)
+        return ConfirmationResult("known", str(answer), item.row)
     if isinstance(answer, ConfirmsNothing):
         [noted] = ctx.ledger.get([(route, key)])
-        return Heard("nothing", str(answer), noted.row if isinstance(noted, Item) else item.row)
+        return ConfirmationResult("nothing", str(answer), noted.row if isinstance(noted, Item) else item.row)
     if isinstance(answer, Row):
         reason = _reason(ctx, item.row, by)
         if reason is Reason.NOTED:
-            return Heard("differs", DIFFERS, answer)
-        return Heard("kept" if reason is Reason.KEPT else "applied", "", answer)
+            return ConfirmationResult("differs", DIFFERS, answer)
+        return ConfirmationResult("kept" if reason is Reason.KEPT else "applied", "", answer)
     [now_there] = ctx.ledger.get([(route, key)])
-    if isinstance(answer, Ended):
+    if isinstance(answer, AlreadyEnded):
         log.warning("%s/%s: an outcome came for stage %r all the same: %s", route, key, stage, answer)
-        return Heard("ended", str(answer), now_there.row if isinstance(now_there, Item) else item.row)
-    return Heard("refused", answer, now_there.row if isinstance(now_there, Item) else None)
+        return ConfirmationResult("ended", str(answer), now_there.row if isinstance(now_there, Item) else item.row)
+    return ConfirmationResult("refused", answer, now_there.row if isinstance(now_there, Item) else None)
 
 
 def _reason(ctx: Context, before: Row, by: str) -> Reason | None:
@@ -68,12 +68,12 @@ def _reason(ctx: Context, before: Row, by: str) -> Reason | None:
     return next((line.reason for line in reversed(list(lines)) if line.version > before.version and line.by == by), None)
 
 
-def _gone(ctx: Context, route: str, key: str, outcome: Outcome, why: str) -> Heard:
+def _gone(ctx: Context, route: str, key: str, outcome: Outcome, why: str) -> ConfirmationResult:
     """Only its seal is left, if that: the item was through all stages, or it can be moved no more."""
     [known] = ctx.ledger.peek(route, [key])
     if known is None:
-        return Heard("unknown", why)
+        return ConfirmationResult("unknown", why)
     if known.status is Status.COMPLETED and isinstance(outcome, Done):
-        return Heard("known", why, seal=known)
+        return ConfirmationResult("known", why, seal=known)
     log.warning("%s/%s has ended (%s) and its row has gone; an outcome came for it all the same", route, key, known.status)
-    return Heard("ended", why, seal=known)
+    return ConfirmationResult("ended", why, seal=known)

@@ -13,7 +13,7 @@ from milepost.engine.act_log import enter, finish, record, signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.intake import check_open
-from milepost.ports.foreign_rows import Adopted, Aside, Outside, Stray
+from milepost.ports.foreign_rows import Adopted, Outside, QuarantineEntry, Stray
 from milepost.ports.ledger import Refused
 
 BATCH = 100
@@ -124,7 +124,7 @@ def _strays(
         yield len(batch), [stray for stray in found if stray is not None]
 
 
-def quarantined(ctx: Context, most: int) -> tuple[list[Aside], bool]:
+def quarantined(ctx: Context, most: int) -> tuple[list[QuarantineEntry], bool]:
     """What is set aside, oldest first, and whether there is more."""
     return ctx.ledger.quarantine.set_aside(most)
 
@@ -152,7 +152,7 @@ def quarantine_view(ctx: Context, most: int) -> Quarantine:
     return Quarantine([aside_view(aside) for aside in found], more)
 
 
-def aside_view(aside: Aside) -> AsideView:
+def aside_view(aside: QuarantineEntry) -> AsideView:
     return AsideView(aside.id, aside.kind, aside.reason, iso(aside.at), aside.content)
 
 

@@ -12,7 +12,7 @@ from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.events import parked_events
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
-from milepost.ports.ledger import Told
+from milepost.ports.ledger import DeliveredLines
 
 
 class ParkedView(Struct, frozen=True):
@@ -82,13 +82,13 @@ def _parked_view(parked: Parked) -> ParkedView:
     )
 
 
-def told(ctx: Context) -> Told:
+def told(ctx: Context) -> DeliveredLines:
     """Which lines no live subscriber still has to be told. Items that are parked for a subscriber are judged each by itself."""
     # The cursors first: an event is parked before a cursor passes it, so what was passed and not told is found among the parked.
     cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
     spaces = parked_events.all_parked(ctx)
-    return Told(lowest, frozenset((one.parked.route, one.parked.key) for one in spaces if one.parked.subscriber in cursors))
+    return DeliveredLines(lowest, frozenset((one.parked.route, one.parked.key) for one in spaces if one.parked.subscriber in cursors))
 
 
 def silent(ctx: Context, days: int = 30) -> list[str]:

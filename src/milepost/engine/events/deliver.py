@@ -12,10 +12,10 @@ from milepost.core.events import cloud_event
 from milepost.core.routes.mistakes import check_name
 from milepost.engine.context import Context
 from milepost.engine.events import parked_events
-from milepost.engine.events.parked_events import Entry, Ref, Space
+from milepost.engine.events.parked_events import EventEntry, Ref, Space
 from milepost.engine.routes.versions import outdated
 from milepost.ports.documents import CURSOR, Cursor, read_as
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 from milepost.ports.subscriber import Subscriber
 
 PAGE = 500
@@ -25,7 +25,7 @@ LEASE_MS = 30_000
 POLL, STAND_BY = 0.5, 5.0
 
 
-class Summary(Struct):
+class DeliverySummary(Struct):
     """What one run came to: events told, items parked now, lines not yet come to. `standing_by` says why nothing was told."""
 
     told: int = 0
@@ -46,7 +46,7 @@ class _Outage(Exception):
         self.error = error
 
 
-class Relay:
+class EventRelay:
     """Tells one subscriber. Any number of processes may have one for it: the cursor's lease lets one of them tell at a time.
 
     A subscriber that the ledger does not know yet is told everything from the beginning, or `from_now` on.
@@ -68,10 +68,10 @@ class Relay:
         self.run_once()
         return self._next
 
-    def run_once(self) -> Summary:
+    def run_once(self) -> DeliverySummary:
         """Tell one page of what is new, then what is parked and due."""
         ctx, now = self._ctx, self._ctx.clock.now()
-        summary = Summary()
+        summary = DeliverySummary()
         self._next = STAND_BY
         summary.standing_by = self._look(now)
         if summary.standing_by is None:
@@ -92,7 +92,7 @@ class Relay:
             self._next = 0.0 if summary.waiting else max(0.0, min([POLL, *(ms / 1000 for ms in retries)]))
         return summary
 
-    def _tell(self, lines: Sequence[Written], spaces: dict[Ref, Space], due: Sequence[Ref], summary: Summary) -> None:
+    def _tell(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, Space], due: Sequence[Ref], summary: DeliverySummary) -> None:
         try:
             self._hold()
             more = len(lines) == PAGE
@@ -113,12 +113,12 @@ class Relay:
             summary.standing_by = f"it takes nothing ({self._cursor.error})"
 
     # New events ---------------------------------------------------------------------------------------------------------
-    def _tell_new(self, lines: Sequence[Written], spaces: dict[Ref, Space], summary: Summary) -> None:
+    def _tell_new(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, Space], summary: DeliverySummary) -> None:
         """Tell a page of lines, each item's in their order, but for what waits behind a parked one. After an event that fails its
         item waits, too; it is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
         queue = self._untold(lines, spaces)
         waiting: set[Ref] = set()
-        failing: list[tuple[Entry, Exception]] = []
+        failing: list[tuple[EventEntry, Exception]] = []
         alone = 0
         while queue:
             chunk = self._chunk(queue, waiting, 1 if alone else max(1, self._subscriber.batch))
@@ -145,7 +145,7 @@ class Relay:
                 raise _Outage(min(entry.seq for entry in untold), failing[0][1])
         self._park(failing)
 
-    def _untold(self, lines: Sequence[Written], spaces: dict[Ref, Space]) -> list[Entry]:
+    def _untold(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, Space]) -> list[EventEntry]:
         """The page's events in their order, without those that wait behind a parked one. `spaces` is brought up to date."""
         entries = [entry for written in lines for entry in parked_events.entries_of(written)]
         for ref, newest in {entry.ref: entry.seq for entry in entries if parked_events.waits(spaces, entry)}.items():
@@ -156,11 +156,11 @@ class Relay:
                 spaces[ref] = space
         return [entry for entry in entries if not parked_events.waits(spaces, entry)]
 
-    def _chunk(self, queue: list[Entry], waiting: set[Ref], size: int) -> list[Entry]:
+    def _chunk(self, queue: list[EventEntry], waiting: set[Ref], size: int) -> list[EventEntry]:
         """Take the next events to be told at once off the queue: no two of one item. The second event of a line stays for the
         next call, so that many such lines are told in two full calls, and not in one for each."""
-        chunk: list[Entry] = []
-        stay: list[Entry] = []
+        chunk: list[EventEntry] = []
+        stay: list[EventEntry] = []
         within: dict[Ref, int] = {}
         at = 0
         while at < len(queue) and len(chunk) < size:
@@ -176,7 +176,7 @@ class Relay:
         queue[:at] = stay
         return chunk
 
-    def _ask(self, chunk: Sequence[Entry]) -> Sequence[Exception | None] | None:
+    def _ask(self, chunk: Sequence[EventEntry]) -> Sequence[Exception | None] | None:
         """Tell these: for each, why it was not taken, if it was not. None: several were told and it is not known which."""
         try:
             envelopes = [cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk]
@@ -191,13 +191,13 @@ class Relay:
         self._ctx.observer.told(self._subscriber.name, len(chunk) - failed, failed)
         return [None] * len(chunk) if answers is None else answers
 
-    def _park(self, failing: list[tuple[Entry, Exception]]) -> None:
+    def _park(self, failing: list[tuple[EventEntry, Exception]]) -> None:
         for entry, error in failing:
             parked_events.park(self._ctx, self._subscriber.name, entry, error)
         failing.clear()
 
     # Parked items -------------------------------------------------------------------------------------------------------
-    def _tell_parked(self, due: Sequence[Space], summary: Summary) -> None:
+    def _tell_parked(self, due: Sequence[Space], summary: DeliverySummary) -> None:
         """Try parked items again, until several in a row fail: the others keep for the next run."""
         in_a_row = 0
         for space in sorted(due, key=lambda space: space.parked.retry_at):

@@ -13,7 +13,7 @@ from milepost.core.events import QUIET, Event, cloud_event
 from milepost.core.status import Reason
 from milepost.engine.context import Context
 from milepost.engine.events.parked_events import entries_of
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 
 PAGE = 500
 PAGES = 20
@@ -25,7 +25,7 @@ _PLACE = re.compile(r"(\d{1,18})(?:\.([1-9]\d?))?")
 Wanted = Callable[[Event], bool]
 
 
-class Place(Struct, frozen=True):
+class FeedPlace(Struct, frozen=True):
     """Everything up to line `seq` has been told, and the first `told` events of the line after it.
 
     Written "57", or "57.1" where line 57 has more events than the one that was told: so nothing is lost and nothing comes twice,
@@ -36,7 +36,7 @@ class Place(Struct, frozen=True):
     told: int = 0
 
     @classmethod
-    def read(cls, text: str) -> Place:
+    def read(cls, text: str) -> FeedPlace:
         found = _PLACE.fullmatch(text)
         if found is None:
             raise UsageError(f"{text!r} is no place in the feed; give the id of an event, such as 57")
@@ -51,7 +51,7 @@ class Place(Struct, frozen=True):
         return seq <= self.seq or (seq == self.seq + 1 and number <= self.told)
 
 
-class Told(Struct, frozen=True):
+class FeedEvent(Struct, frozen=True):
     """An event in the feed: `id` names the place behind it."""
 
     id: str
@@ -65,8 +65,8 @@ class Told(Struct, frozen=True):
         return {**cloud_event(self.event), "seq": self.seq}
 
 
-class Page(Struct, frozen=True):
-    events: list[Told]
+class FeedPage(Struct, frozen=True):
+    events: list[FeedEvent]
     next: str
     """The place behind this page, and behind what was looked through for it."""
     more: bool
@@ -76,24 +76,24 @@ class Page(Struct, frozen=True):
 class Before(Struct, frozen=True):
     """Events before a line, the newest first, and the line before which to go on; 0: nothing is before it."""
 
-    events: list[Told]
+    events: list[FeedEvent]
     next: int
 
 
-def told_of(lines: Sequence[Written]) -> list[Told]:
+def told_of(lines: Sequence[HistoryEntry]) -> list[FeedEvent]:
     """The events of these lines, in order."""
-    found: list[Told] = []
+    found: list[FeedEvent] = []
     for written in lines:
         entries = entries_of(written)
         for number, entry in enumerate(entries, 1):
             name = str(written.seq) if number == len(entries) else f"{written.seq}.{number}"
-            found.append(Told(name, written.seq, number, entry.event))
+            found.append(FeedEvent(name, written.seq, number, entry.event))
     return found
 
 
-def page(ctx: Context, after: Place, limit: int, wanted: Wanted) -> Page:
+def page(ctx: Context, after: FeedPlace, limit: int, wanted: Wanted) -> FeedPage:
     """The next events that are wanted, at most `limit`."""
-    found: list[Told] = []
+    found: list[FeedEvent] = []
     at, seq = str(after), after.seq
     for _ in range(PAGES):
         lines = ctx.ledger.feed(seq, PAGE)
@@ -101,17 +101,17 @@ def page(ctx: Context, after: Place, limit: int, wanted: Wanted) -> Page:
             if after.has(told.seq, told.number) or not wanted(told.event):
                 continue
             if len(found) == limit:
-                return Page(found, at, True)
+                return FeedPage(found, at, True)
             found.append(told)
             at = told.id
         if not lines:
-            return Page(found, at, False)
+            return FeedPage(found, at, False)
         seq = lines[-1].seq
         if len(found) < limit:
             at = str(seq)
         if len(lines) < PAGE:
-            return Page(found, at, False)
-    return Page(found, at, True)
+            return FeedPage(found, at, False)
+    return FeedPage(found, at, True)
 
 
 def page_back(ctx: Context, before: int | None, limit: int, wanted: Wanted, look: int) -> Before:
@@ -120,7 +120,7 @@ def page_back(ctx: Context, before: int | None, limit: int, wanted: Wanted, look
     end = ctx.ledger.last_seq() + 1 if before is None else before
     start = max(0, end - 1 - look)
     lines = [written for written in ctx.ledger.feed(start, look) if written.seq < end]
-    found: list[Told] = []
+    found: list[FeedEvent] = []
     for written in reversed(lines):
         if len(found) >= limit:
             return Before(found, written.seq + 1)

@@ -14,7 +14,7 @@ from milepost.core.values.redaction import redacted_text
 from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.ports.documents import CURSOR, PARKED, Cursor, Parked, read_as
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
 NEVER = 0
@@ -24,7 +24,7 @@ Ref = tuple[str, str]
 """(route, key)"""
 
 
-class Entry(Struct, frozen=True):
+class EventEntry(Struct, frozen=True):
     """One event on its way to a subscriber, with the place of its line."""
 
     seq: int
@@ -42,10 +42,10 @@ class Space(Struct, frozen=True):
     version: int
 
 
-def entries_of(written: Written) -> list[Entry]:
+def entries_of(written: HistoryEntry) -> list[EventEntry]:
     """The events of one line."""
     events = events_of(written.line, written.route, written.key, written.correlation_id, written.payload)
-    return [Entry(written.seq, event) for event in events]
+    return [EventEntry(written.seq, event) for event in events]
 
 
 def parked_for(ctx: Context, subscriber: str) -> dict[Ref, Space]:
@@ -58,7 +58,7 @@ def all_parked(ctx: Context) -> Iterator[Space]:
         yield Space(read_as(Parked, document.value), document.version)
 
 
-def waits(spaces: Mapping[Ref, Space], entry: Entry) -> bool:
+def waits(spaces: Mapping[Ref, Space], entry: EventEntry) -> bool:
     """Is the event's item parked at it, or before it? What came before the parked one is only met again if a cursor was set back,
     and is then told again as everything is."""
     space = spaces.get(entry.ref)
@@ -83,7 +83,7 @@ def wait_behind(ctx: Context, space: Space, newest: int) -> Space | None:
     return space
 
 
-def park(ctx: Context, subscriber: str, entry: Entry, error: Exception) -> None:
+def park(ctx: Context, subscriber: str, entry: EventEntry, error: Exception) -> None:
     """Park the item at this event. If it is parked already, it stays parked at whichever of the two events came first."""
     now = ctx.clock.now()
     parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
@@ -95,7 +95,7 @@ def park(ctx: Context, subscriber: str, entry: Entry, error: Exception) -> None:
         expect = 0 if held is None else held.version
 
 
-def park_again(ctx: Context, space: Space, entry: Entry, error: Exception) -> None:
+def park_again(ctx: Context, space: Space, entry: EventEntry, error: Exception) -> None:
     """The parked item was tried again, came as far as this event, and failed there."""
     parked = space.parked
     tries = parked.tries if entry.event.sequence == parked.version else 0
@@ -110,7 +110,7 @@ def unpark(ctx: Context, space: Space) -> None:
     ctx.ledger.write(PARKED, _name(space.parked), None, expect=space.version)
 
 
-def pending(ctx: Context, parked: Parked, up_to: int) -> list[Entry] | None:
+def pending(ctx: Context, parked: Parked, up_to: int) -> list[EventEntry] | None:
     """The events that wait, oldest first: those of the item's lines from the parked one up to the subscriber's cursor. The row need
     not be there any more. None: its lines are gone, and nothing of it can be told."""
     lines = ctx.ledger.history(parked.route, parked.key, payloads=True)

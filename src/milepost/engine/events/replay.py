@@ -14,7 +14,7 @@ from milepost.engine.context import Context
 from milepost.engine.events.parked_events import cursor_of
 from milepost.engine.views.items import unreadable
 from milepost.ports.documents import CURSOR
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 
 PROBE = 100
 """Lines read for one look at a place: the first of them may have been pruned, or cannot be read."""
@@ -117,7 +117,7 @@ def _walk(ctx: Context, since: int, place: int, up_to: int) -> int:
     return place
 
 
-def _first(ctx: Context, after: int, up_to: int) -> Written | None:
+def _first(ctx: Context, after: int, up_to: int) -> HistoryEntry | None:
     """The first line behind a place, and not behind another, that is there and can be read."""
     lines = ctx.ledger.feed(after, PROBE)
     return next((written for written in lines if written.seq <= up_to and not unreadable(written.line)), None)

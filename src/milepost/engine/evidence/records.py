@@ -15,12 +15,12 @@ from milepost.engine.context import Context
 from milepost.engine.views.items import each
 from milepost.evidence.record import blob_name, differences, evidence, kept, seal_record
 from milepost.ports.blobs import Blobs
-from milepost.ports.ledger import Keep, Known, Leaving, Query, Refused, Written
+from milepost.ports.ledger import HistoryEntry, Keep, KnownKey, Leaving, Query, Refused
 
 SEALS = 500
 
 
-class Found(Struct, frozen=True):
+class FoundRecord(Struct, frozen=True):
     """An item's record, the place of its last line in the feed (0: not known), and what was handed over, where that was kept."""
 
     record: dict[str, Any]
@@ -47,7 +47,7 @@ def keeper(blobs: Blobs) -> Keep:
     return keep
 
 
-def evidence_of(ctx: Context, route: str, key: str) -> Found | None:
+def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
     """The evidence of one item, wherever it is; None if the key was never seen."""
     [item] = ctx.ledger.get([(route, key)])
     if isinstance(item, Refused):
@@ -58,14 +58,14 @@ def evidence_of(ctx: Context, route: str, key: str) -> Found | None:
     return None if known is None else _of_seal(ctx, route, known)
 
 
-def all_evidence(ctx: Context, query: Query) -> Iterator[Found]:
+def all_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
     """Of all items that match, those whose rows are there first; `query` must ask for content."""
     for item in each(ctx, query):
         yield _of_row(ctx, item)
     yield from sealed_evidence(ctx, query)
 
 
-def sealed_evidence(ctx: Context, query: Query) -> Iterator[Found]:
+def sealed_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
     """Of all items that match and whose rows have left: what was kept of them, or their seal."""
     matches = _sealed_match(query)
     after: str | None = None
@@ -78,7 +78,7 @@ def sealed_evidence(ctx: Context, query: Query) -> Iterator[Found]:
             return
 
 
-def _of_row(ctx: Context, item: Item) -> Found:
+def _of_row(ctx: Context, item: Item) -> FoundRecord:
     row = item.row
     # The item may have gone on since its row was read: then its later lines are not spoken of.
     lines = ctx.ledger.history(row.route, row.key)[: row.version]
@@ -86,13 +86,13 @@ def _of_row(ctx: Context, item: Item) -> Found:
         [known] = ctx.ledger.peek(row.route, [row.key])
         if known is not None and known.sealed:
             return _of_seal(ctx, row.route, known)
-    return Found(
+    return FoundRecord(
         evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, [line.body for line in lines], item.results),
         _place(lines),
     )
 
 
-def _of_seal(ctx: Context, route: str, known: Known) -> Found:
+def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     """From what was kept when the row left; without that, from the lines where these have stayed; else there is only the seal."""
     try:
         body = b"".join(ctx.blobs.read(blob_name(route, known.key, known.life)))
@@ -102,7 +102,7 @@ def _of_seal(ctx: Context, route: str, known: Known) -> Found:
         raise LedgerError(f"the evidence of {route}/{known.key} cannot be read: {error}") from error
     if body:
         try:
-            found = msgspec.json.decode(body, type=Found)
+            found = msgspec.json.decode(body, type=FoundRecord)
             # The seal's word counts: lines that lead elsewhere are then found to.
             found.record["chain"]["head"] = known.head.hex()
             return found
@@ -113,19 +113,19 @@ def _of_seal(ctx: Context, route: str, known: Known) -> Found:
     lines = ctx.ledger.history(route, known.key)
     if not lines:
         seal = seal_record(route, known.key, known.status.value, known.stage, known.input_digest, known.ended_at, known.head)
-        return Found(seal, 0)
+        return FoundRecord(seal, 0)
     bodies = [line.body for line in lines]
-    return Found(evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {}), _place(lines))
+    return FoundRecord(evidence(route, known.key, known.input_digest, lines[0].correlation_id, known.head, bodies, {}), _place(lines))
 
 
-def _place(lines: Sequence[Written]) -> int:
+def _place(lines: Sequence[HistoryEntry]) -> int:
     return lines[-1].seq if lines else 0
 
 
-def _sealed_match(query: Query) -> Callable[[Known], bool]:
+def _sealed_match(query: Query) -> Callable[[KnownKey], bool]:
     """A seal knows neither lane nor error: whoever asks for these asks for rows."""
 
-    def matches(known: Known) -> bool:
+    def matches(known: KnownKey) -> bool:
         return (
             query.lane is None
             and query.group is None

@@ -17,7 +17,7 @@ from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.evidence.records import evidence_of
 from milepost.evidence.record import SCHEMA
-from milepost.ports.ledger import Known, Ledger
+from milepost.ports.ledger import KnownKey, Ledger
 
 NO_INPUT = "its input is not on record any more: it was not kept, or is not what was handed over"
 
@@ -49,7 +49,7 @@ def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry
     return refused
 
 
-def as_it_was(ctx: Context, plan: Plan, known: Known) -> Item | str:
+def as_it_was(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
     """The item that a seal is left of, or why it cannot be made again. Nothing is taken on trust: the lines must lead to the seal's
     head, and input and results must be the ones whose digests were recorded."""
     try:

@@ -28,7 +28,7 @@ from milepost.engine.views.items import each
 from milepost.evidence.heads import Head, head_of
 from milepost.evidence.signing import Signer
 from milepost.ports.documents import HEAD, read_as
-from milepost.ports.ledger import Document, Newcomer, Query
+from milepost.ports.ledger import Document, NewItem, Query
 
 LAST, BEGUN = "last", "begun"
 DAY_MS = 86_400_000
@@ -93,7 +93,7 @@ class HeadKeeper:
         return step.more
 
 
-class Step(Struct, frozen=True):
+class HeadStep(Struct, frozen=True):
     """`head`: the one that was published. `more`: lines are left to be summed up for it."""
 
     head: Head | None = None
@@ -109,7 +109,7 @@ def publish(ctx: Context, signer: Signer | None, day: str, before: int) -> Head 
     return step.head
 
 
-def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> Step:
+def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> HeadStep:
     """As `publish`, as far as a few seconds go. How far that is stands in the ledger: anybody can go on from there."""
     documents = ctx.ledger.read(HEAD)
     held = documents.get(LAST)
@@ -119,23 +119,23 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
     begun = documents.get(BEGUN)
     so_far = _so_far(begun, 0 if last is None else int(last["up_to"]), day, before)
     if last is not None and last["day"] >= so_far.day:
-        return Step()
+        return HeadStep()
     summed = go_on(ctx, so_far, PARTS)
     if not summed.done:
         if not ctx.ledger.write(HEAD, BEGUN, summed.sum, expect=_version(begun)):
-            return Step()  # somebody else is at it
+            return HeadStep()  # somebody else is at it
         let_go(ctx, so_far, summed.sum)
-        return Step(more=True)
+        return HeadStep(more=True)
     if not summed.sum.count:
-        return Step()
+        return HeadStep()
     found = summed.sum
     previous = None if last is None else last["digest"]
     head = {**head_of(found.day, summed.root, found.count, found.after, found.up_to, previous, signer), "tree": found.tree}
     if not ctx.ledger.write(HEAD, LAST, head, expect=_version(held)):
-        return Step()
+        return HeadStep()
     let_go(ctx, so_far, found)
     _put(ctx, head)
-    return Step(head)
+    return HeadStep(head)
 
 
 def _so_far(begun: Document | None, after: int, day: str, before: int) -> Sum:
@@ -161,5 +161,5 @@ def _put(ctx: Context, head: Head) -> None:
         plan = ctx.plan(ROUTE)
         at_once = Plan(plan.route, version=plan.version)
         change = accept(at_once, day, head, now, correlation_id=f"head-{day}", digest=digest_of(head), by="milepost", note=head)
-        ctx.ledger.add(plan, [Newcomer(change, head)], now)
+        ctx.ledger.add(plan, [NewItem(change, head)], now)
     confirm_outside(ctx, ROUTE, day, STAGE, Done(True), "milepost")

@@ -8,7 +8,7 @@ from typing import Any
 from milepost.core.errors import LedgerDamaged
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
-from milepost.engine.evidence.records import Found
+from milepost.engine.evidence.records import FoundRecord
 from milepost.engine.heads.daily import prover
 from milepost.engine.views.key_parts import key_fields
 from milepost.evidence.files import entry_of, header
@@ -26,7 +26,9 @@ def first_line(
     return header(route, made_at, version, choice, view, signer, key_fields=fields, media=media)
 
 
-def entries(ctx: Context, evidence: Iterable[Found], signer: Signer | None, doubts: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+def entries(
+    ctx: Context, evidence: Iterable[FoundRecord], signer: Signer | None, doubts: list[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
     """A line for each record. What the ledger does not bear out in full comes into `doubts`, by key, with the first reason."""
     heads = prover(ctx)
     for found in evidence:

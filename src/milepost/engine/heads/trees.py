@@ -22,7 +22,7 @@ from milepost.core.history import link
 from milepost.engine.context import Context
 from milepost.evidence.heads import Head, proof_of
 from milepost.evidence.merkle import leaf, levels, path, root
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 
 PAGE = 1000
 PART = 1024
@@ -90,7 +90,7 @@ def let_go(ctx: Context, replaced: Sum, now: Sum) -> None:
             ctx.blobs.remove(replaced.tree)
 
 
-def _feed(ctx: Context, after: int) -> Iterator[Written]:
+def _feed(ctx: Context, after: int) -> Iterator[HistoryEntry]:
     while lines := ctx.ledger.feed(after, PAGE):
         yield from lines
         after = lines[-1].seq

@@ -53,7 +53,7 @@ class Finding(Struct, frozen=True):
     next: str = ""
 
 
-class Report(Struct, frozen=True):
+class DoctorReport(Struct, frozen=True):
     """What the doctor found: the ledger's facts, and findings from the best to the worst of each kind."""
 
     at: int
@@ -76,12 +76,12 @@ class Health(Struct, frozen=True):
     findings: list[Finding]
 
 
-def health_view(report: Report) -> Health:
+def health_view(report: DoctorReport) -> Health:
     """What the doctor found, for programs."""
     return Health(iso(report.at), report.level, report.facts, report.findings)
 
 
-def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> Report:
+def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> DoctorReport:
     """Look at everything once; each look costs little, however many items there are. `told` says how moments are told in the findings."""
     watch = Watch(ctx.clock.now(), told)
     facts = {**ctx.ledger.describe(), "lacks": sorted(ctx.ledger.lacks)}
@@ -109,7 +109,7 @@ def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> Report
         _chains,
     ):
         findings.extend(look(ctx, watch))
-    return Report(watch.now, facts, findings)
+    return DoctorReport(watch.now, facts, findings)
 
 
 def _room(free: int | None) -> list[Finding]:

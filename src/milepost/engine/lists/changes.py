@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from milepost.core.change import Change
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.core.values.difference import Difference, difference
+from milepost.core.values.difference import FieldDifference, difference
 from milepost.engine.act_log import enter, finish, has_line
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt
-from milepost.engine.lists.formats import Batch
+from milepost.engine.lists.formats import LineBatch
 from milepost.ports.documents import Act, ListRecord
 
 COMPARED = 100
@@ -32,7 +32,7 @@ class ChangedLine(Struct, frozen=True, omit_defaults=True):
     line: int
     key: str
     left: str = ""
-    difference: list[Difference] = []
+    difference: list[FieldDifference] = []
     """Of a preview: the fields in which the line differs from the item's content."""
 
 
@@ -48,7 +48,7 @@ class ReplaceChanged:
         self._done = 0
         self._compared = 0
 
-    def batch(self, batch: Batch, receipts: list[Receipt]) -> tuple[list[Receipt], list[ChangedLine]]:
+    def batch(self, batch: LineBatch, receipts: list[Receipt]) -> tuple[list[Receipt], list[ChangedLine]]:
         """Replace what has changed; the receipts as they then are, and the changed lines, each with what became of it."""
         times = Counter(receipt.key for receipt in receipts)
         places = [place for place, receipt in enumerate(receipts) if receipt.answer == "changed"]
@@ -98,7 +98,7 @@ class ReplaceChanged:
             self._act = enter(self._ctx, "replace", self._plan.name, self._by, self._reason, kept)
         return self._act
 
-    def _compare(self, item: Item, new: NewContent) -> list[Difference]:
+    def _compare(self, item: Item, new: NewContent) -> list[FieldDifference]:
         if not self._dry_run or self._compared >= COMPARED:
             return []
         self._compared += 1

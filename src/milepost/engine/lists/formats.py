@@ -40,7 +40,7 @@ class BadLine(Struct, frozen=True):
     text: str
 
 
-class Batch(Struct, frozen=True):
+class LineBatch(Struct, frozen=True):
     """What some consecutive lines hold: inputs, each with its line's number and raw text, and lines that cannot be read."""
 
     numbers: list[int]
@@ -56,7 +56,7 @@ class Batch(Struct, frozen=True):
         self.raw.append(line)
 
 
-def read_batches(slices: Slices, name: str, route: Route, format: str | None = None, *, no_header: bool = False) -> Iterator[Batch]:
+def read_batches(slices: Slices, name: str, route: Route, format: str | None = None, *, no_header: bool = False) -> Iterator[LineBatch]:
     """The inputs of the list called `name`. Its form is the one given, else by the name's ending, else by how it begins. A CSV must have
     a header, unless `no_header` says that its first line is an item already."""
     if format is not None and format not in _READERS:
@@ -101,9 +101,9 @@ def _text(line: bytes) -> str:
         raise MalformedInput(f"it is not UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}") from None
 
 
-def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> Batch:
+def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> LineBatch:
     """Line by line; `parse` gives None for a line that holds nothing."""
-    batch = Batch([], [], [], [])
+    batch = LineBatch([], [], [], [])
     for number, line in enumerate(lines, first):
         try:
             content = parse(_text(line))
@@ -118,7 +118,7 @@ def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> Batc
 # txt -----------------------------------------------------------------------------------------------------------------------
 
 
-def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[Batch]:
+def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
     """A key a line; blank lines and lines that begin with '#' hold nothing. A key function is given {"value": line}."""
     fields = _key_fields(route)
     if len(fields) > 1:
@@ -138,7 +138,7 @@ def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[Batch]:
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def _read_jsonl(slices: Slices, name: str, route: Route) -> Iterator[Batch]:
+def _read_jsonl(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
     """An object a line; blank lines hold nothing."""
     for first, lines in slices:
         try:
@@ -146,7 +146,7 @@ def _read_jsonl(slices: Slices, name: str, route: Route) -> Iterator[Batch]:
         except (ValueError, RecursionError):
             yield _singly(first, lines, _object)
         else:
-            yield Batch(list(range(first, first + len(lines))), inputs, lines, [])
+            yield LineBatch(list(range(first, first + len(lines))), inputs, lines, [])
 
 
 def _object(text: str) -> Any:
@@ -179,7 +179,7 @@ class _Table(Struct, frozen=True):
         return dict(zip(self.names, row, strict=True))
 
 
-def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) -> Iterator[Batch]:
+def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) -> Iterator[LineBatch]:
     """A row a line, or several lines where quotes hold line breaks.
 
     The first line is a header and must have the route's key fields (any header will do if the key is a function); only then may the
@@ -195,7 +195,7 @@ def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) 
                 yield _singly(first, lines, lambda text: None)
                 continue
             if table.note:
-                yield Batch([], [], [], [], table.note)
+                yield LineBatch([], [], [], [], table.note)
         first, lines, end = first - len(opened), opened + lines, first + len(lines)
         batch, opened = _rows_at_once(table, first, lines) or _rows_singly(table, first, lines, at_end=False)
         yield batch
@@ -203,7 +203,7 @@ def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) 
         yield _rows_singly(table, end - len(opened), opened, at_end=True)[0]
 
 
-def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[Batch, list[bytes]] | None:
+def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[LineBatch, list[bytes]] | None:
     """The usual case: every line is one sound row. None: some line is not, or is the header."""
     if first <= table.header:
         return None
@@ -216,15 +216,15 @@ def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[Batch,
     if len(rows) != len(lines) or any(len(row) != width for row in rows):
         return None
     inputs = [dict(zip(names, row, strict=True)) for row in rows]
-    return Batch(list(range(first, first + len(lines))), inputs, lines, []), []
+    return LineBatch(list(range(first, first + len(lines))), inputs, lines, []), []
 
 
-def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) -> tuple[Batch, list[bytes]]:
+def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) -> tuple[LineBatch, list[bytes]]:
     """Row by row; also the lines of a last row that goes on in lines to come.
 
     A row of several lines that does not come out right costs its first line only: a stray quote harms nobody else.
     """
-    batch = Batch([], [], [], [])
+    batch = LineBatch([], [], [], [])
     place = 0
     while place < len(lines):
         line, number = lines[place], first + place
@@ -314,4 +314,4 @@ def _cells(text: str, delimiter: str) -> list[str]:
         return []
 
 
-_READERS: dict[str, Callable[[Slices, str, Route], Iterator[Batch]]] = {"txt": _read_txt, "csv": _read_csv, "jsonl": _read_jsonl}
+_READERS: dict[str, Callable[[Slices, str, Route], Iterator[LineBatch]]] = {"txt": _read_txt, "csv": _read_csv, "jsonl": _read_jsonl}

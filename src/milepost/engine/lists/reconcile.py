@@ -24,7 +24,7 @@ from milepost.engine.act_log import signed
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, check_open, start_ms, take_in
 from milepost.engine.lists.changes import ChangedLine, ReplaceChanged
-from milepost.engine.lists.formats import BadLine, Batch, bad_line, read_batches
+from milepost.engine.lists.formats import BadLine, LineBatch, bad_line, read_batches
 from milepost.engine.lists.keys import SortedKeys, missing, pack, unpack
 from milepost.engine.lists.source import Source, open_source
 from milepost.ports.documents import LIST, ListRecord, read_as
@@ -219,7 +219,7 @@ def take_in_list(
         return _finish(ctx, record, keys, malformed, changed, conflicts, refused, notes, _last_full(earlier), dry_run)
 
 
-def _note_new(route: Route, batch: Batch, receipts: list[Receipt], previewed: SortedKeys) -> None:
+def _note_new(route: Route, batch: LineBatch, receipts: list[Receipt], previewed: SortedKeys) -> None:
     """A preview writes nothing, so the ledger cannot tell that a later line has a key of this list again: keep what each line says."""
     new = [
         (n, content, receipt.key)
@@ -261,7 +261,7 @@ def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
     return iter(()) if before is None else missing(_keys_of(ctx, before), _keys_of(ctx, record))
 
 
-def _sorted_out(batch: Batch, receipts: list[Receipt], keys: SortedKeys) -> list[BadLine]:
+def _sorted_out(batch: LineBatch, receipts: list[Receipt], keys: SortedKeys) -> list[BadLine]:
     """Note each key with its category; all malformed lines of the batch, in order."""
     sound = [receipt for receipt in receipts if receipt.answer != "malformed"]
     marks = [_MARK_OF_STATUS[r.status] if r.answer == "known" and r.status else _MARK_OF_ANSWER.get(r.answer, "f") for r in sound]

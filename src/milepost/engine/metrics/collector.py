@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from milepost.core.outcome import Done
 from milepost.ports.observer import Observer
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 
 OTHER = "other"
 """Stands for every name that is none of the routes', stages' and words that are known: labels never grow with what comes in."""
@@ -53,7 +53,7 @@ class Histogram(Struct):
         return None
 
 
-class Figures(Struct):
+class MetricFigures(Struct):
     """Everything collected, by family and labels."""
 
     counters: dict[str, dict[Labels, float]] = {}
@@ -66,9 +66,9 @@ class Collector:
     def __init__(self, stages: Mapping[str, Collection[str]]) -> None:
         self._stages = {route: frozenset(names) for route, names in stages.items()}
         self._lock = threading.Lock()
-        self._figures = Figures()
+        self._figures = MetricFigures()
 
-    def figures(self) -> Figures:
+    def figures(self) -> MetricFigures:
         """As of now; what happens later does not change them."""
         with self._lock:
             counters = {name: dict(series) for name, series in self._figures.counters.items()}
@@ -76,7 +76,7 @@ class Collector:
                 name: {labels: Histogram(found.bounds, list(found.counts), found.total) for labels, found in series.items()}
                 for name, series in self._figures.histograms.items()
             }
-        return Figures(counters, histograms)
+        return MetricFigures(counters, histograms)
 
     def submitted(self, route: str, answers: Iterable[str]) -> None:
         found = Counter(answers)
@@ -90,7 +90,7 @@ class Collector:
             self._count("claims", place, items)
             self._count("leases_lost", place, lost)
 
-    def settled(self, rans: Sequence[Ran], now: int, written: int, refused: int, undecided: int) -> None:
+    def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None:
         # Most of a batch is alike: what is alike is counted once, and quickly.
         rows = [(ran.item.row, ran) for ran in rans]
         tried = Counter((row.route, row.stage, type(ran.outcome), ran.response_ms) for row, ran in rows)
@@ -162,7 +162,7 @@ class Both:
         for one in self._observers:
             one.claimed(route, stage, items, lost)
 
-    def settled(self, rans: Sequence[Ran], now: int, written: int, refused: int, undecided: int) -> None:
+    def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None:
         for one in self._observers:
             one.settled(rans, now, written, refused, undecided)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors
-from milepost.engine.metrics.collector import Figures, Labels
+from milepost.engine.metrics.collector import Labels, MetricFigures
 from milepost.engine.metrics.exposition import Family
 from milepost.engine.presence import last_runs
 from milepost.engine.views.items import live_processes
@@ -99,7 +99,7 @@ def ledger_families(ctx: Context) -> list[Family]:
     ]
 
 
-def counted_families(figures: Figures) -> list[Family]:
+def counted_families(figures: MetricFigures) -> list[Family]:
     """What was counted in this process since it started."""
     counted = [Family(f"milepost_{name}", "counter", text, labels, figures.counters.get(name, {})) for name, text, labels in COUNTED]
     timed = [

@@ -181,7 +181,7 @@ def rename(ledger: Ledger, route: str, old: str, new: str) -> None:
 
 
 # Going on with it -----------------------------------------------------------------------------------------------------
-class Portion(Struct, frozen=True):
+class BackfillStep(Struct, frozen=True):
     """What one step came to. `more`: there is pace left for another now."""
 
     sent: int = 0
@@ -210,36 +210,36 @@ def waiting(ctx: Context) -> bool:
     return any(can_go_on(ctx, route, read_as(BackFill, held.value)) for route, held in ctx.ledger.read(BACK_FILL).items())
 
 
-def step(ctx: Context, route: str, held: Document) -> Portion:
+def step(ctx: Context, route: str, held: Document) -> BackfillStep:
     """Send one portion on, if the pace lets it."""
     there, now = read_as(BackFill, held.value), ctx.clock.now()
     if not can_go_on(ctx, route, there) or there.held_until > now:
-        return Portion()
+        return BackfillStep()
     room = min(PORTION, free(there, now))
     if not room:
-        return Portion()
+        return BackfillStep()
     try:
         taken = _take(ctx, route, there, room, now)
         if not ctx.ledger.write(BACK_FILL, route, taken, expect=held.version):
-            return Portion()  # another resender has it
+            return BackfillStep()  # another resender has it
         return _send_on(ctx, ctx.plan(route), taken)
     except LedgerReadOnly as refused:
         # To bring rows back takes more than a resender's usual rights: one that has them goes on, and this one has other things to do.
         log.error("the back-fill of %s cannot go on here: %s", route, refused)
-        return Portion()
+        return BackfillStep()
 
 
-def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> Portion:
+def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> BackfillStep:
     teller = {"by": taken.by, "why": taken.reason, "act": taken.act}
     rule = runner_again(ctx, plan, taken, teller) if taken.rerun is not None else sender_on(ctx, plan, taken.stage, taken.since, teller)
     answers = _send(ctx, _items(ctx, plan, taken), rule)
     if OUTDATED in answers:
-        return Portion()  # the portion is taken up by a process that has the present route
+        return BackfillStep()  # the portion is taken up by a process that has the present route
     # One that is on its way by now was sent on by whoever had this portion before.
     left = (BEEN_THERE, GONE, SPOILT, CANNOT_STORE, CANNOT_READ)
     before = sum(isinstance(answer, str) and not answer.startswith(left) for answer in answers)
     sent = sum(isinstance(answer, Row) for answer in answers)
-    return Portion(sent, _lay_down(ctx, plan.name, taken, sent + before))
+    return BackfillStep(sent, _lay_down(ctx, plan.name, taken, sent + before))
 
 
 def _items(ctx: Context, plan: Plan, taken: BackFill) -> list[Item]:

@@ -33,7 +33,7 @@ RENAMED = "="
 """In `RouteVersion.moves`, before a stage's name: the stage is renamed, its items do not enter it anew."""
 
 
-class Difference(Struct, frozen=True):
+class RouteDifference(Struct, frozen=True):
     """How the stages that a process knows differ from those the ledger holds, and whom that concerns.
 
     `items` counts, by stage, what would be stranded: unfinished, failed and cancelled items at stages that are removed,
@@ -97,19 +97,19 @@ def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
         )
 
 
-def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> Difference:
+def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> RouteDifference:
     """What differs between the plan and the ledger's version of its route. Items are counted by the ledger's counters, which may be
     a moment late, or as `there` has counted them."""
     held = ledger.read_one(ROUTE, plan.name)
     if held is None:
-        return Difference(plan.name, 0, added=tuple(plan.by_name))
+        return RouteDifference(plan.name, 0, added=tuple(plan.by_name))
     stored = read_as(RouteVersion, held.value)
     was, now = {pair[0]: pair[1] for pair in stored.shape}, dict(plan.shape)
     removed = tuple(name for name in was if name not in now)
     changed = tuple((name, was[name], now[name]) for name in now if name in was and was[name] != now[name])
     concerned = {*removed, *(name for name, _, _ in changed)}
     there = there or by_counters(ledger, plan.name)
-    return Difference(
+    return RouteDifference(
         plan.name,
         stored.version,
         added=tuple(name for name in now if name not in was),
@@ -132,7 +132,7 @@ class Applied(Struct, frozen=True):
     """What applying a route came to. `left` counts, by stage, unfinished items that still are at stages which are gone."""
 
     version: int
-    difference: Difference
+    difference: RouteDifference
     moves: dict[str, str | None] = {}
     moved: int = 0
     renamed: dict[str, int] = {}
@@ -278,7 +278,7 @@ def _coming_along(there: Census, moves: dict[str, str | None]) -> dict[str, int]
 
 
 def _moves(
-    difference: Difference,
+    difference: RouteDifference,
     plan: Plan,
     mapping: dict[str, str | None],
     back_fill: str | None,

@@ -19,7 +19,7 @@ from milepost.engine.act_log import signed
 from milepost.engine.apply import unreadable
 from milepost.engine.context import Context
 from milepost.engine.transfer.lock import MOVER, at_rest, check, close, finish, marks
-from milepost.engine.transfer.verify import Difference, compare
+from milepost.engine.transfer.verify import TransferDifference, compare
 from milepost.engine.views.items import counted
 from milepost.evidence.record import blob_name
 from milepost.ports.documents import (
@@ -38,7 +38,7 @@ from milepost.ports.documents import (
     Parked,
     read_as,
 )
-from milepost.ports.ledger import Query, Written
+from milepost.ports.ledger import HistoryEntry, Query
 
 LINES = 500
 ITEMS = 200
@@ -67,7 +67,7 @@ class MoveReport(Struct):
     """Items that dead workers had held: their losses were written before."""
     subscribers: dict[str, int] = field(default_factory=dict)
     """How many lines each of them had not been told yet; it is told these there."""
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[TransferDifference] = field(default_factory=list)
     finished: bool = False
     before: bool = False
     """It was finished by an earlier call."""
@@ -164,7 +164,7 @@ def _lines(source: Context, target: Context, moving: Moving, name: str, report: 
     return moving
 
 
-def _take_over_lines(target: Context, source: Context, lines: Sequence[Written]) -> list[int]:
+def _take_over_lines(target: Context, source: Context, lines: Sequence[HistoryEntry]) -> list[int]:
     """Lines of several routes keep their order: runs of one route each."""
     places: list[int] = []
     start = 0
@@ -183,8 +183,8 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
         while True:
             page = source.ledger.find(query)
             taken = target.ledger.take_over(plan, page.items, (), (), target.clock.now())
-            report.differences += [Difference(route, key, why) for key, why in taken.refused]
-            report.differences += [Difference(route, one.key, f"it is not moved: {unreadable(one)}") for one in page.refused]
+            report.differences += [TransferDifference(route, key, why) for key, why in taken.refused]
+            report.differences += [TransferDifference(route, one.key, f"it is not moved: {unreadable(one)}") for one in page.refused]
             report.items += len(page.items)
             for item in page.items:
                 report.statuses[item.row.status] = report.statuses.get(item.row.status, 0) + 1
@@ -241,7 +241,7 @@ def _copy_evidence(source: Context, target: Context, route: str, key: str) -> in
         return 0
 
 
-def pages(ctx: Context, after: int) -> Iterator[list[Written]]:
+def pages(ctx: Context, after: int) -> Iterator[list[HistoryEntry]]:
     """The feed from there on, a page at a time."""
     while lines := ctx.ledger.feed(after, LINES):
         yield lines

@@ -11,7 +11,7 @@ from milepost.core.item import Content, Item, canonical_json, digest_of
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.views.items import chain_broken_at, counted
-from milepost.ports.ledger import Query, Refused, Written
+from milepost.ports.ledger import HistoryEntry, Query, Refused
 
 PAGE = 200
 SHOWN = 100
@@ -24,7 +24,7 @@ SAME = (
 Progress = Callable[[str, int, int | None], None]
 
 
-class Difference(Struct, frozen=True):
+class TransferDifference(Struct, frozen=True):
     """One thing that is not there as it is here."""
 
     route: str
@@ -32,9 +32,9 @@ class Difference(Struct, frozen=True):
     what: str
 
 
-def compare(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> list[Difference]:
+def compare(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> list[TransferDifference]:
     """What differs, at most a hundred: lines in their order, rows with what they carry, seals, and the numbers of all of them."""
-    found: list[Difference] = []
+    found: list[TransferDifference] = []
     for finding in _differences(source, target, routes, since, tell):
         found.append(finding)
         if len(found) == SHOWN:
@@ -42,7 +42,7 @@ def compare(source: Context, target: Context, routes: Sequence[str], since: int,
     return found
 
 
-def _differences(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> Iterator[Difference]:
+def _differences(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> Iterator[TransferDifference]:
     yield from _lines(source, target, routes, since, tell)
     for route in routes:
         counts: dict[Status, int] = {}
@@ -53,7 +53,7 @@ def _differences(source: Context, target: Context, routes: Sequence[str], since:
         yield from _seals(source, target, route)
 
 
-def _lines(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> Iterator[Difference]:
+def _lines(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> Iterator[TransferDifference]:
     """Every line of theirs comes in ours, to the byte and in the same order; what others have written there meanwhile lies between."""
     theirs = _feed(target, since)
     done = 0
@@ -65,17 +65,17 @@ def _lines(source: Context, target: Context, routes: Sequence[str], since: int, 
             if _identity(other) == _identity(written):
                 break
         else:
-            yield Difference(written.route, written.key, f"its line {written.line.version} is not there, or not in its place")
+            yield TransferDifference(written.route, written.key, f"its line {written.line.version} is not there, or not in its place")
             return
         if done % 1000 == 0:
             tell("lines compared", done, None)
 
 
-def _identity(written: Written) -> tuple[object, ...]:
+def _identity(written: HistoryEntry) -> tuple[object, ...]:
     return written.route, written.key, written.correlation_id, written.previous, written.body
 
 
-def _feed(ctx: Context, after: int) -> Iterator[Written]:
+def _feed(ctx: Context, after: int) -> Iterator[HistoryEntry]:
     while lines := ctx.ledger.feed(after, 500):
         yield from lines
         after = lines[-1].seq
@@ -91,11 +91,11 @@ def _items(ctx: Context, route: str) -> Iterator[list[Item]]:
         query = replace(query, after=page.next)
 
 
-def _rows(source: Context, target: Context, items: Sequence[Item], counts: dict[Status, int]) -> Iterator[Difference]:
+def _rows(source: Context, target: Context, items: Sequence[Item], counts: dict[Status, int]) -> Iterator[TransferDifference]:
     """Rows, with their content and their chains: since every line is the same, a chain that holds here to this head holds there."""
     for item, other in zip(items, target.ledger.get([(item.route, item.key) for item in items]), strict=True):
         if isinstance(other, Refused):
-            yield Difference(item.route, item.key, f"its row there cannot be read: {other.reason}")
+            yield TransferDifference(item.route, item.key, f"its row there cannot be read: {other.reason}")
             continue
         if other is not None:
             counts[item.row.status] = counts.get(item.row.status, 0) + 1
@@ -103,7 +103,7 @@ def _rows(source: Context, target: Context, items: Sequence[Item], counts: dict[
         if what is None and chain_broken_at(source, item) is not None:
             what = "its chain is broken, here already; see 'milepost show'"
         if what is not None:
-            yield Difference(item.route, item.key, what)
+            yield TransferDifference(item.route, item.key, what)
 
 
 def _gone(target: Context, item: Item) -> str | None:
@@ -131,15 +131,15 @@ def _carried(content: Content) -> bytes:
     return canonical_json([content.input, content.payloads, results])
 
 
-def _numbers(target: Context, route: str, counts: dict[Status, int]) -> Iterator[Difference]:
+def _numbers(target: Context, route: str, counts: dict[Status, int]) -> Iterator[TransferDifference]:
     """No fewer rows than there should be. (Somebody may have submitted an item there meanwhile.)"""
     there = sum(len(items) for items in _items(target, route))
     here = sum(counts.values())
     if there < here:
-        yield Difference(route, "", f"there are {counted(there, 'row')} there, and {here:,} here")
+        yield TransferDifference(route, "", f"there are {counted(there, 'row')} there, and {here:,} here")
 
 
-def _seals(source: Context, target: Context, route: str) -> Iterator[Difference]:
+def _seals(source: Context, target: Context, route: str) -> Iterator[TransferDifference]:
     after: str | None = None
     while True:
         seals, after = source.ledger.sealed(route, after, PAGE)
@@ -150,6 +150,6 @@ def _seals(source: Context, target: Context, route: str) -> Iterator[Difference]
                 else (known.status, known.input_digest, known.stage, known.list_id, known.ended_at, known.head, known.content_digest)
             )
             if facts != (seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head, seal.content_digest):
-                yield Difference(route, seal.key, "its seal is not there, or says something else")
+                yield TransferDifference(route, seal.key, "its seal is not there, or says something else")
         if after is None:
             return

@@ -17,7 +17,7 @@ from milepost.core.values.durations import iso, short_span
 from milepost.engine.context import Context
 from milepost.engine.views.earlier_content import earlier_contents
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
-from milepost.ports.ledger import Known, Query, Refused, Written
+from milepost.ports.ledger import HistoryEntry, KnownKey, Query, Refused
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ def error_view(error: Failure | None) -> dict[str, Any] | None:
     return view
 
 
-def _sealed(route: str, known: Known) -> dict[str, Any]:
+def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
     """A key whose row has left: its seal is all that is known."""
     absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified")
     return {
@@ -212,7 +212,7 @@ def _sealed(route: str, known: Known) -> dict[str, Any]:
     }
 
 
-def _damaged(route: str, key: str, refused: Refused, lines: Sequence[Written]) -> dict[str, Any]:
+def _damaged(route: str, key: str, refused: Refused, lines: Sequence[HistoryEntry]) -> dict[str, Any]:
     """An item whose row cannot be read at all: its history is what can be told."""
     last = lines[-1].line if lines else None
     absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified", "ended_at", "list")
@@ -298,7 +298,7 @@ def list_name(ctx: Context, list_id: str | None) -> str | None:
     return next((record.name for record in lists(ctx) if record.id == list_id), None)
 
 
-def chain_broken_at(ctx: Context, item: Item, lines: list[Written] | None = None) -> int | None:
+def chain_broken_at(ctx: Context, item: Item, lines: list[HistoryEntry] | None = None) -> int | None:
     """The number of the first history line that does not hold, or None: the item's record is whole."""
     lines = ctx.ledger.history(item.route, item.key) if lines is None else lines
     links = ((line.previous, line.body) for line in lines)
@@ -314,7 +314,7 @@ def unreadable(line: Line) -> bool:
     return isinstance(line.note, dict) and "unreadable" in line.note and line.version == 0
 
 
-def chain_fault(broken: int, lines: list[Written]) -> str:
+def chain_fault(broken: int, lines: list[HistoryEntry]) -> str:
     """What is known of a chain that breaks at this line."""
     if broken > len(lines):
         return f"the chain is broken after line {broken - 1}: that line was changed, or later ones are missing"

@@ -26,7 +26,7 @@ LOOK = 10_000
 _SHARE = re.compile(r"\b(\d[\d,]*) of (\d[\d,]*)\b")
 
 
-class Asked(Struct, frozen=True):
+class LateItem(Struct, frozen=True):
     """One item of an answer: why it is where it is, and since when it is late, if it is."""
 
     item: Item
@@ -34,7 +34,7 @@ class Asked(Struct, frozen=True):
     late_since: int | None = None
 
 
-def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
+def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], bool]:
     """Items that have been at their stage for longer than its overdue mark, by the route as it is now, the latest first; and whether
     there are more. People were told of each when it passed the mark; here are those that are still there."""
     found = list(each_overdue(ctx, query, LOOK + 1))
@@ -43,7 +43,7 @@ def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
     return found[:limit], more or len(found) > limit
 
 
-def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[Asked]:
+def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[LateItem]:
     """The same one by one, stage by stage, so that any number of them takes little memory; at most so many of each stage."""
     plan, now = _plan(ctx, query.route), ctx.clock.now()
     holds = ctx.ledger.read(HOLD)
@@ -52,21 +52,21 @@ def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterato
             continue
         before = min(now - stage.overdue_ms + 1, query.entered_before or now + 1)
         for item in each(ctx, _at(query, stage, before), most):
-            yield Asked(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms)
+            yield LateItem(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms)
 
 
-def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[Asked], bool]:
+def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], bool]:
     """Items that would be through the whole route next, the nearest first; and whether there are more: the last stage's, then those
     of the one before it, until there are enough."""
     plan = _plan(ctx, query.route)
     holds = ctx.ledger.read(HOLD)
-    found: list[Asked] = []
+    found: list[LateItem] = []
     for stage in reversed(_stages(plan, query)):
         if len(found) > limit:
             break
         items = list(each(ctx, _at(query, stage, query.entered_before), LOOK))
         items.sort(key=lambda item: nearness(item.row, stage))
-        found += [Asked(item, why(item.row, stage, holds)) for item in items]
+        found += [LateItem(item, why(item.row, stage, holds)) for item in items]
     return found[:limit], len(found) > limit
 
 
@@ -114,7 +114,7 @@ def why(row: Row, stage: Stage, holds: dict[str, Document]) -> str:
     return "offered; nobody has confirmed it" if stage.external else "it waits for a worker"
 
 
-def asked_view(asked: Asked, now: int) -> dict[str, Any]:
+def asked_view(asked: LateItem, now: int) -> dict[str, Any]:
     """One item of an answer, for programs."""
     row, late = asked.item.row, asked.late_since
     return {

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from milepost.core.item import Item
 from milepost.engine.context import Context
-from milepost.ports.ledger import Count, Document, Group, Ledger, Refused, Written
+from milepost.ports.ledger import Count, Document, Group, HistoryEntry, Ledger, Refused
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Glance:
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         return self._once(("get", *refs), lambda: self._ledger.get(refs))
 
-    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         return self._once(("history", route, key, payloads), lambda: self._ledger.history(route, key, payloads=payloads))
 
     def _once(self, asked: tuple[Any, ...], ask: Callable[[], T]) -> T:

@@ -21,10 +21,10 @@ from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, cl
 from milepost.engine.views.sentences import sentence
 from milepost.engine.views.timestamps import Watch
 from milepost.ports.documents import HOLD, Hold, read_as, scope
-from milepost.ports.ledger import Known, Refused, Written
+from milepost.ports.ledger import HistoryEntry, KnownKey, Refused
 
 
-class Told(Struct, frozen=True):
+class StoryLine(Struct, frozen=True):
     """One thing that happened, and when. `short` leaves out what is shown in another way where the `line` itself is at hand."""
 
     at: int
@@ -41,7 +41,7 @@ class Story(Struct, frozen=True):
     where: str
     why: list[str] = []
     next: list[str] = []
-    happened: list[Told] = []
+    happened: list[StoryLine] = []
     can: list[str] = []
     """Commands that make sense now."""
     warnings: list[str] = []
@@ -222,13 +222,13 @@ def _missing_worker(ctx: Context, route: str) -> list[str]:
     return [f"{', '.join(standing_by)} {verb} an older version of the route; restart with the present route file."]
 
 
-def _told(line: Line, ctx: Context, item: Item) -> Told:
+def _told(line: Line, ctx: Context, item: Item) -> StoryLine:
     text = sentence(line, ctx, item)
     if unreadable(line) or (line.act is None and (line.note is None or isinstance(line.note, str))):
-        return Told(line.at, text, text, line)
+        return StoryLine(line.at, text, text, line)
     told = isinstance(line.note, dict) and ("because" in line.note or "forced" in line.note)
     bare = replace(line, act=None, note=line.note if told or isinstance(line.note, str) else None)
-    return Told(line.at, text, sentence(bare, ctx, item), line)
+    return StoryLine(line.at, text, sentence(bare, ctx, item), line)
 
 
 def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
@@ -259,14 +259,14 @@ def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
     return [*verbs, f"milepost replace {subject} --item JSON {SIGNED}"]
 
 
-def _sealed(route: str, known: Known, watch: Watch) -> Story:
+def _sealed(route: str, known: KnownKey, watch: Watch) -> Story:
     ended = "" if known.ended_at is None else f" {watch.when(known.ended_at)}"
     where = f"It ended {known.status}{ended}. Its row has been pruned; this is what its seal remembers."
     happens = ["If this key is submitted again it is known, and is not done a second time."]
     return Story(route, known.key, where, [f"The digest of its first input is {known.input_digest.hex()[:16]}…"], happens)
 
 
-def _unreadable(route: str, key: str, lines: Sequence[Written], watch: Watch, warnings: list[str]) -> Story:
+def _unreadable(route: str, key: str, lines: Sequence[HistoryEntry], watch: Watch, warnings: list[str]) -> Story:
     """Its row tells nothing: the last line says where it was."""
     last = lines[-1].line if lines else None
     where = "Nothing is known of where it is."

@@ -15,7 +15,7 @@ from milepost.core.routes.route import Stage
 from milepost.core.values.json import check_depth
 from milepost.engine.work.bisection import halving
 from milepost.ports.observer import ABOUT
-from milepost.ports.runner import Job, Ran
+from milepost.ports.runner import Job, JobResult
 
 Ticks = Callable[[], int]
 """Milliseconds that only ever rise, for response times."""
@@ -29,12 +29,12 @@ def ready(stage: Stage) -> None:
         check()
 
 
-def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
+def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
     """Run a plain handler in the calling thread."""
     assert stage.handler is not None
     ABOUT.set(job[0] if len(job) == 1 else None)
     began = ticks()
-    rans: list[Ran] = []
+    rans: list[JobResult] = []
     todo = job
     if stage.verify is not None:
         rans, todo = _verified(job, [_probe_plain(stage, item) if item.row.unknown else None for item in job], began, ticks)
@@ -46,7 +46,7 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
             outcome = as_outcome(stage.handler(item))
         except BaseException as error:
             outcome = _raised(error)
-        rans.append(Ran(item, _sound(outcome), ticks() - began))
+        rans.append(JobResult(item, _sound(outcome), ticks() - began))
         return rans
     search = halving(todo)
     calls = 0
@@ -63,12 +63,12 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
             return rans + _settled(todo, end.value, calls, ticks() - began)
 
 
-async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
+async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
     """Run an async handler; a call that takes longer than the stage's timeout is cut off and is a counted try."""
     assert stage.handler is not None
     ABOUT.set(job[0] if len(job) == 1 else None)
     began = ticks()
-    rans: list[Ran] = []
+    rans: list[JobResult] = []
     todo = job
     if stage.verify is not None:
         rans, todo = _verified(job, [await _probe_async(stage, item) if item.row.unknown else None for item in job], began, ticks)
@@ -76,7 +76,7 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[Ran]:
             return rans
     if stage.batch == 1:
         answer = await _call_async(stage, todo[0])
-        rans.append(Ran(todo[0], _sound(as_outcome(answer)), ticks() - began))
+        rans.append(JobResult(todo[0], _sound(as_outcome(answer)), ticks() - began))
         return rans
     search = halving(todo)
     calls = 0
@@ -158,16 +158,16 @@ def _sound(outcome: Outcome) -> Outcome:
         return Retry(f"the handler returned a {kind} that is not JSON: {reason}", category="WRONG_ANSWER")
 
 
-def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int) -> list[Ran]:
-    rans = [Ran(items[index], _sound(outcome), took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
+def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, took: int) -> list[JobResult]:
+    rans = [JobResult(items[index], _sound(outcome), took, failed_alone=alone) for index, (outcome, alone) in sorted(outcomes.items())]
     rans[0].calls = max(0, calls - 1)
     return rans
 
 
-def _verified(job: Job, answers: list[Outcome | None], began: int, ticks: Ticks) -> tuple[list[Ran], Job]:
+def _verified(job: Job, answers: list[Outcome | None], began: int, ticks: Ticks) -> tuple[list[JobResult], Job]:
     """Split a job into what the probes have settled and what still has to be done."""
     took = ticks() - began
-    rans = [Ran(item, _sound(answer), took) for item, answer in zip(job, answers, strict=True) if answer is not None]
+    rans = [JobResult(item, _sound(answer), took) for item, answer in zip(job, answers, strict=True) if answer is not None]
     return rans, [item for item, answer in zip(job, answers, strict=True) if answer is None]
 
 

@@ -13,7 +13,7 @@ from hmac import compare_digest
 
 from msgspec import Struct
 
-from milepost.core.due import FRAGILE, Grip
+from milepost.core.due import FRAGILE, Lease
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Item, digest_of
 from milepost.core.outcome import Outcome, outcome_to_builtins
@@ -23,8 +23,8 @@ from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
 from milepost.engine.work.settle import give_back, recorded, settle
 from milepost.ports.documents import LIMIT, Limit, read_as, scope
-from milepost.ports.ledger import Ask, Claimed
-from milepost.ports.runner import Ran
+from milepost.ports.ledger import ClaimRequest, ClaimResult
+from milepost.ports.runner import JobResult
 
 CONTROLS_MS = 1_000
 LATE_MS = 600_000
@@ -56,21 +56,21 @@ class Given(Struct, frozen=True):
     """It had nothing in hand: where it was given nothing, nobody else would have been given more."""
 
 
-class Shown(Struct, frozen=True):
+class ShownLease(Struct, frozen=True):
     """A lease as its worker shows it: the token is the secret, and holds for this key alone."""
 
     key: str
     lease: str
 
 
-class Held(Struct):
+class HeldItem(Struct):
     """One item in a worker's hands."""
 
     item: Item
     until: int
 
 
-class Settled(Struct, frozen=True):
+class RemoteSettlement(Struct, frozen=True):
     """What was said under a lease (its digest), and whether it was written."""
 
     said: bytes
@@ -83,10 +83,10 @@ class Remote:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._lock = threading.Lock()
-        self._hands: dict[str, dict[Ref, Held]] = {}
+        self._hands: dict[str, dict[Ref, HeldItem]] = {}
         """By worker."""
         self._holders: dict[Ref, str] = {}
-        self._settled: OrderedDict[Ref, Settled] = OrderedDict()
+        self._settled: OrderedDict[Ref, RemoteSettlement] = OrderedDict()
         self._fragile: set[tuple[str, str]] = set()
         """Stages at which items wait that two workers were lost with."""
         self._limits: dict[str, int] = {}
@@ -104,7 +104,7 @@ class Remote:
         lanes: dict[str, int] = {}
         for item in here if stage.lane is not None else ():
             lanes[item.lane] = lanes.get(item.lane, 0) + 1
-        answer = Claimed([])
+        answer = ClaimResult([])
         if not in_hand and place in self._fragile:
             answer = self._ask(wish, want, lanes, now, fragile=True)
         if not answer.items:
@@ -113,7 +113,7 @@ class Remote:
                 answer = self._ask(wish, want, lanes, now, fragile=True)
         return Given(answer.items, now + wish.lease_ms, answer.next_at, empty_handed=not in_hand)
 
-    def extend(self, plan: Plan, stage: Stage, shown: Sequence[Shown], lease_ms: int) -> list[int | None]:
+    def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
         """Until when each holds now; None: it does not hold any more."""
         now = self._ctx.clock.now()
         found = self._find(plan, stage, shown, now)
@@ -125,39 +125,39 @@ class Remote:
         kept = {ref for ref, holds in zip(found, answers, strict=True) if holds}
         return [until if _ref(plan, one) in kept else None for one in shown]
 
-    def settle(self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[Shown, Outcome]]) -> list[bool]:
+    def settle(self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[ShownLease, Outcome]]) -> list[bool]:
         """Write what the workers say; True: it is written, False: its lease does not hold any more. The same said again has the same
         answer, whichever process is asked; something else said under a lease that was settled is refused."""
         now = self._ctx.clock.now()
         found = self._find(plan, stage, [shown for shown, _ in outcomes], now)
         told = [(_ref(plan, shown), digest_of(outcome_to_builtins(outcome))) for shown, outcome in outcomes]
-        rans: dict[Ref, tuple[Ran, bytes]] = {}
+        rans: dict[Ref, tuple[JobResult, bytes]] = {}
         for (ref, said), (_, outcome) in zip(told, outcomes, strict=True):
             if ref in found and ref not in rans:
                 row = found[ref].item.row
-                rans[ref] = Ran(found[ref].item, outcome, max(0, now - (row.claimed_at or now))), said
+                rans[ref] = JobResult(found[ref].item, outcome, max(0, now - (row.claimed_at or now))), said
         refused = settle(self._ctx, [ran for ran, _ in rans.values()]).refused
         written = {ref: not refused or self._written(ran) for ref, (ran, _) in rans.items()}
         with self._lock:
             for ref, (_, said) in rans.items():
-                self._end(ref, Settled(said, written[ref]))
-            answers = [self._settled[ref] == Settled(said, True) if ref in self._settled else None for ref, said in told]
+                self._end(ref, RemoteSettlement(said, written[ref]))
+            answers = [self._settled[ref] == RemoteSettlement(said, True) if ref in self._settled else None for ref, said in told]
         # Another process may have settled it, or this one before it was started again: the ledger knows.
         return [
             self._recorded(ref, outcome) if answer is None else answer
             for answer, (ref, _), (_, outcome) in zip(answers, told, outcomes, strict=True)
         ]
 
-    def give_back(self, plan: Plan, stage: Stage, shown: Sequence[Shown], why: str, *, unknown: bool = False) -> int:
+    def give_back(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], why: str, *, unknown: bool = False) -> int:
         """Let go of items unfinished; uncounted. How many were still held under these leases."""
         found = self._find(plan, stage, shown, self._ctx.clock.now())
         given = give_back(self._ctx, [held.item for held in found.values()], why, unknown=unknown)
         with self._lock:
             for ref in found:
-                self._end(ref, Settled(b"", False))
+                self._end(ref, RemoteSettlement(b"", False))
         return given
 
-    def _written(self, ran: Ran) -> bool:
+    def _written(self, ran: JobResult) -> bool:
         """Of several outcomes some were refused: was it this one?"""
         row = ran.item.row
         return row.lease is not None and self._recorded((row.route, row.key, row.lease))
@@ -167,10 +167,10 @@ class Remote:
         [there] = self._ctx.ledger.get([ref[:2]])
         return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
-    def _ask(self, wish: Wish, want: int, lanes: dict[str, int], now: int, *, fragile: bool = False) -> Claimed:
+    def _ask(self, wish: Wish, want: int, lanes: dict[str, int], now: int, *, fragile: bool = False) -> ClaimResult:
         plan, stage, ctx = wish.plan, wish.stage, self._ctx
-        grip = Grip(ctx.chance.token(), wish.holder, now + wish.lease_ms)
-        ask = Ask(plan, stage.name, want, grip, stage.batch, lanes, {}, fragile)
+        grip = Lease(ctx.chance.token(), wish.holder, now + wish.lease_ms)
+        ask = ClaimRequest(plan, stage.name, want, grip, stage.batch, lanes, {}, fragile)
         [answer] = ctx.ledger.claim([ask], now, ctx.chance.jitter())
         if answer.outdated:
             raise RouteChanged(f"route {plan.name!r}: {OUTDATED}; start the server again with the route as it is now")
@@ -182,10 +182,10 @@ class Remote:
             elif fragile:
                 self._fragile.discard((plan.name, stage.name))
             for item in answer.items:
-                self._hold((item.route, item.key, grip.token), Held(item, grip.until))
+                self._hold((item.route, item.key, grip.token), HeldItem(item, grip.until))
         return answer
 
-    def _hold(self, ref: Ref, held: Held) -> None:
+    def _hold(self, ref: Ref, held: HeldItem) -> None:
         holder = held.item.row.holder or ""
         self._holders[ref] = holder
         self._hands.setdefault(holder, {})[ref] = held
@@ -197,7 +197,7 @@ class Remote:
         if not hand:
             del self._hands[holder]
 
-    def _end(self, ref: Ref, settled: Settled) -> None:
+    def _end(self, ref: Ref, settled: RemoteSettlement) -> None:
         if ref in self._holders:
             self._let_go(ref)
             self._settled[ref] = settled
@@ -219,7 +219,7 @@ class Remote:
                     self._let_go(ref)
         return self._limits.get(scope(*place), stage.concurrency)
 
-    def _find(self, plan: Plan, stage: Stage, shown: Sequence[Shown], now: int) -> dict[Ref, Held]:
+    def _find(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int) -> dict[Ref, HeldItem]:
         """What is in hand under these leases at the stage. A lease that is not known here may be on the row."""
         refs = dict.fromkeys(_ref(plan, one) for one in shown)
         with self._lock:
@@ -228,10 +228,10 @@ class Remote:
         with self._lock:
             for ref, item in zip(missing, items, strict=True):
                 if isinstance(item, Item) and item.row.lease is not None and compare_digest(item.row.lease.encode(), ref[2].encode()):
-                    self._hold(ref, Held(item, item.row.look_at or now))
+                    self._hold(ref, HeldItem(item, item.row.look_at or now))
             held = {ref: self._hands[self._holders[ref]][ref] for ref in refs if ref in self._holders}
         return {ref: one for ref, one in held.items() if one.item.stage == stage.name}
 
 
-def _ref(plan: Plan, shown: Shown) -> Ref:
+def _ref(plan: Plan, shown: ShownLease) -> Ref:
     return plan.name, shown.key, shown.lease

@@ -18,14 +18,14 @@ from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
-from milepost.ports.ledger import Ask, Claimed, Conflict, Refused
-from milepost.ports.runner import Ran
+from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, Refused
+from milepost.ports.runner import JobResult
 
 TRIES = 5
 log = logging.getLogger(__name__)
 
 
-class Settled(Struct):
+class SettleResult(Struct):
     """What came of a batch of outcomes."""
 
     written: int = 0
@@ -33,18 +33,18 @@ class Settled(Struct):
     """Outcomes that came after their lease was gone."""
     undecided: int = 0
     """Outcomes kept for a newer process to decide, since this one's route is out of date."""
-    claims: list[Claimed] = []
+    claims: list[ClaimResult] = []
     """The answers to the asks that went with the outcomes; none: nothing was asked, or the outcomes had to be written one by one."""
 
 
-def settle(ctx: Context, rans: Sequence[Ran], asks: Sequence[Ask] = ()) -> Settled:
+def settle(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest] = ()) -> SettleResult:
     """Write what the handlers said, and claim what is asked for in the same step. A kept outside confirmation beats the handler's
     outcome; a lost lease refuses it, and that is noted.
 
     An outcome that cannot be written, or that the storage cannot take, hits its own item alone: it becomes a counted try.
     """
     answers, claims = _write(ctx, rans, asks)
-    summary, follow, ended = Settled(claims=claims), list[Row](), list[Any]()
+    summary, follow, ended = SettleResult(claims=claims), list[Row](), list[Any]()
     for ran, (after, conflict) in zip(rans, answers, strict=True):
         if isinstance(conflict, Refused):
             conflict = _count_refused(ctx, ran, ran.item.row, conflict, summary)
@@ -72,7 +72,7 @@ def settle(ctx: Context, rans: Sequence[Ran], asks: Sequence[Ask] = ()) -> Settl
 Answers = list[tuple[Row, Conflict | Refused | None]]
 
 
-def _write(ctx: Context, rans: Sequence[Ran], asks: Sequence[Ask] = ()) -> tuple[Answers, list[Claimed]]:
+def _write(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest] = ()) -> tuple[Answers, list[ClaimResult]]:
     """Decide and write all at once, or, where one of them cannot be, each by itself, and claim nothing."""
     if not rans:
         return [], []
@@ -85,10 +85,10 @@ def _write(ctx: Context, rans: Sequence[Ran], asks: Sequence[Ask] = ()) -> tuple
             return [answer for ran in rans for answer in _write(ctx, [ran])[0]], []
         ran = rans[0]
         wrong = Retry(f"what the handler left behind cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
-        return _decide_and_apply(ctx, [Ran(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
+        return _decide_and_apply(ctx, [JobResult(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
 
 
-def _decide_and_apply(ctx: Context, rans: Sequence[Ran], asks: Sequence[Ask] = ()) -> tuple[Answers, list[Claimed]]:
+def _decide_and_apply(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest] = ()) -> tuple[Answers, list[ClaimResult]]:
     now, jitter, plans = ctx.clock.now(), ctx.chance.jitter, ctx.plans
     changes = [
         decide(
@@ -117,7 +117,7 @@ def _alone(item: Item) -> Item:
     return Item(replace(item.row, alone=True), item.content)
 
 
-def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, follow: list[Row]) -> None:
+def _settle_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
     """One outcome that lost its race. While its lease holds it is decided again on the row as it is now."""
     held = ran.item.row
     if held.lease is None:
@@ -163,12 +163,12 @@ def _settle_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, fo
     summary.refused += 1
 
 
-def _log_failed_try(ran: Ran, after: Row) -> None:
+def _log_failed_try(ran: JobResult, after: Row) -> None:
     outcome = ran.outcome
     warn_of_failed_try(after, ran.item.stage, outcome.traceback if isinstance(outcome, (Retry, Reject)) else None)
 
 
-def _count_refused(ctx: Context, ran: Ran, row: Row, refused: Refused, summary: Settled) -> Conflict | None:
+def _count_refused(ctx: Context, ran: JobResult, row: Row, refused: Refused, summary: SettleResult) -> Conflict | None:
     """The storage cannot take this outcome: it is a counted try instead. None: that is settled."""
     answer = count_refused(ctx, row, refused, ran.response_ms)
     if isinstance(answer, Conflict):
@@ -181,7 +181,7 @@ def _count_refused(ctx: Context, ran: Ran, row: Row, refused: Refused, summary: 
     return None
 
 
-def _look_again(ctx: Context, ran: Ran, answer: Conflict, summary: Settled, follow: list[Row]) -> None:
+def _look_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
     """The outcome of a pure check, which had no lease: it holds for the same stage and round of an item that nobody holds and that
     has not ended. Else it is dropped: nothing was done that would have to be noted, and whoever is next looks again."""
     held = ran.item.row

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
-from milepost.ports.ledger import Ask
-from milepost.ports.runner import Crew, Job, Ran
+from milepost.ports.ledger import ClaimRequest
+from milepost.ports.runner import HandlerPool, Job, JobResult
 
 MOST_IN_HAND = 1000
 PACE_MS = 100
@@ -20,17 +20,17 @@ QUICK_IN_HAND = 2 * MOST_IN_HAND
 """How many items all quick stages of a process may have in hand together."""
 
 
-class Desk:
+class StageSlots:
     """One stage in one process: its crew, what it has in hand, and how fast it gets through it."""
 
-    def __init__(self, plan: Plan, stage: Stage, crew: Crew) -> None:
+    def __init__(self, plan: Plan, stage: Stage, crew: HandlerPool) -> None:
         self.plan = plan
         self.stage = stage
         self.crew = crew
         self.width = stage.concurrency
         self.in_hand: dict[tuple[str, str | None], Item] = {}
         """By key and lease: an item that was lost here and claimed again is two calls, each with an end of its own."""
-        self.finished: list[Ran] = []
+        self.finished: list[JobResult] = []
         """What the crew has done and the ledger has not taken down yet."""
         self.lanes: dict[str, int] = {}
         self.spent: dict[str, int] = {}
@@ -70,9 +70,9 @@ class Desk:
         # Until the pace is known, a few for each hand.
         return int(min(beside_each_other, 8 * self._least() if self.pace is None else self.pace))
 
-    def ask(self, grip: Grip, want: int, *, fragile: bool = False) -> Ask:
+    def ask(self, grip: Lease, want: int, *, fragile: bool = False) -> ClaimRequest:
         spent, self.spent = self.spent, {}
-        return Ask(self.plan, self.stage.name, want, grip, self.stage.batch, self._held(), spent, fragile)
+        return ClaimRequest(self.plan, self.stage.name, want, grip, self.stage.batch, self._held(), spent, fragile)
 
     def _held(self) -> dict[str, int]:
         """How many items of each lane are in hand but for those that have finished, as `staying` counts them."""
@@ -92,7 +92,7 @@ class Desk:
             if self.in_hand.pop((item.row.key, item.row.lease), None) is not None and self.stage.lane is not None:
                 self.lanes[item.lane] -= 1
 
-    def learn(self, rans: list[Ran], now: int) -> None:
+    def learn(self, rans: list[JobResult], now: int) -> None:
         """Take the pace from what has just finished."""
         for ran in rans:
             if ran.calls:
@@ -126,7 +126,7 @@ class Desk:
         return jobs
 
 
-def rooms_after_a_settle(desks: Sequence[Desk]) -> list[tuple[Desk, int]]:
+def rooms_after_a_settle(desks: Sequence[StageSlots]) -> list[tuple[StageSlots, int]]:
     """How many items each stage may claim in the write that settles what its crew, and the others, have finished.
 
     Items that go on to a quick stage are claimed there in any case: they take up no more room than they did at the stage before.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.engine.context import Context
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.settle import give_back, settle
-from milepost.engine.work.slots import Desk, rooms_after_a_settle
+from milepost.engine.work.slots import StageSlots, rooms_after_a_settle
 from milepost.ports.documents import HOLD, LIMIT, Limit, is_held, read_as, scope
-from milepost.ports.ledger import Ask, Claimed
-from milepost.ports.runner import Ran, Runner
+from milepost.ports.ledger import ClaimRequest, ClaimResult
+from milepost.ports.runner import JobResult, Runner
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +50,14 @@ class Worker:
             runner.wake(self.name)
 
         self.desks = [
-            Desk(plan, stage, runner.crew(stage, stage.concurrency, run_plain, run_async, wake))
+            StageSlots(plan, stage, runner.crew(stage, stage.concurrency, run_plain, run_async, wake))
             for plan in ctx.plans.values()
             for stage in plan.stages
             if stage.ours and (wanted is None or (plan.name, stage.name) in wanted)
         ]
         for desk in self.desks:
             ready(desk.stage)
-        self._fragile: list[Desk] = []
+        self._fragile: list[StageSlots] = []
         self._fragile_at = 0
         self._fragile_pause = FRAGILE_PAUSE_MS
         self._hunting_since: int | None = None
@@ -134,19 +134,19 @@ class Worker:
             self._take([desk for desk, _ in asking], claims, now)
         return bool(claims)
 
-    def _asking_with_a_settle(self) -> list[tuple[Desk, int]]:
+    def _asking_with_a_settle(self) -> list[tuple[StageSlots, int]]:
         """The stages that claim in the write that settles, and how much each may. While fragile items are about, or the worker is
         draining, nothing is claimed in passing."""
         if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.lacks:
             return []
         return rooms_after_a_settle(self.desks)
 
-    def _asks(self, asking: list[tuple[Desk, int]], now: int, *, fragile: bool = False) -> list[Ask]:
+    def _asks(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool = False) -> list[ClaimRequest]:
         """Each time under a fresh token: were an old one used again, a settle that is repeated could end the work of the next stage."""
-        grip = Grip(self.ctx.chance.token(), self.holder, now + self.lease_ms)
+        grip = Lease(self.ctx.chance.token(), self.holder, now + self.lease_ms)
         return [desk.ask(grip, room, fragile=fragile) for desk, room in asking]
 
-    def _give_back_cancelled(self, rans: list[Ran]) -> list[Ran]:
+    def _give_back_cancelled(self, rans: list[JobResult]) -> list[JobResult]:
         """Give back the items whose calls the program cancelled while it was stopping; the other results."""
         cancelled = [ran.item for ran in rans if ran.cancelled]
         if cancelled:
@@ -178,7 +178,7 @@ class Worker:
                 desk.next_at = now
             self._return_unstarted(desk, holds, now)
 
-    def _return_unstarted(self, desk: Desk, holds: set[str], now: int) -> None:
+    def _return_unstarted(self, desk: StageSlots, holds: set[str], now: int) -> None:
         """Give back what cannot be started here soon after all: its lane is paused now, or the calls have become slow."""
         if holds:
             paused = desk.crew.recall(lambda item: is_held(holds, item.route, item.stage, item.lane))
@@ -187,7 +187,7 @@ class Worker:
         if oldest is not None and (oldest.row.claimed_at or now) < now - LONGEST_WAIT_MS:
             self._give_back(desk, desk.crew.recall(), "it could not be started soon enough")
 
-    def _give_back(self, desk: Desk, items: list[Item], why: str) -> None:
+    def _give_back(self, desk: StageSlots, items: list[Item], why: str) -> None:
         if not items:
             return
         try:
@@ -238,11 +238,11 @@ class Worker:
         self._hunting_since = None
         self._fragile_pause = FRAGILE_PAUSE_MS
 
-    def _claim_for(self, asking: list[tuple[Desk, int]], now: int, *, fragile: bool) -> None:
+    def _claim_for(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool) -> None:
         answers = self.ctx.ledger.claim(self._asks(asking, now, fragile=fragile), now, self.ctx.chance.jitter())
         self._take([desk for desk, _ in asking], answers, now)
 
-    def _take(self, asked: list[Desk], answers: list[Claimed], now: int) -> None:
+    def _take(self, asked: list[StageSlots], answers: list[ClaimResult], now: int) -> None:
         """Take in hand what was claimed, and give it to the crews."""
         for desk, answer in zip(asked, answers, strict=True):
             if answer.outdated:

@@ -14,8 +14,8 @@ from milepost.engine.acts.bulk import act, go_on
 from milepost.http.api.find import Chosen, afford, choice_of
 from milepost.http.auth.author import check_outcome, check_reason, named
 from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
-from milepost.http.protocol.problems import Trouble, trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import ProblemError, problem_error
+from milepost.http.state.state import ServerState
 from milepost.ports.documents import ACT, Act, read_as
 from milepost.ports.ledger import Query
 
@@ -60,7 +60,7 @@ class GoOn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ActRequest(Struct, frozen=True, kw_only=True):
     route: str | None = None
     verb: str | None = None
     by: str | None = None
@@ -83,14 +83,14 @@ class Acts(Struct, frozen=True):
     problems=PROBLEMS,
     summary="Retry, skip, cancel, resend, confirm, rerun, replace or reschedule items",
 )
-async def do(desk: Desk, call: Call) -> Answer:
+async def do(desk: ServerState, call: Call) -> Answer:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it leaves alone what changes after its start, every line that it writes carries its id, and it can be gone on
     with if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
     `replace` the `difference` between the old content and the new."""
     plan, deed = desk.plan(call), call.body
     if (deed.keys is None) == (deed.filter is None):
-        raise trouble("wrong-value", "say which items", field="keys", expected="either keys or a filter")
+        raise problem_error("wrong-value", "say which items", field="keys", expected="either keys or a filter")
     check_reason(deed.reason, deed.dry_run)
     by = named(call, deed.for_)
 
@@ -132,7 +132,7 @@ async def do(desk: Desk, call: Call) -> Answer:
     problems=(*PROBLEMS, "unknown-act"),
     summary="Go on with an act that was cut off",
 )
-async def again(desk: Desk, call: Call) -> Answer:
+async def again(desk: ServerState, call: Call) -> Answer:
     """As it was begun: what it has done already is not done again. An act that was begun for keys needs them once more: make the
     same call as at first, with its `id`."""
     plan, body = desk.plan(call), call.body
@@ -149,8 +149,8 @@ async def again(desk: Desk, call: Call) -> Answer:
     return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))
 
 
-@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=Asked, answers={200: Acts}, summary="What people have done")
-def history(desk: Desk, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActRequest, answers={200: Acts}, summary="What people have done")
+def history(desk: ServerState, call: Call) -> Answer:
     """Acts on several items, pauses, limits, changed routes, pruning: who, why, when, and what came of it. An act on a single item is
     in that item's history. `go_on` is the command that goes on with one that was cut off, or that is still under way. `by` is a name as
     it is on record; where somebody acted for another, either of the two."""
@@ -167,7 +167,7 @@ def history(desk: Desk, call: Call) -> Answer:
     problems=("unknown-act",),
     summary="One act, and how far it has come",
 )
-def one_act(desk: Desk, call: Call) -> Answer:
+def one_act(desk: ServerState, call: Call) -> Answer:
     """As in `GET /api/v1/acts`. While an act on many items is under way, `done` and `refused` grow with every thousand; `expected` is about
     how many there are, null where that is not known, and `finished` turns true at the end. Give an act an `id` of your own to ask for it
     while the call that does it is still waiting. Which items it has touched no index knows: each line that it wrote in an item's history
@@ -179,22 +179,22 @@ def one_act(desk: Desk, call: Call) -> Answer:
     return Answer(act_view(found))
 
 
-def _check_free(desk: Desk, call: Call, wanted: str) -> None:
+def _check_free(desk: ServerState, call: Call, wanted: str) -> None:
     """Raise a problem if an act of a route that the caller does not see has this id already: what that act is, is not told."""
     held = desk.ctx.ledger.read_one(ACT, wanted)
     if held is not None and not call.caller.sees(read_as(Act, held.value).route):
-        raise trouble("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
+        raise problem_error("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
 
 
-def _unknown_act(detail: str) -> Trouble:
-    return trouble("unknown-act", detail, field="id", expected="the id of one that GET /api/v1/acts names")
+def _unknown_act(detail: str) -> ProblemError:
+    return problem_error("unknown-act", detail, field="id", expected="the id of one that GET /api/v1/acts names")
 
 
-def _query(desk: Desk, route: str, chosen: Chosen | None, scan: bool) -> Query | None:
+def _query(desk: ServerState, route: str, chosen: Chosen | None, scan: bool) -> Query | None:
     if chosen is None:
         return None
     if chosen == Chosen():
-        raise trouble("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
+        raise problem_error("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
     query = choice_of(desk.ctx, route, chosen, "filter.")
     afford(desk.ctx, query, scan, way="scan: true")
     return query

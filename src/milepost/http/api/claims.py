@@ -12,11 +12,11 @@ from milepost.core.outcome import Outcome
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.values.durations import iso, span_ms
-from milepost.engine.work.remote import Shown, Wish
+from milepost.engine.work.remote import ShownLease, Wish
 from milepost.http.auth.author import check_outcome
 from milepost.http.protocol.endpoint import END, Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 MOST = 100
@@ -27,10 +27,10 @@ CLAIMS = "/api/v1/routes/{route}/stages/{stage}/claims"
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=rf"^[^\x00-\x1f]*{END}")]
 Count = Annotated[int, Meta(ge=1, le=MOST)]
-Shows = Annotated[list[Shown], Meta(min_length=1, max_length=1000)]
+Shows = Annotated[list[ShownLease], Meta(min_length=1, max_length=1000)]
 
 
-class Asked(Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimCall(Struct, frozen=True, forbid_unknown_fields=True):
     """How many items at most, how many seconds to wait for the first of them, for how long they are leased, and who asks. A worker's
     name is its own: limits go by it, and the history of an item names it."""
 
@@ -40,7 +40,7 @@ class Asked(Struct, frozen=True, forbid_unknown_fields=True):
     lease: str = "60s"
 
 
-class Work(Struct, frozen=True):
+class WorkItem(Struct, frozen=True):
     """One item to work on. `work_id` is the same on every try: give it to whoever does the work, so that a repeat is recognised.
     `unknown`: an earlier try may have done the work, so look first. `alone`: do not mix it with others in one call."""
 
@@ -58,8 +58,8 @@ class Work(Struct, frozen=True):
     alone: bool = False
 
 
-class Claims(Struct, frozen=True):
-    items: list[Work]
+class ClaimedItems(Struct, frozen=True):
+    items: list[WorkItem]
 
 
 class Extend(Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,13 +90,13 @@ class Settle(Struct, frozen=True, forbid_unknown_fields=True):
     outcomes: Annotated[list[Said], Meta(min_length=1, max_length=1000)]
 
 
-class Settled(Struct, frozen=True):
+class SettleAnswer(Struct, frozen=True):
     key: str
     answer: Literal["written", "refused"]
 
 
 class Settlement(Struct, frozen=True):
-    outcomes: list[Settled]
+    outcomes: list[SettleAnswer]
 
 
 class GiveBack(Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,18 +115,18 @@ class GivenBack(Struct, frozen=True):
     "POST",
     CLAIMS,
     scope="work",
-    body=Asked,
-    answers={200: Claims},
+    body=ClaimCall,
+    answers={200: ClaimedItems},
     problems=("unknown-route", "unknown-stage", "refused", "route-changed", "too-many"),
     summary="Take items of a remote stage in hand",
 )
-async def claim(desk: Desk, call: Call) -> Answer:
+async def claim(desk: ServerState, call: Call) -> Answer:
     """Up to `want` items (at most 100), each under a lease. If there are none, the answer waits for up to `wait` seconds (at most
     20) and comes as soon as there are some; an empty list is no error. Pauses, rates, lanes and limits hold as for workers of our
     own; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease that runs out is a loss: the item
     is given to somebody else, and what is said of it under the old lease is refused."""
     plan, stage = _remote(desk, call)
-    asked: Asked = call.body
+    asked: ClaimCall = call.body
     wish = Wish(plan, stage, f"{asked.worker} ({call.caller.name})", asked.want, _lease_ms(asked.lease))
     request: Request = call.raw
 
@@ -136,7 +136,7 @@ async def claim(desk: Desk, call: Call) -> Answer:
             pass
 
     given = await desk.waiting.claim(wish, asked.wait, gone)
-    return Answer(Claims([_work(item, given.until) for item in given.items]))
+    return Answer(ClaimedItems([_work(item, given.until) for item in given.items]))
 
 
 @ENDPOINTS.add(
@@ -148,7 +148,7 @@ async def claim(desk: Desk, call: Call) -> Answer:
     problems=("unknown-route", "unknown-stage", "refused"),
     summary="Keep leases alive",
 )
-def extend(desk: Desk, call: Call) -> Answer:
+def extend(desk: ServerState, call: Call) -> Answer:
     """Each lease that still holds is good for `lease` from now on. Do this well before it runs out, such as every third of it."""
     plan, stage = _remote(desk, call)
     body: Extend = call.body
@@ -166,7 +166,7 @@ def extend(desk: Desk, call: Call) -> Answer:
     summary="Say what came of items",
     largest=SETTLED_BYTES,
 )
-def settle(desk: Desk, call: Call) -> Answer:
+def settle(desk: ServerState, call: Call) -> Answer:
     """One answer each, in the same order: `written`, or `refused` because the lease does not hold any more (the item is somebody
     else's now, or has been ended by an operator; what was said is noted). The same said again has the same answer, so a call whose
     answer was lost can be made again."""
@@ -174,8 +174,8 @@ def settle(desk: Desk, call: Call) -> Answer:
     body: Settle = call.body
     for place, one in enumerate(body.outcomes):
         check_outcome(one.outcome, f"outcomes[{place}].outcome")
-    written = desk.remote.settle(plan, stage, [(Shown(one.key, one.lease), one.outcome) for one in body.outcomes])
-    told = [Settled(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
+    written = desk.remote.settle(plan, stage, [(ShownLease(one.key, one.lease), one.outcome) for one in body.outcomes])
+    told = [SettleAnswer(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
     return Answer(Settlement(told))
 
 
@@ -188,7 +188,7 @@ def settle(desk: Desk, call: Call) -> Answer:
     problems=("unknown-route", "unknown-stage", "refused"),
     summary="Let go of items unfinished",
 )
-def give_back(desk: Desk, call: Call) -> Answer:
+def give_back(desk: ServerState, call: Call) -> Answer:
     """Nothing is counted, and somebody else may have them at once. The answer says how many were still held."""
     plan, stage = _remote(desk, call)
     body: GiveBack = call.body
@@ -198,24 +198,24 @@ def give_back(desk: Desk, call: Call) -> Answer:
 _REMOTE = "a stage declared with remote=True"
 
 
-def _remote(desk: Desk, call: Call) -> tuple[Plan, Stage]:
+def _remote(desk: ServerState, call: Call) -> tuple[Plan, Stage]:
     plan, stage = desk.stage(call)
     if not stage.remote:
         kind = "is done by others, who confirm it" if stage.external else "is run by workers of Milepost's own"
-        raise trouble("refused", f"stage {stage.name!r} of route {plan.name!r} {kind}", field="stage", expected=_REMOTE)
+        raise problem_error("refused", f"stage {stage.name!r} of route {plan.name!r} {kind}", field="stage", expected=_REMOTE)
     return plan, stage
 
 
 def _lease_ms(text: str) -> int:
     ms = span_ms(text, "lease")
     if not SHORTEST_LEASE_MS <= ms <= LONGEST_LEASE_MS:
-        raise trouble("wrong-value", f"lease is {text!r}", field="lease", expected="from 1s to 12h")
+        raise problem_error("wrong-value", f"lease is {text!r}", field="lease", expected="from 1s to 12h")
     return ms
 
 
-def _work(item: Item, until: int) -> Work:
+def _work(item: Item, until: int) -> WorkItem:
     row = item.row
-    return Work(
+    return WorkItem(
         key=item.key,
         lease=row.lease or "",
         lease_until=iso(until) or "",

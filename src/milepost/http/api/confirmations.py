@@ -9,12 +9,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from milepost.core.item import Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.status import FAILED
-from milepost.engine.acts.confirmations import Heard, hear
+from milepost.engine.acts.confirmations import ConfirmationResult, hear
 from milepost.engine.apply import GONE, OUTDATED, RESTLESS
 from milepost.http.auth.author import check_outcome
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import Trouble, trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import ProblemError, problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 
@@ -52,7 +52,7 @@ class Confirmed(Struct, frozen=True):
     problems=("unknown-route", "unknown-stage", "unknown-item", "conflict", "ended", "refused", "route-changed", "busy"),
     summary="Confirm an item's stage",
 )
-def confirm(desk: Desk, call: Call) -> Answer:
+def confirm(desk: ServerState, call: Call) -> Answer:
     """For a stage that somebody else carries out, or that was handed over to a partner. 200: it is applied, or the same was said before
     (said again it changes nothing). 202: it is kept, since the item is not at that stage yet or a worker has it in hand just now. If
     the item has failed at an earlier stage, `note` says so: what is kept then waits until a person retries it. At the stage at which it
@@ -63,7 +63,9 @@ def confirm(desk: Desk, call: Call) -> Answer:
     an answer can be made again."""
     plan, body = desk.plan(call), call.body
     if body.stage not in plan.by_name:
-        raise trouble("unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name))
+        raise problem_error(
+            "unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name)
+        )
     outcome = _outcome(body)
     check_outcome(outcome, "value" if body.outcome is UNSET else "outcome")
     heard = hear(desk.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)
@@ -74,7 +76,7 @@ def confirm(desk: Desk, call: Call) -> Answer:
 
 def _outcome(body: Confirmation) -> Outcome:
     if (body.value is UNSET) == (body.outcome is UNSET):
-        raise trouble("wrong-value", "a confirmation has a value or an outcome", field="value", expected="one of value and outcome")
+        raise problem_error("wrong-value", "a confirmation has a value or an outcome", field="value", expected="one of value and outcome")
     return Done(body.value) if body.outcome is UNSET else body.outcome
 
 
@@ -84,26 +86,26 @@ def _note(row: Row, stage: str) -> str | UnsetType:
     return f"the item has failed at {row.stage!r} and waits for a person; this is kept, and applied if it is retried and gets to {stage!r}"
 
 
-def _confirmed(key: str, stage: str, heard: Heard) -> Confirmed:
+def _confirmed(key: str, stage: str, heard: ConfirmationResult) -> Confirmed:
     if heard.row is not None:
         return Confirmed(key, heard.answer, heard.row.status.value, heard.row.stage, note=_note(heard.row, stage))
     assert heard.seal is not None, "there is a row or a seal of whatever is known"
     return Confirmed(key, heard.answer, heard.seal.status.value, heard.seal.stage, sealed=True)
 
 
-def _problem(body: Confirmation, heard: Heard) -> Trouble:
+def _problem(body: Confirmation, heard: ConfirmationResult) -> ProblemError:
     there = heard.row or heard.seal
     where = {} if there is None else {"item_status": there.status.value, "stage": there.stage}
     if heard.answer == "unknown" or heard.why == GONE:
-        return trouble("unknown-item", heard.why, field="key")
+        return problem_error("unknown-item", heard.why, field="key")
     if heard.answer == "differs":
-        return trouble("conflict", f"{body.key}: {heard.why}", key=body.key, **where)
+        return problem_error("conflict", f"{body.key}: {heard.why}", key=body.key, **where)
     if heard.answer == "ended":
-        return trouble("ended", f"{body.key}: {heard.why}", key=body.key, **where)
+        return problem_error("ended", f"{body.key}: {heard.why}", key=body.key, **where)
     if heard.why == OUTDATED:
-        return trouble("route-changed", heard.why)
+        return problem_error("route-changed", heard.why)
     if heard.why == RESTLESS:
-        return trouble("busy", heard.why)
+        return problem_error("busy", heard.why)
     if heard.answer == "nothing":
-        return trouble("wrong-value", heard.why, field="value")
-    return trouble("refused", f"{body.key}: {heard.why}", key=body.key, **where)
+        return problem_error("wrong-value", heard.why, field="value")
+    return problem_error("refused", f"{body.key}: {heard.why}", key=body.key, **where)

@@ -10,7 +10,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.acts import bulk
 from milepost.http.auth.author import named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT, Hold, Limit, read_as, scope
 
 ENDPOINTS = Endpoints()
@@ -69,97 +69,97 @@ class Limited(Struct, frozen=True):
     reason: str = ""
 
 
-class Limits(Struct, frozen=True):
+class LimitsAnswer(Struct, frozen=True):
     limits: list[Limited]
 
 
 @ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, problems=("unknown-route",), summary="What is paused")
-def holds(desk: Desk, call: Call) -> Answer:
+def holds(desk: ServerState, call: Call) -> Answer:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
     return Answer(Holds([_paused(name, hold) for name, hold in _in_route(desk, desk.plan(call).name, HOLD, Hold)]))
 
 
 @ENDPOINTS.add("PUT", HOLDS, body=Signed, answers={200: Paused}, summary="Pause a route", **OPERATE)
-def pause_route(desk: Desk, call: Call) -> Answer:
+def pause_route(desk: ServerState, call: Call) -> Answer:
     """Nothing is claimed or sent again in the route until it is resumed, and nothing is counted. What is in work is finished. A pause
     that is in force already stays as it is, with the name and the reason that it has."""
     return _pause(desk, call)
 
 
 @ENDPOINTS.add("PUT", HOLD_STAGE, body=Signed, answers={200: Paused}, summary="Pause a stage", **OPERATE)
-def pause_stage(desk: Desk, call: Call) -> Answer:
+def pause_stage(desk: ServerState, call: Call) -> Answer:
     """As for a route. At an external stage nothing is sent again; what comes to it is still offered once, and confirmations count."""
     return _pause(desk, call)
 
 
 @ENDPOINTS.add("PUT", HOLD_LANE, body=Signed, answers={200: Paused}, summary="Pause a lane", **OPERATE)
-def pause_lane(desk: Desk, call: Call) -> Answer:
+def pause_lane(desk: ServerState, call: Call) -> Answer:
     """As for a stage; its other lanes go on."""
     return _pause(desk, call)
 
 
 @ENDPOINTS.add("DELETE", HOLDS, query=Signed, answers={200: Resumed}, summary="Resume a route", **OPERATE)
-def resume_route(desk: Desk, call: Call) -> Answer:
+def resume_route(desk: ServerState, call: Call) -> Answer:
     """Lift the pause of the route; those of its stages and lanes stay."""
     return _resume(desk, call)
 
 
 @ENDPOINTS.add("DELETE", HOLD_STAGE, query=Signed, answers={200: Resumed}, summary="Resume a stage", **OPERATE)
-def resume_stage(desk: Desk, call: Call) -> Answer:
+def resume_stage(desk: ServerState, call: Call) -> Answer:
     """Lift the pause of the stage, and no other."""
     return _resume(desk, call)
 
 
 @ENDPOINTS.add("DELETE", HOLD_LANE, query=Signed, answers={200: Resumed}, summary="Resume a lane", **OPERATE)
-def resume_lane(desk: Desk, call: Call) -> Answer:
+def resume_lane(desk: ServerState, call: Call) -> Answer:
     """Lift the pause of the lane, and no other."""
     return _resume(desk, call)
 
 
-@ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: Limits}, problems=("unknown-route",), summary="Limits set while running")
-def limits(desk: Desk, call: Call) -> Answer:
+@ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, problems=("unknown-route",), summary="Limits set while running")
+def limits(desk: ServerState, call: Call) -> Answer:
     """Limits that were set by operators; they win over the route file's. What is not here goes by the route file."""
-    return Answer(Limits([_limited(name, limit) for name, limit in _in_route(desk, desk.plan(call).name, LIMIT, Limit)]))
+    return Answer(LimitsAnswer([_limited(name, limit) for name, limit in _in_route(desk, desk.plan(call).name, LIMIT, Limit)]))
 
 
 @ENDPOINTS.add("PUT", LIMIT_STAGE, body=Limiting, answers={200: Limited}, summary="Limit a stage", **OPERATE)
-def limit_stage(desk: Desk, call: Call) -> Answer:
+def limit_stage(desk: ServerState, call: Call) -> Answer:
     """Set what the stage may use; every process obeys within five seconds."""
     return _limit(desk, call)
 
 
 @ENDPOINTS.add("PUT", LIMIT_LANE, body=Limiting, answers={200: Limited}, summary="Limit a lane", **OPERATE)
-def limit_lane(desk: Desk, call: Call) -> Answer:
+def limit_lane(desk: ServerState, call: Call) -> Answer:
     """Set what the lane may use, beside the limits of its stage."""
     return _limit(desk, call)
 
 
 @ENDPOINTS.add("DELETE", LIMIT_STAGE, query=Signed, answers={200: Limited}, summary="Take the limits off a stage", **OPERATE)
-def clear_stage(desk: Desk, call: Call) -> Answer:
+def clear_stage(desk: ServerState, call: Call) -> Answer:
     """The route file's limits hold again."""
     return _clear(desk, call)
 
 
 @ENDPOINTS.add("DELETE", LIMIT_LANE, query=Signed, answers={200: Limited}, summary="Take the limits off a lane", **OPERATE)
-def clear_lane(desk: Desk, call: Call) -> Answer:
+def clear_lane(desk: ServerState, call: Call) -> Answer:
     """The route file's limits hold again."""
     return _clear(desk, call)
 
 
-def _pause(desk: Desk, call: Call) -> Answer:
+def _pause(desk: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(desk, call)
     hold = bulk.pause(desk.ctx, route, stage, lane, by=named(call, call.body.for_), reason=call.body.reason)
     return Answer(_paused(scope(route, stage, lane), hold))
 
 
-def _resume(desk: Desk, call: Call) -> Answer:
+def _resume(desk: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(desk, call)
     done = bulk.resume(desk.ctx, route, stage, lane, by=named(call, call.query.for_), reason=call.query.reason)
     others = [name for name, _ in _in_route(desk, route, HOLD, Hold)]
     return Answer(Resumed(scope(route, stage, lane), done, others))
 
 
-def _limit(desk: Desk, call: Call) -> Answer:
+def _limit(desk: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(desk, call)
     body: Limiting = call.body
     by = named(call, body.for_)
@@ -167,13 +167,13 @@ def _limit(desk: Desk, call: Call) -> Answer:
     return Answer(_limited(scope(route, stage, lane), now))
 
 
-def _clear(desk: Desk, call: Call) -> Answer:
+def _clear(desk: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(desk, call)
     bulk.limit(desk.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)
     return Answer(_limited(scope(route, stage, lane), None))
 
 
-def _place(desk: Desk, call: Call) -> tuple[str, str | None, str | None]:
+def _place(desk: ServerState, call: Call) -> tuple[str, str | None, str | None]:
     """The route, stage and lane that the address names."""
     if "stage" not in call.path:
         return desk.plan(call).name, None, None
@@ -181,7 +181,7 @@ def _place(desk: Desk, call: Call) -> tuple[str, str | None, str | None]:
     return plan.name, stage.name, call.path.get("lane")
 
 
-def _in_route(desk: Desk, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
+def _in_route(desk: ServerState, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
     documents = desk.ctx.ledger.read(kind)
     return [(name, read_as(form, documents[name].value)) for name in sorted(documents) if name == route or name.startswith(f"{route}/")]
 

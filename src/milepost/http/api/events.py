@@ -13,13 +13,13 @@ from starlette.types import Message, Send
 
 from milepost.core.errors import MilepostError, UsageError
 from milepost.core.events import Event
-from milepost.engine.events.feed import KINDS, Place, page
+from milepost.engine.events.feed import KINDS, FeedPlace, page
 from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import LOCAL
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import Trouble, trouble
+from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.event_stream import MOST
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ CHECK_S = 2.0
 """So often it is asked whether a listener's key still holds; with the age that the keys may have, a revoked one hears nothing after five seconds."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class EventsQuery(Struct, frozen=True, kw_only=True):
     """From where on, and what. Without `after` a page begins at the oldest event, a stream with what is new."""
 
     after: str | None = None
@@ -40,7 +40,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     kind: list[str] = []
 
 
-class Found(Struct, frozen=True):
+class EventPage(Struct, frozen=True):
     """A page of events, each as CloudEvents 1.0 with `seq`, its place in the order of all. `next` is given as `after` to go on, now
     or later; a page may be short, or empty, though there is `more`."""
 
@@ -49,7 +49,7 @@ class Found(Struct, frozen=True):
     more: bool
 
 
-class Choice:
+class EventFilter:
     """Which events a caller wants and may hear of."""
 
     def __init__(self, call: Call) -> None:
@@ -69,12 +69,12 @@ class Choice:
     "GET",
     "/api/v1/events",
     scope="read",
-    query=Wanted,
-    answers={200: Found},
+    query=EventsQuery,
+    answers={200: EventPage},
     problems=("unknown-route", "too-many"),
     summary="Events of all items in the order in which they happened: a page, or a stream",
 )
-async def events(desk: Desk, call: Call) -> Answer:
+async def events(desk: ServerState, call: Call) -> Answer:
     """`route` and `kind` may be repeated. With `Accept: text/event-stream` the answer is a stream of server-sent events that does not
     end: `id` is the place, `event` the kind, `data` the event; a comment comes every 15 seconds. Whoever comes back with
     `Last-Event-ID` (or `after`) goes on there, without loss and without repeat, as long as the lines are kept."""
@@ -83,43 +83,43 @@ async def events(desk: Desk, call: Call) -> Answer:
     after = _place(call, streaming)
     newest = await desk.eyes.feed.newest()
     if after is not None and after.seq + bool(after.told) > newest:
-        raise trouble(
+        raise problem_error(
             "wrong-value", "that place has not been reached yet: is this another ledger?", field="after", expected=f"up to {newest}"
         )
-    loop, choice = asyncio.get_running_loop(), Choice(call)
+    loop, choice = asyncio.get_running_loop(), EventFilter(call)
     await loop.run_in_executor(desk.pool, _check, desk, call)
     if streaming:
         if desk.eyes.feed.listeners >= MOST:
-            raise trouble("too-many", f"{MOST:,} listen already", expected="fewer listeners, or pages")
+            raise problem_error("too-many", f"{MOST:,} listen already", expected="fewer listeners, or pages")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return Answer(EventStream(_stream(desk, call, after), headers))
-    found = await loop.run_in_executor(desk.pool, page, desk.ctx, after or Place(), call.query.limit, choice.wants)
-    return Answer(Found([told.view() for told in found.events], found.next, found.more))
+    found = await loop.run_in_executor(desk.pool, page, desk.ctx, after or FeedPlace(), call.query.limit, choice.wants)
+    return Answer(EventPage([told.view() for told in found.events], found.next, found.more))
 
 
-def _place(call: Call, streaming: bool) -> Place | None:
+def _place(call: Call, streaming: bool) -> FeedPlace | None:
     """A browser that comes back has the address that it began with, and the place that it has reached: the latter counts."""
     name, text = "after", call.query.after
     if streaming and call.headers.get("last-event-id"):
         name, text = "Last-Event-ID", call.headers["last-event-id"]
     try:
-        return None if text is None else Place.read(text)
+        return None if text is None else FeedPlace.read(text)
     except UsageError as error:
-        raise trouble("wrong-value", str(error), field=name) from None
+        raise problem_error("wrong-value", str(error), field=name) from None
 
 
-def _check(desk: Desk, call: Call) -> None:
+def _check(desk: ServerState, call: Call) -> None:
     known = [name for name in route_names(desk.ctx) if call.caller.sees(name)]
     for name in call.query.route:
         if name not in known:
-            raise trouble("unknown-route", f"there is no route {name!r}", field="route", expected=", ".join(known) or "none is known")
+            raise problem_error("unknown-route", f"there is no route {name!r}", field="route", expected=", ".join(known) or "none is known")
     for kind in call.query.kind:
         if kind not in KINDS:
-            raise trouble("wrong-value", f"there is no event of the kind {kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
+            raise problem_error("wrong-value", f"there is no event of the kind {kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
 
 
-async def _stream(desk: Desk, call: Call, after: Place | None) -> AsyncGenerator[bytes, None]:
-    loop, feed, choice = asyncio.get_running_loop(), desk.eyes.feed, Choice(call)
+async def _stream(desk: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[bytes, None]:
+    loop, feed, choice = asyncio.get_running_loop(), desk.eyes.feed, EventFilter(call)
     yield b"retry: 2000\n"
     spoke = checked = loop.time()
     following = feed.follow(after)
@@ -158,11 +158,11 @@ def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-async def welcome(desk: Desk, call: Call) -> bool:
+async def welcome(desk: ServerState, call: Call) -> bool:
     """May the caller still hear all this? While the ledger cannot be asked, who has come in may stay."""
     try:
         return await desk.doorman.recognise(call.raw, ENDPOINTS.found[0]) == call.caller
-    except Trouble as found:
+    except ProblemError as found:
         return found.problem.status not in (401, 403)
     except MilepostError:
         return True

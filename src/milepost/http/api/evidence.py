@@ -11,8 +11,8 @@ from milepost.engine.evidence.records import evidence_of
 from milepost.engine.heads.evidence_lines import entries, first_line
 from milepost.evidence.files import write_file
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 LONGEST_NAME = 80
@@ -26,7 +26,7 @@ LONGEST_NAME = 80
     problems=("unknown-route", "unknown-item"),
     summary="The evidence of an item, as a file that can be checked offline",
 )
-def evidence(desk: Desk, call: Call) -> Answer:
+def evidence(desk: ServerState, call: Call) -> Answer:
     """JSON Lines, as `milepost export ROUTE KEY --evidence` writes them; `milepost verify FILE` checks them without the ledger and without
     a network. It is not signed: the key to sign with is for those who have the ledger (`--sign`). Of an item whose row has left it is
     what was kept of it, or its seal."""
@@ -35,7 +35,7 @@ def evidence(desk: Desk, call: Call) -> Answer:
     plan, key = desk.plan(call), call.path["key"]
     found = evidence_of(desk.ctx, plan.name, key)
     if found is None:
-        raise trouble("unknown-item", f"{plan.name} has no item {key!r}", field="key")
+        raise problem_error("unknown-item", f"{plan.name} has no item {key!r}", field="key")
     first = first_line(desk.ctx, plan.name, __version__, {"keys": [key]})
     out = io.BytesIO()
     write_file(out, first, entries(desk.ctx, [found], None, []), None)

@@ -21,8 +21,8 @@ from milepost.engine.views.late_items import asked_view, nearest, overdue
 from milepost.engine.views.queries import WORDS, WORTH_A_WORD, WORTH_ASKING, choose, told_cost
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints()
@@ -52,7 +52,7 @@ class Chosen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {**told, "older_than": self.older_than, "prefix": self.prefix, "parts": self.part}
 
 
-class Wanted(Chosen, frozen=True, kw_only=True):
+class ItemsQuery(Chosen, frozen=True, kw_only=True):
     """Which items. All that is given must hold."""
 
     overdue: bool = False
@@ -71,7 +71,7 @@ def choice_of(ctx: Context, route: str, chosen: Chosen, within: str = "") -> Que
         for name, value in chosen.words().items():
             if _means_nothing(ctx, route, name, value):
                 field = _FIELDS.get(name, name)
-                raise trouble("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
+                raise problem_error("wrong-value", str(error), field=within + field, expected=_expected(ctx, route, field)) from None
         raise
 
 
@@ -106,7 +106,7 @@ class DamagedItem(Struct, frozen=True):
     reason: str
 
 
-class Found(Struct, frozen=True):
+class ItemPage(Struct, frozen=True):
     """A page of items, each as `milepost list --json` shows it. `next` is given as `after` to go on; null: this was the last page.
     A page may be short, or empty, though there are more. `refused` are items of this page whose rows are damaged."""
 
@@ -116,7 +116,7 @@ class Found(Struct, frozen=True):
     refused: list[DamagedItem] = []
 
 
-class Cursor(Struct, frozen=True):
+class PageCursor(Struct, frozen=True):
     """Where a page ended, and for which question: what another one is asked with is refused."""
 
     check: str
@@ -128,12 +128,12 @@ class Cursor(Struct, frozen=True):
     "GET",
     "/api/v1/routes/{route}/items",
     scope="read",
-    query=Wanted,
-    answers={200: Found},
+    query=ItemsQuery,
+    answers={200: ItemPage},
     problems=("unknown-route", "costly"),
     summary="Items of a route, by status, stage, lane, error, list, age, part of the key or how it begins",
 )
-def find(desk: Desk, call: Call) -> Answer:
+def find(desk: ServerState, call: Call) -> Answer:
     """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `part` is `FIELD=VALUE`, a part of a key of several fields (`batchId=B-7`), and may be repeated; `older_than` is
     a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
     through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
@@ -144,16 +144,16 @@ def find(desk: Desk, call: Call) -> Answer:
     headers = {} if whole else afford(desk.ctx, query, wanted.scan)
     if wanted.overdue or wanted.nearest:
         if wanted.after is not None:
-            raise trouble("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
+            raise problem_error("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
         now, ask = desk.ctx.clock.now(), overdue if wanted.overdue else nearest
         asked, more = ask(desk.ctx, query, wanted.limit)
-        return Answer(Found([asked_view(one, now) for one in asked], None, more), headers=headers)
+        return Answer(ItemPage([asked_view(one, now) for one in asked], None, more), headers=headers)
     begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
     if begun is not None:
         query = replace(query, after=begun.place, entered_before=begun.before)
     items, damaged, place = _page(desk.ctx, query, wanted.limit)
     following = None if place is None else make_cursor(plan.name, wanted, place, query.entered_before)
-    return Answer(Found([row_view(item) for item in items], following, following is not None, damaged), headers=headers)
+    return Answer(ItemPage([row_view(item) for item in items], following, following is not None, damaged), headers=headers)
 
 
 def _page(ctx: Context, query: Query, limit: int) -> tuple[list[Item], list[DamagedItem], Any]:
@@ -179,21 +179,23 @@ def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") ->
     told = told_cost(query.route, cost)
     if cost.rows > WORTH_ASKING and not scan:
         price = {} if cost.dollars is None else {"dollars": cost.dollars}
-        raise trouble("costly", told, field="scan", expected=f"{way}, if that is meant", rows=cost.rows, units=cost.units, **price)
+        raise problem_error("costly", told, field="scan", expected=f"{way}, if that is meant", rows=cost.rows, units=cost.units, **price)
     return {"Milepost-Cost": told}
 
 
-def make_cursor(route: str, wanted: Wanted, place: Any, before: int | None) -> str:
+def make_cursor(route: str, wanted: ItemsQuery, place: Any, before: int | None) -> str:
     """A place in the answer to this question, as text that means nothing to others."""
-    cursor = Cursor(_check(route, wanted, place, before), place, before)
+    cursor = PageCursor(_check(route, wanted, place, before), place, before)
     return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
 
 
-def open_cursor(route: str, wanted: Wanted, text: str) -> Cursor:
+def open_cursor(route: str, wanted: ItemsQuery, text: str) -> PageCursor:
     """The place; a problem if it belongs to another question, or was changed."""
-    refused = trouble("wrong-value", "this place belongs to another question, or is none", field="after", expected="the `next` of a page")
+    refused = problem_error(
+        "wrong-value", "this place belongs to another question, or is none", field="after", expected="the `next` of a page"
+    )
     try:
-        cursor = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
+        cursor = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageCursor)
     except (ValueError, RecursionError):
         raise refused from None
     if cursor.check != _check(route, wanted, cursor.place, cursor.before):
@@ -201,7 +203,7 @@ def open_cursor(route: str, wanted: Wanted, text: str) -> Cursor:
     return cursor
 
 
-def _check(route: str, wanted: Wanted, place: Any, before: int | None) -> str:
+def _check(route: str, wanted: ItemsQuery, place: Any, before: int | None) -> str:
     question = replace(wanted, after=None, limit=1, scan=False)
     return sha256(msgspec.json.encode((route, question, place, before), order="sorted")).hexdigest()[:16]
 
@@ -229,11 +231,11 @@ class VolumeItems(Struct, frozen=True):
     problems=("unknown-route", "costly"),
     summary="Items with files on a storage volume, such as a tape",
 )
-def volume_items(desk: Desk, call: Call) -> Answer:
+def volume_items(desk: ServerState, call: Call) -> Answer:
     """From what the stages reported. Every item of the route is read, some at a time: go on with `next` until it is null. Items whose rows
     have left are not among them; `milepost volume` reads their kept evidence too."""
     plan, wanted, volume = desk.plan(call), call.query, call.path["volume"]
-    question = Wanted(prefix=f"volume {volume}")
+    question = ItemsQuery(prefix=f"volume {volume}")
     begun = None if wanted.after is None else open_cursor(plan.name, question, wanted.after)
     query = replace(all_items(plan.name), after=None if begun is None else begun.place, limit=wanted.limit)
     headers = afford(desk.ctx, query, wanted.scan)
@@ -250,7 +252,7 @@ class Routes(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/api/v1/status", scope="read", answers={200: Routes}, summary="How many items are where, in all routes")
-def all_status(desk: Desk, call: Call) -> Answer:
+def all_status(desk: ServerState, call: Call) -> Answer:
     """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
     found = status(desk.ctx)["routes"]
     return Answer(Routes({name: counted for name, counted in found.items() if call.caller.sees(name)}))
@@ -288,7 +290,7 @@ class Counts(Struct, frozen=True):
     problems=("unknown-route",),
     summary="How many items are at each stage, and for how long",
 )
-def counts(desk: Desk, call: Call) -> Answer:
+def counts(desk: ServerState, call: Call) -> Answer:
     """From counters that the ledger keeps: asking costs little, however many items there are. Half of the unfinished items of a stage
     have been there for at most `p50_s` seconds, all but one in twenty for at most `p95_s`."""
     plan = desk.plan(call)

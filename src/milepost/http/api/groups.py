@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from milepost.engine.views.items import groups
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 
@@ -28,6 +28,6 @@ class Groups(Struct, frozen=True):
     problems=("unknown-route",),
     summary="Failures by cause",
 )
-def causes(desk: Desk, call: Call) -> Answer:
+def causes(desk: ServerState, call: Call) -> Answer:
     """As `milepost groups ROUTE --json`: from counters that the ledger keeps, so that asking costs little, however many items there are."""
     return Answer(Groups(groups(desk.ctx, desk.plan(call).name)))

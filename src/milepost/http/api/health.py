@@ -9,8 +9,8 @@ from milepost.engine.presence import Processes, processes_view
 from milepost.engine.views.timestamps import instant
 from milepost.http.auth.whole_ledger import check_sees_all
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 
@@ -20,19 +20,19 @@ class Healthy(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/healthz", scope=None, answers={200: Healthy}, summary="Is the server alive?")
-async def alive(desk: Desk, call: Call) -> Answer:
+async def alive(desk: ServerState, call: Call) -> Answer:
     """Answers as long as the server takes calls, whatever the ledger does: who gets no answer may start it again."""
     return Answer(Healthy("alive"))
 
 
 @ENDPOINTS.add("GET", "/readyz", scope=None, answers={200: Healthy}, problems=("not-ready",), summary="Is the server ready for work?")
-async def ready(desk: Desk, call: Call) -> Answer:
+async def ready(desk: ServerState, call: Call) -> Answer:
     """Ready: the ledger can be reached and written to within a second, the routes are those in force, somebody is at work, and the
     resender has run lately. Otherwise 503, and `parts` names what is missing and what to do about it."""
     missing = await desk.eyes.unready()
     if missing:
         parts = [{"part": found.part, "why": found.why} for found in missing]
-        raise trouble("not-ready", "; ".join(f"{found.part}: {found.why}" for found in missing), parts=parts)
+        raise problem_error("not-ready", "; ".join(f"{found.part}: {found.why}" for found in missing), parts=parts)
     return Answer(Healthy("ready"))
 
 
@@ -40,7 +40,7 @@ ENDPOINTS = Endpoints()
 
 
 @ENDPOINTS.add("GET", "/api/v1/processes", scope="read", answers={200: Processes}, summary="Who is at work, and who was")
-def processes(desk: Desk, call: Call) -> Answer:
+def processes(desk: ServerState, call: Call) -> Answer:
     """Every process of the last week that runs workers, resender or subscribers, the latest heard of first; and for each role its last
     good run in any of them. Overrunning handlers and outdated routes are shown for the routes that the caller sees; how much a
     process has in hand, to those who see all."""
@@ -48,7 +48,7 @@ def processes(desk: Desk, call: Call) -> Answer:
 
 
 @ENDPOINTS.add("GET", "/api/v1/doctor", scope="read", answers={200: Health}, summary="Is everything well, and what to do if it is not")
-def health(desk: Desk, call: Call) -> Answer:
+def health(desk: ServerState, call: Call) -> Answer:
     """As `milepost doctor --json`. It only reads. Each finding is `ok`, `warn` or `bad`, and `next` says what to do about it. Only for
     callers who see all routes."""
     check_sees_all(call)

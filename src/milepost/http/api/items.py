@@ -11,17 +11,17 @@ from milepost.engine.intake import Receipt
 from milepost.engine.views.items import show
 from milepost.engine.views.story import story
 from milepost.engine.views.timestamps import instant
-from milepost.http.api.lists import FORMS, Report, take_in_stream
+from milepost.http.api.lists import FORMS, ListAnswer, take_in_stream
 from milepost.http.auth.author import check_may_operate, check_reason
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import Trouble, trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import ProblemError, problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 MANY = 10_000
 
 
-class Taken(Struct, frozen=True, omit_defaults=True):
+class SubmitAnswer(Struct, frozen=True, omit_defaults=True):
     """What became of one item: `new`, `known`, `changed` (known with other content; nothing is overwritten), or `malformed`: then `field`
     names what is wrong in it and `expected` says what would be right, where that can be said."""
 
@@ -37,7 +37,7 @@ class Taken(Struct, frozen=True, omit_defaults=True):
 class TakenMany(Struct, frozen=True):
     """One receipt for each item, in the order given."""
 
-    receipts: list[Taken]
+    receipts: list[SubmitAnswer]
 
 
 class Handing(Struct, frozen=True, kw_only=True):
@@ -62,12 +62,12 @@ class Handing(Struct, frozen=True, kw_only=True):
     scope="submit",
     query=Handing,
     body=dict[str, Any] | list[dict[str, Any]],
-    answers={201: Taken, 200: Taken | TakenMany | Report},
+    answers={201: SubmitAnswer, 200: SubmitAnswer | TakenMany | ListAnswer},
     problems=("unknown-route", "conflict", "malformed-item", "too-slow"),
     summary="Hand over an item, several, or a list of any length",
     types=("application/json", *FORMS),
 )
-async def submit(desk: Desk, call: Call) -> Answer:
+async def submit(desk: ServerState, call: Call) -> Answer:
     """One object is one item: 201 if it is new, 200 if it is known already, 409 if its key is known with other content.
     An array of at most 10,000 is answered with one receipt each, in the same order. What is answered `new` is on disk.
 
@@ -88,7 +88,7 @@ async def submit(desk: Desk, call: Call) -> Answer:
     if asked != Handing(not_before=start, failed_again=asked.failed_again, reason=asked.reason) or (
         asked.reason and not asked.failed_again
     ):
-        raise trouble(
+        raise problem_error(
             "wrong-value", "of these only not_before and failed_again are for items", field="Content-Type", expected=" or ".join(FORMS)
         )
     again = asked.reason if asked.failed_again else None
@@ -97,7 +97,7 @@ async def submit(desk: Desk, call: Call) -> Answer:
         check_reason(again, False)
     if isinstance(call.body, list):
         if len(call.body) > MANY:
-            raise trouble(
+            raise problem_error(
                 "wrong-value", f"{len(call.body):,} items are too many for one call", expected=f"at most {MANY:,}, or a list as NDJSON"
             )
         receipts = await desk.submitting.submit_many(plan.name, call.body, call.caller.name, start, again)
@@ -107,15 +107,15 @@ async def submit(desk: Desk, call: Call) -> Answer:
     else:
         [receipt] = await desk.submitting.submit_many(plan.name, [call.body], call.caller.name, start, again)
     if receipt.answer == "malformed":
-        raise trouble("malformed-item", receipt.error, field=receipt.field or None, expected=receipt.expected or None)
+        raise problem_error("malformed-item", receipt.error, field=receipt.field or None, expected=receipt.expected or None)
     if receipt.answer == "changed":
-        raise trouble("conflict", receipt.error, key=receipt.key, item_status=str(receipt.status), stage=receipt.stage)
+        raise problem_error("conflict", receipt.error, key=receipt.key, item_status=str(receipt.status), stage=receipt.stage)
     return Answer(_taken(receipt), 201 if receipt.answer == "new" else 200)
 
 
-def _taken(receipt: Receipt) -> Taken:
+def _taken(receipt: Receipt) -> SubmitAnswer:
     status = None if receipt.status is None else receipt.status.value
-    return Taken(receipt.key, receipt.answer, status, receipt.stage, receipt.error, receipt.field, receipt.expected)
+    return SubmitAnswer(receipt.key, receipt.answer, status, receipt.stage, receipt.error, receipt.field, receipt.expected)
 
 
 @ENDPOINTS.add(
@@ -126,20 +126,20 @@ def _taken(receipt: Receipt) -> Taken:
     problems=("unknown-route", "unknown-item"),
     summary="One item, with its history",
 )
-def get(desk: Desk, call: Call) -> Answer:
+def get(desk: ServerState, call: Call) -> Answer:
     """Everything about one item: where it is, what it carries, what happened to it. An item whose row has left is told from its seal."""
     return Answer(_seen(desk, call))
 
 
-def _seen(desk: Desk, call: Call) -> dict[str, Any]:
+def _seen(desk: ServerState, call: Call) -> dict[str, Any]:
     found = show(desk.ctx, desk.plan(call).name, call.path["key"])
     if found is None:
         raise _unknown(call)
     return found
 
 
-def _unknown(call: Call) -> Trouble:
-    return trouble("unknown-item", f"{call.path['route']} has no item {call.path['key']!r}", field="key")
+def _unknown(call: Call) -> ProblemError:
+    return problem_error("unknown-item", f"{call.path['route']} has no item {call.path['key']!r}", field="key")
 
 
 class History(Struct, frozen=True):
@@ -161,7 +161,7 @@ class History(Struct, frozen=True):
     problems=("unknown-route", "unknown-item"),
     summary="What happened to an item",
 )
-def history(desk: Desk, call: Call) -> Answer:
+def history(desk: ServerState, call: Call) -> Answer:
     """Every line of its record: what changed, when, by whom and why."""
     found = _seen(desk, call)
     return Answer(History(found["route"], found["key"], found["sealed"], found["chain"], found["history"]))
@@ -193,7 +193,7 @@ class Telling(Struct, frozen=True):
     problems=("unknown-route", "unknown-item"),
     summary="The story of an item, in sentences",
 )
-def told(desk: Desk, call: Call) -> Answer:
+def told(desk: ServerState, call: Call) -> Answer:
     """Where it is, why it waits, what happens next, what has happened, and what people can do: as `milepost show` tells it."""
     found = story(desk.ctx, desk.plan(call).name, call.path["key"], instant)
     if found is None:

@@ -17,8 +17,8 @@ from milepost.engine.lists.source import Source
 from milepost.engine.views.items import list_view, lists
 from milepost.http.auth.author import check_may_operate, check_reason
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import Trouble, trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import ProblemError, problem_error
+from milepost.http.state.state import ServerState
 from milepost.ports.documents import ListRecord
 
 ENDPOINTS = Endpoints()
@@ -28,7 +28,7 @@ SILENT_S = 30.0
 _LOOK_S = 1.0
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class ListAnswer(Struct, frozen=True, kw_only=True):
     """What a list held: as `milepost submit --json` tells it. `id` is empty after a dry run. Which keys have `vanished` is told to those
     who may read; the others are told how many."""
 
@@ -53,7 +53,7 @@ class Body:
     What ends it early is an OSError there, and `cut_off` says it to the client."""
 
     def __init__(self, stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, silent_s: float) -> None:
-        self.cut_off: Trouble | None = None
+        self.cut_off: ProblemError | None = None
         self.abandoned = False
         """Nobody waits for the answer any more: the server is being stopped."""
         self._stream, self._loop, self._silent_s = stream, loop, silent_s
@@ -90,22 +90,26 @@ class Body:
         except StopAsyncIteration:
             return bytes(data)
         except TimeoutError:
-            self.cut_off = trouble("too-slow", f"nothing came for {self._silent_s:g} s", expected="send it again; what came was taken in")
+            self.cut_off = problem_error(
+                "too-slow", f"nothing came for {self._silent_s:g} s", expected="send it again; what came was taken in"
+            )
         except ClientDisconnect:
-            self.cut_off = trouble("malformed", "the client went away")
+            self.cut_off = problem_error("malformed", "the client went away")
         if self.cut_off is not None and not data:
             return OSError(self.cut_off.problem.detail)
         return bytes(data)
 
 
-async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
+async def take_in_stream(desk: ServerState, call: Call, kind: str) -> Answer:
     """A list from a request's body, line by line, as the lists engine takes in a file."""
     plan, wanted = desk.plan(call), call.query
     if wanted.replace_changed or wanted.failed_again:
         check_may_operate(call, "replace what is known" if wanted.replace_changed else "take in failed keys again")
         check_reason(wanted.reason, wanted.dry_run)
     if not desk.list_places.acquire(blocking=False):
-        raise trouble("busy", "as many lists as possible are being taken in already", expected="try again when one of them is through")
+        raise problem_error(
+            "busy", "as many lists as possible are being taken in already", expected="try again when one of them is through"
+        )
     loop = asyncio.get_running_loop()
     body = Body(call.raw.stream(), loop, SILENT_S)
 
@@ -142,7 +146,7 @@ async def take_in_stream(desk: Desk, call: Call, kind: str) -> Answer:
     told = {**to_builtins(report), "at": iso(report.at)}
     if not call.caller.may("read"):
         told["vanished"] = []
-    return Answer(Report(**told))
+    return Answer(ListAnswer(**told))
 
 
 class ListsWanted(Struct, frozen=True, kw_only=True):
@@ -165,7 +169,7 @@ class Lists(Struct, frozen=True):
     answers={200: Lists},
     summary="The lists that were handed over, the latest first",
 )
-def all_lists(desk: Desk, call: Call) -> Answer:
+def all_lists(desk: ServerState, call: Call) -> Answer:
     """As `milepost lists --json`. One that is not `finished` was cut off, or is being taken in now."""
     wanted = call.query
     found = [record for record in reversed(lists(desk.ctx, wanted.route)) if call.caller.sees(record.route)]
@@ -180,15 +184,15 @@ def all_lists(desk: Desk, call: Call) -> Answer:
     problems=("unknown-list",),
     summary="One list, and what it held",
 )
-def one_list(desk: Desk, call: Call) -> Answer:
+def one_list(desk: ServerState, call: Call) -> Answer:
     """Its name, digest, who handed it over and when, and how many of its lines were new, known, changed, repeated or malformed."""
     return Answer(list_view(the_list(desk, call)))
 
 
-def the_list(desk: Desk, call: Call) -> ListRecord:
+def the_list(desk: ServerState, call: Call) -> ListRecord:
     """The list that a call's address names; one of a route that the caller may not see is as if it were not there."""
     wanted = call.path["id"]
     for record in lists(desk.ctx):
         if record.id == wanted and call.caller.sees(record.route):
             return record
-    raise trouble("unknown-list", f"there is no list {wanted!r}", field="id", expected="the id of one that GET /api/v1/lists names")
+    raise problem_error("unknown-list", f"there is no list {wanted!r}", field="id", expected="the id of one that GET /api/v1/lists names")

@@ -8,13 +8,13 @@ from starlette.responses import Response
 from milepost.engine.metrics.exposition import OPEN, PLAIN, Family, exposition
 from milepost.engine.metrics.gauges import counted_families, process_families
 from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 
 
 @ENDPOINTS.add("GET", "/metrics", scope="read", answers={200: str}, summary="Figures in the text format of Prometheus, or OpenMetrics")
-def metrics(desk: Desk, call: Call) -> Answer:
+def metrics(desk: ServerState, call: Call) -> Answer:
     """Items by route, stage and status, ages, lags and heartbeats come from the ledger's own counters and hold for all processes;
     they are at most a second old (on AWS 15 s). What is counted (names with `_total`) is of this process, since it started. A key that
     sees only some routes is told only of these."""

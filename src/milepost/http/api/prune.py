@@ -14,7 +14,7 @@ from milepost.engine.views.queries import statuses_of
 from milepost.http.api.find import afford
 from milepost.http.auth.author import check_reason, named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints()
@@ -41,7 +41,7 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     problems=("unknown-route", "route-changed", "costly", "busy"),
     summary="Let go of rows that ended long ago",
 )
-async def let_go(desk: Desk, call: Call) -> Answer:
+async def let_go(desk: ServerState, call: Call) -> Answer:
     """As `milepost prune`. A seal stays of each row, so that its key is still known. With `dry_run` nothing is written and no reason is
     needed: the answer counts what would go (`statuses`) and what would stay because its status was not named (`others`). The answer comes
     when all of it is done; a call that is cut off has pruned a part, and the same call goes on with the rest."""

@@ -13,8 +13,8 @@ from milepost.http.api.controls import Why
 from milepost.http.auth.author import named
 from milepost.http.auth.whole_ledger import check_sees_all
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 from milepost.ports.foreign_rows import Adopted
 
 ENDPOINTS = Endpoints()
@@ -22,7 +22,7 @@ QUARANTINE = "/api/v1/quarantine"
 T = TypeVar("T")
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class QuarantineQuery(Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
@@ -48,9 +48,14 @@ class Dropped(Struct, frozen=True):
 
 
 @ENDPOINTS.add(
-    "GET", QUARANTINE, scope="read", query=Wanted, answers={200: Quarantine}, summary="What was set aside because it could not be used"
+    "GET",
+    QUARANTINE,
+    scope="read",
+    query=QuarantineQuery,
+    answers={200: Quarantine},
+    summary="What was set aside because it could not be used",
 )
-def listed(desk: Desk, call: Call) -> Answer:
+def listed(desk: ServerState, call: Call) -> Answer:
     """As `milepost quarantine list --json`: rows that others put, changes that could not be decided, messages that nobody can read. Only
     for callers who see all routes."""
     check_sees_all(call)
@@ -65,7 +70,7 @@ def listed(desk: Desk, call: Call) -> Answer:
     answers={200: Replayed},
     summary="See to what was set aside once more",
 )
-async def again(desk: Desk, call: Call) -> Answer:
+async def again(desk: ServerState, call: Call) -> Answer:
     """A row, or a change of one, is looked at as the row stands now; a message goes back to its queue. What still cannot be used stays,
     with the reason. Only for callers who see all routes."""
     by, body = _checked(desk, call), call.body
@@ -80,24 +85,24 @@ async def again(desk: Desk, call: Call) -> Answer:
     answers={200: Dropped},
     summary="Throw away what was set aside",
 )
-async def thrown_away(desk: Desk, call: Call) -> Answer:
+async def thrown_away(desk: ServerState, call: Call) -> Answer:
     """It is gone then; that it was thrown away, by whom and why, stays on record. Only for callers who see all routes."""
     by, body = _checked(desk, call), call.body
     return Answer(Dropped(await _work(desk, lambda: drop(desk.ctx, _ids(desk, body), by=by, reason=body.reason))))
 
 
-def _checked(desk: Desk, call: Call) -> str:
+def _checked(desk: ServerState, call: Call) -> str:
     """Who acts, if that can be done at all."""
     check_sees_all(call)
     if (call.body.ids is not None) == call.body.all:
-        raise trouble("wrong-value", "say which", field="ids", expected="either ids or all: true")
+        raise problem_error("wrong-value", "say which", field="ids", expected="either ids or all: true")
     return named(call, call.body.for_)
 
 
-def _ids(desk: Desk, body: Which) -> list[str]:
+def _ids(desk: ServerState, body: Which) -> list[str]:
     return all_ids(desk.ctx) if body.ids is None else list(dict.fromkeys(body.ids))
 
 
-async def _work(desk: Desk, work: Callable[[], T]) -> T:
+async def _work(desk: ServerState, work: Callable[[], T]) -> T:
     """Much of it takes long: where acts on items have their threads."""
     return await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)

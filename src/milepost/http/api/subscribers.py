@@ -17,8 +17,8 @@ from milepost.http.api.controls import Signed, Why
 from milepost.http.auth.author import check_reason, named
 from milepost.http.auth.whole_ledger import check_sees_all
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 SUBSCRIBERS = "/api/v1/subscribers"
@@ -61,7 +61,7 @@ class Forgotten(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", SUBSCRIBERS, scope="read", answers={200: Subscribers}, summary="Who is told, how far, and what they do not take")
-def subscribers(desk: Desk, call: Call) -> Answer:
+def subscribers(desk: ServerState, call: Call) -> Answer:
     """As `milepost subscribers --json`. Of parked items only those are shown whose route the caller sees; who sees only some routes is not
     shown what speaks of the items of all: how far a subscriber is, and its own `error`."""
     return Answer(Subscribers(all_told(desk.ctx, call.caller.narrowed)))
@@ -76,13 +76,13 @@ def subscribers(desk: Desk, call: Call) -> Answer:
     problems=("unknown-subscriber", "unknown-route"),
     summary="Have parked items tried again now",
 )
-def release(desk: Desk, call: Call) -> Answer:
+def release(desk: ServerState, call: Call) -> Answer:
     """Without `route` all of the subscriber's are, and one that takes nothing at all is tried again now, too: that is for callers who see
     all routes."""
     name, body = _known(desk, call), call.body
     if body.route is None:
         if body.key is not None:
-            raise trouble("wrong-value", "a key belongs to a route", field="route", expected="the route of that item")
+            raise problem_error("wrong-value", "a key belongs to a route", field="route", expected="the route of that item")
         check_sees_all(call)
     elif body.route not in route_names(desk.ctx) or not call.caller.sees(body.route):
         raise desk.no_route(call.caller, body.route)
@@ -99,7 +99,7 @@ def release(desk: Desk, call: Call) -> Answer:
     problems=("unknown-subscriber",),
     summary="Tell a subscriber again what it was told before",
 )
-def replay(desk: Desk, call: Call) -> Answer:
+def replay(desk: ServerState, call: Call) -> Answer:
     """Everything from there on is told again, each event with the id that it had and each item's in their order, so that a receiver can
     drop what it knows. `lines` says how many there are at most and `since` how far back they go: what has been pruned (`pruned`) cannot be
     told again. Nobody is ever set forward: a place that has not been told yet is refused. With `dry_run` nothing is changed, and no reason
@@ -108,13 +108,13 @@ def replay(desk: Desk, call: Call) -> Answer:
     name, body, ctx = _known(desk, call), call.body, desk.ctx
     check_reason(body.reason, body.dry_run)
     if (body.since is None) == (body.after is None):
-        raise trouble("wrong-value", "say from where on", field="since", expected="either since or after")
+        raise problem_error("wrong-value", "say from where on", field="since", expected="either since or after")
     by = named(call, body.for_)
     try:
         since = None if body.since is None else moment_ms(body.since, ctx.clock.now(), "since")
         return Answer(tell_again(ctx, name, since=since, after=body.after, by=by, reason=body.reason, dry_run=body.dry_run))
     except UsageError as error:
-        raise trouble("wrong-value", str(error), field="after" if body.since is None else "since") from None
+        raise problem_error("wrong-value", str(error), field="after" if body.since is None else "since") from None
 
 
 @ENDPOINTS.add(
@@ -126,7 +126,7 @@ def replay(desk: Desk, call: Call) -> Answer:
     problems=("unknown-subscriber",),
     summary="Tell a subscriber no more",
 )
-def forget(desk: Desk, call: Call) -> Answer:
+def forget(desk: ServerState, call: Call) -> Answer:
     """Nothing is kept for it any more, so that pruning does not wait for it. If it is started again, it goes on from there. Only for
     callers who see all routes."""
     check_sees_all(call)
@@ -134,11 +134,11 @@ def forget(desk: Desk, call: Call) -> Answer:
     return Answer(Forgotten(name, forget_subscriber(desk.ctx, name, by=named(call, call.body.for_), reason=call.body.reason)))
 
 
-def _known(desk: Desk, call: Call) -> str:
+def _known(desk: ServerState, call: Call) -> str:
     """The subscriber that the address names."""
     name, known = call.path["name"], live_cursors(desk.ctx)
     if name not in known:
-        raise trouble(
+        raise problem_error(
             "unknown-subscriber", f"there is no subscriber {name!r}", field="name", expected=", ".join(sorted(known)) or "none is told"
         )
     return name

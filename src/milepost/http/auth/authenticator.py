@@ -18,7 +18,7 @@ from milepost.engine.context import Context
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
 from milepost.http.auth.rates import Rate, Rates
 from milepost.http.protocol.endpoint import Caller, Endpoint
-from milepost.http.protocol.problems import Trouble, problem, trouble
+from milepost.http.protocol.problems import ProblemError, problem, problem_error
 from milepost.ports.documents import KEY, SESSION, Key, Session, read_as
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def visible(caller: Caller, routes: Iterable[str]) -> list[str]:
     return [route for route in routes if caller.sees(route)]
 
 
-class Known(Struct, frozen=True):
+class KeySnapshot(Struct, frozen=True):
     """Keys by id and sessions by digest, as they were at a moment (in seconds that only rise)."""
 
     at: float = -math.inf
@@ -52,12 +52,12 @@ class Known(Struct, frozen=True):
     sessions: dict[str, Session] = {}
 
 
-class Doorman:
+class Authenticator:
     """Knows the keys, counts calls, and says who calls. Belongs to one event loop; the ledger is asked in the pool's threads."""
 
     def __init__(self, ctx: Context, pool: ThreadPoolExecutor, ticks: Callable[[], float]) -> None:
         self._ctx, self._pool, self._ticks = ctx, pool, ticks
-        self._known = Known()
+        self._known = KeySnapshot()
         self._reading: asyncio.Task[None] | None = None
         self._begun = self._ended = 0
         """How many readings of keys and sessions have begun, and the last of them that has ended."""
@@ -83,7 +83,7 @@ class Doorman:
             # Without keys every call looks for one: the first key that is made, by whichever process, closes the door at once.
             await self._read_anew()
         if self._known.keys:
-            raise trouble(
+            raise problem_error(
                 "no-key", "a key is needed here", field="Authorization", expected="Authorization: Bearer mp_…, or log in at /login"
             )
         return self._local(request, endpoint)
@@ -113,7 +113,9 @@ class Doorman:
         if wait:
             raise _too_many("too many wrong keys came from your address", wait)
         log.warning("a wrong key came from %s", address)
-        raise trouble("no-key", "the key is not known, has expired, or was revoked", field="Authorization", expected="a key that holds")
+        raise problem_error(
+            "no-key", "the key is not known, has expired, or was revoked", field="Authorization", expected="a key that holds"
+        )
 
     async def session_of(self, request: Request, token: str) -> Key | None:
         """The key of a session; None: it is over, or there never was one."""
@@ -144,13 +146,13 @@ class Doorman:
         headers["host"] = ", ".join(request.headers.getlist("host"))
         why = not_local(request.scope.get("server"), request.client, headers)
         if why is not None:
-            raise trouble(
+            raise problem_error(
                 "not-local",
                 f"there are no keys, so that only this machine may call, and {why}",
                 expected="a call to 127.0.0.1 or localhost from the same machine; or make a key: milepost keys new NAME --scope read",
             )
         if endpoint.writes and from_elsewhere(headers):
-            raise trouble("bad-origin", "another site's page made this call", field="Origin", expected="a page of this server")
+            raise problem_error("bad-origin", "another site's page made this call", field="Origin", expected="a page of this server")
         return LOCAL
 
     async def _read_since(self, moment: float) -> None:
@@ -180,14 +182,14 @@ class Doorman:
             self._reading = None
 
 
-def read_known(ctx: Context, at: float) -> Known:
+def read_known(ctx: Context, at: float) -> KeySnapshot:
     keys = {key.id: key for key in (read_as(Key, document.value) for document in ctx.ledger.read(KEY).values())}
     callers = {
         key.id: Caller(key.name, frozenset(key.scopes), None if key.routes is None else frozenset(key.routes)) for key in keys.values()
     }
     # A session belongs to a key: without keys there is none, and an open server reads the ledger at every call.
     sessions = ctx.ledger.read(SESSION) if keys else {}
-    return Known(at, keys, callers, {name: read_as(Session, document.value) for name, document in sessions.items()})
+    return KeySnapshot(at, keys, callers, {name: read_as(Session, document.value) for name, document in sessions.items()})
 
 
 async def check_page(request: Request, token: str) -> None:
@@ -196,7 +198,7 @@ async def check_page(request: Request, token: str) -> None:
     if given is None and _kind(request) == FORM:
         given = (await read_form(request)).get("csrf_token")
     if from_elsewhere(request.headers) or not is_csrf_token(given or "", token):
-        raise trouble(
+        raise problem_error(
             "bad-origin",
             "a write by somebody who has logged in must come from a page of this server",
             field="X-CSRF-Token",
@@ -208,16 +210,18 @@ async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form. Whoever reads the body after this is given the same bytes again."""
     length = request.headers.get("content-length", "")
     if not length.isdigit() or int(length) > LARGEST_FORM:
-        raise trouble("too-large", f"the form has more than {LARGEST_FORM:,} bytes, or does not say how many", field="Content-Length")
+        raise problem_error("too-large", f"the form has more than {LARGEST_FORM:,} bytes, or does not say how many", field="Content-Length")
     try:
         async with asyncio.timeout(SLOWEST_S):
             data = await request.body()
     except TimeoutError:
-        raise trouble("too-slow", f"the form was not here within {SLOWEST_S:g} s") from None
+        raise problem_error("too-slow", f"the form was not here within {SLOWEST_S:g} s") from None
     try:
         return dict(parse_qsl(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
     except ValueError:
-        raise trouble("malformed", f"the form has more than {MOST_FIELDS} fields", expected="the fields of the page's own form") from None
+        raise problem_error(
+            "malformed", f"the form has more than {MOST_FIELDS} fields", expected="the fields of the page's own form"
+        ) from None
 
 
 def _bearer(request: Request) -> str | None:
@@ -226,7 +230,7 @@ def _bearer(request: Request) -> str | None:
         return None
     scheme, _, text = given.strip().partition(" ")
     if scheme.lower() != "bearer" or not text.strip():
-        raise trouble("no-key", "the header is not understood", field="Authorization", expected="Authorization: Bearer mp_…")
+        raise problem_error("no-key", "the header is not understood", field="Authorization", expected="Authorization: Bearer mp_…")
     return text.strip()
 
 
@@ -234,6 +238,6 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _too_many(detail: str, wait: float) -> Trouble:
+def _too_many(detail: str, wait: float) -> ProblemError:
     seconds = math.ceil(wait)
-    return Trouble(problem("too-many", detail, expected=f"again in {seconds} s"), {"Retry-After": str(seconds)})
+    return ProblemError(problem("too-many", detail, expected=f"again in {seconds} s"), {"Retry-After": str(seconds)})

@@ -6,7 +6,7 @@ from milepost.core.item import canonical_json
 from milepost.core.outcome import Outcome
 from milepost.core.values.json import check_depth
 from milepost.http.protocol.endpoint import Call
-from milepost.http.protocol.problems import trouble
+from milepost.http.protocol.problems import problem_error
 
 LONGEST = 100
 
@@ -16,14 +16,14 @@ def named(call: Call, person: str | None) -> str:
     if person is None:
         return call.caller.name
     if not person.strip() or len(person) > LONGEST or any(ord(c) < 32 for c in person):
-        raise trouble("wrong-value", f"'for' is {person!r}", field="for", expected=f"a person's name of at most {LONGEST} characters")
+        raise problem_error("wrong-value", f"'for' is {person!r}", field="for", expected=f"a person's name of at most {LONGEST} characters")
     return f"{call.caller.name} for {person.strip()}"
 
 
 def check_may_operate(call: Call, what: str) -> None:
     """Raise a problem if the caller's key is for handing over items only, and this is for operators."""
     if not call.caller.may("operate"):
-        raise trouble("not-allowed", f"{call.caller.name!r} may not {what}", expected="a key with the scope 'operate'")
+        raise problem_error("not-allowed", f"{call.caller.name!r} may not {what}", expected="a key with the scope 'operate'")
 
 
 def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
@@ -31,10 +31,12 @@ def check_outcome(outcome: Outcome, field: str = "outcome") -> None:
     try:
         check_depth(canonical_json(outcome))
     except (ValueError, RecursionError) as error:
-        raise trouble("wrong-value", f"what was said cannot be kept: {error}", field=field) from None
+        raise problem_error("wrong-value", f"what was said cannot be kept: {error}", field=field) from None
 
 
 def check_reason(reason: str, dry_run: bool) -> None:
     """Every act needs a reason; a preview does not."""
     if not dry_run and not reason.strip():
-        raise trouble("wrong-value", "an act needs a reason", field="reason", expected="why it is done, or dry_run: true for a preview")
+        raise problem_error(
+            "wrong-value", "an act needs a reason", field="reason", expected="why it is done, or dry_run: true for a preview"
+        )

@@ -18,7 +18,7 @@ from milepost.engine.health.refused_answers import AWAITED, external_stages, ref
 from milepost.engine.presence import HEARD_MS, last_runs
 from milepost.engine.views.items import counted, live_processes, processes
 from milepost.engine.views.snapshot import Snapshot
-from milepost.http.state.ttl_cache import Seldom
+from milepost.http.state.ttl_cache import TtlCache
 from milepost.ports.documents import HOLD, PARKED, Parked, Process, read_as
 from milepost.ports.foreign_rows import QuarantineStore
 
@@ -33,14 +33,14 @@ class Notice(Struct, frozen=True):
     where: str
 
 
-class Health(Struct, frozen=True):
+class HealthPanel(Struct, frozen=True):
     """What is not well, the worst first; and the calm line, for when there is nothing."""
 
     notices: list[Notice]
     calm: str
 
 
-def _any_aside(ctx: Context, seldom: Seldom) -> bool | None:
+def _any_aside(ctx: Context, seldom: TtlCache) -> bool | None:
     """Is anything set aside? To look may be to ask a queue. None: it cannot be told now."""
     return seldom.once(("set aside",), lambda: _any_in(ctx.ledger.quarantine))
 
@@ -53,7 +53,7 @@ def _any_in(quarantine: QuarantineStore) -> bool | None:
     return bool(some) or more
 
 
-def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, seldom: Seldom) -> Health:
+def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, seldom: TtlCache) -> HealthPanel:
     """How these routes stand, and what they need. What belongs to no route is for those alone who see all of them."""
     now, seen = ctx.clock.now(), list(routes)
     filled = _any_aside(ctx, seldom) if all_seen else None
@@ -76,7 +76,7 @@ def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, seldom: 
         notices += _failed(one) + _overdue(one)
     calm = [f"{len(alive):,} {'process' if len(alive) == 1 else 'processes'} at work" if alive else "nothing waits for a worker"]
     calm += [*calm_resender, "nothing is paused", *([] if filled is None else ["nothing is set aside"]), *calm_told]
-    return Health(sorted(notices, key=lambda notice: notice.level), f"All is well: {', '.join(calm)}.")
+    return HealthPanel(sorted(notices, key=lambda notice: notice.level), f"All is well: {', '.join(calm)}.")
 
 
 def _waiting(ctx: Context, seen: Snapshot, held: Container[str]) -> int:
@@ -110,7 +110,7 @@ def _standing_by(alive: list[Process], routes: Collection[str]) -> list[Notice]:
     ]
 
 
-def _late(ctx: Context, seen: list[Snapshot], held: Container[str], seldom: Seldom, now: int) -> list[Notice]:
+def _late(ctx: Context, seen: list[Snapshot], held: Container[str], seldom: TtlCache, now: int) -> list[Notice]:
     """What the doctor says of work that nobody takes up. Only where something waits, as the counters say, is it looked for."""
     waits = {(one.route, stage.name) for one in seen for stage in one.stages if stage.among(*WAITING)}
     notices = []
@@ -125,7 +125,7 @@ def _late(ctx: Context, seen: list[Snapshot], held: Container[str], seldom: Seld
     return notices
 
 
-def _refused_answers(ctx: Context, seen: list[Snapshot], seldom: Seldom) -> list[Notice]:
+def _refused_answers(ctx: Context, seen: list[Snapshot], seldom: TtlCache) -> list[Notice]:
     """Answers that confirm nothing, at external stages where items wait, as the counters say."""
     waits = {(one.route, stage.name) for one in seen for stage in one.stages if stage.among(*AWAITED)}
     notices = []

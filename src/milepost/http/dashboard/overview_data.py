@@ -18,7 +18,7 @@ from milepost.engine.views.snapshot import Snapshot, StageView
 from milepost.http.dashboard.charts.ended import Chart, hours_chart, minutes_chart
 from milepost.http.dashboard.charts.svg import stack
 from milepost.http.dashboard.failures import Cause, causes
-from milepost.http.state.pace import Forecast, Held, Sample, Samples, by_hour, by_minute, forecast, pace
+from milepost.http.state.pace import Forecast, PausedPart, Sample, Samples, by_hour, by_minute, forecast, pace
 from milepost.ports.documents import HOLD, ROUTE, Hold, RouteVersion, read_as, scope
 from milepost.ports.ledger import Count, Group, Query
 
@@ -51,7 +51,7 @@ class Pause(Struct, frozen=True):
     lane: str = ""
 
 
-class Step(Struct, frozen=True):
+class FunnelStage(Struct, frozen=True):
     """A stage in the funnel, with all of its parts and ages, also where there is nothing, so that it keeps its shape. `overdue` says
     how many are, "1,204+ overdue" where there may be more; None: the stage has no mark. `late`: some are, or may be."""
 
@@ -78,7 +78,7 @@ class RouteView(Struct, frozen=True):
     marked: bool
     """Some stage has an overdue mark."""
     seen: Snapshot
-    steps: list[Step]
+    steps: list[FunnelStage]
     causes: list[Cause]
     hours: Chart
     minutes: Chart
@@ -116,7 +116,7 @@ def _route(ctx: Context, seen: Snapshot, counts: list[Count], groups: list[Group
         """Do rows cost nothing to look at? Asking may itself cost a little."""
         return ctx.ledger.cost_of(Query(route=seen.route, statuses=LIVE)) is None
 
-    held, behind = ([Held("at this route", seen.live)], 0) if paused else _held(ctx, seen, steps, free)
+    held, behind = ([PausedPart("at this route", seen.live)], 0) if paused else _held(ctx, seen, steps, free)
     return RouteView(
         seen.route,
         plan is not None,
@@ -138,9 +138,9 @@ def _born(ctx: Context, route: str) -> int | None:
     return version.at if version is not None and version.version == 1 else None
 
 
-def _held(ctx: Context, seen: Snapshot, steps: Sequence[Step], free: Callable[[], bool]) -> tuple[list[Held], int]:
+def _held(ctx: Context, seen: Snapshot, steps: Sequence[FunnelStage], free: Callable[[], bool]) -> tuple[list[PausedPart], int]:
     """What is paused, and how many wait there; and how many others have a paused stage before them."""
-    held: list[Held] = []
+    held: list[PausedPart] = []
     behind = before = 0
     looks = sum(len(step.lanes) for step in steps) <= LANES
     for stage, step in zip(seen.stages, steps, strict=True):
@@ -148,11 +148,11 @@ def _held(ctx: Context, seen: Snapshot, steps: Sequence[Step], free: Callable[[]
         if step.paused:
             # Whatever is before it comes here; what waits at a pause before it has been told already.
             behind = max(0, before - sum(one.n or 0 for one in held))
-            held.append(Held(f"at {step.name}", waits))
+            held.append(PausedPart(f"at {step.name}", waits))
         elif waits or before:
             for lane in step.lanes:
                 n = 0 if not waits else _in_lane(ctx, seen.route, step.name, lane.lane) if looks and free() else None
-                held.append(Held(f"in lane {lane.lane} of {step.name}", n, more=before > 0))
+                held.append(PausedPart(f"in lane {lane.lane} of {step.name}", n, more=before > 0))
         before += step.here
     return held, behind
 
@@ -167,7 +167,7 @@ def _pause(hold: Hold | None, lane: str = "") -> Pause | None:
     return None if hold is None else Pause(hold.by, hold.reason, iso(hold.at), lane)
 
 
-def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, Hold]) -> Step:
+def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, Hold]) -> FunnelStage:
     parts = [Part(label, kind, stage.among(*statuses), [status.value for status in statuses]) for label, kind, statuses in PARTS]
     ages = [(label, meaning, "–" if ms is None else short_span(ms)) for label, meaning, ms in _ages(stage)]
     whole = max(1, seen.total)
@@ -175,7 +175,7 @@ def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, 
     bar = stack([*((part.kind, part.n / whole) for part in parts), ("done", stage.past / whole)], told)
     above = scope(seen.route, stage.name)
     lanes = [pause for name in sorted(holds) if (lane := _lane(name, above)) and (pause := _pause(holds[name], lane)) is not None]
-    return Step(
+    return FunnelStage(
         stage.name,
         parts,
         stage.among(*LIVE),

@@ -17,7 +17,7 @@ from milepost.engine.views.items import route_names
 from milepost.http.auth.authenticator import COOKIE, LOCAL
 from milepost.http.dashboard.static_files import VERSION
 from milepost.http.protocol.endpoint import Call, Caller
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 KINDS = {
     "PENDING": "todo",
@@ -57,12 +57,12 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _ENVIRONMENT = _environment()
 
 
-def page(desk: Desk, call: Call, template: str, **values: Any) -> HTMLResponse:
+def page(desk: ServerState, call: Call, template: str, **values: Any) -> HTMLResponse:
     """A page for whoever calls: what they may not do is not offered to them."""
     return page_for(desk, call.raw, call.caller, template, **values)
 
 
-def page_for(desk: Desk, request: Request, me: Caller, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+def page_for(desk: ServerState, request: Request, me: Caller, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """A template with what every page needs."""
     token = request.cookies.get(COOKIE)
     shared = {
@@ -80,6 +80,6 @@ def page_for(desk: Desk, request: Request, me: Caller, template: str, *, status:
     return HTMLResponse(_ENVIRONMENT.get_template(template).render({**shared, **values}), status)
 
 
-def seen_routes(desk: Desk, call: Call) -> list[str]:
+def seen_routes(desk: ServerState, call: Call) -> list[str]:
     """The routes that whoever calls may see, in their order."""
     return [name for name in route_names(desk.ctx) if call.caller.sees(name)]

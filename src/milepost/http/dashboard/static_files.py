@@ -9,8 +9,8 @@ from importlib import resources
 from starlette.responses import Response
 
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints(pages=True)
 KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -25,10 +25,10 @@ KEPT = "public, max-age=31536000, immutable"
 
 
 @ENDPOINTS.add("GET", "/static/{version}/{name}", scope=None, summary="What the pages are made of")
-def file(desk: Desk, call: Call) -> Answer:
+def file(desk: ServerState, call: Call) -> Answer:
     name = call.path["name"]
     if name not in FILES:
-        raise trouble("unknown-path", f"there is no file {name!r}")
+        raise problem_error("unknown-path", f"there is no file {name!r}")
     # A page that was opened before an upgrade may still ask for the version it knows.
     kept = KEPT if call.path["version"] == VERSION else "no-cache"
     return Answer(Response(FILES[name], media_type=KINDS[name.rpartition(".")[2]], headers={"Cache-Control": kept}))

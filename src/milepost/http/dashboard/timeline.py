@@ -11,7 +11,7 @@ from milepost.core.history import Line
 from milepost.core.item import digest_of
 from milepost.core.status import Reason
 from milepost.core.values.durations import iso, short_span
-from milepost.engine.views.story import Told
+from milepost.engine.views.story import StoryLine
 
 GOOD = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED})
 
@@ -30,7 +30,7 @@ class Try(Struct, frozen=True):
     again_at: str | None
 
 
-class Entry(Struct, frozen=True):
+class TimelineEntry(Struct, frozen=True):
     """One line: a sentence, and beneath it what a sentence has no room for. `said` and `details` are JSON."""
 
     at: str | None
@@ -43,7 +43,7 @@ class Entry(Struct, frozen=True):
     traceback: str
 
 
-def timeline(happened: list[Told], results: dict[str, Any]) -> list[Entry]:
+def timeline(happened: list[StoryLine], results: dict[str, Any]) -> list[TimelineEntry]:
     """All lines, the oldest first."""
     return [_entry(told, results) for told in happened]
 
@@ -53,11 +53,11 @@ def written(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _entry(told: Told, results: dict[str, Any]) -> Entry:
+def _entry(told: StoryLine, results: dict[str, Any]) -> TimelineEntry:
     line, attempt = told.line, told.line.attempt
     kind = "fail" if attempt is not None else "done" if line.reason in GOOD else ""
     details = "" if attempt is None or attempt.details is None else written(attempt.details)
-    return Entry(
+    return TimelineEntry(
         # One that cannot be read has no time.
         at=iso(told.at) if line.version else None,
         kind=kind,

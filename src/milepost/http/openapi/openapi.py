@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from milepost.http.protocol.endpoint import Answer, Call, Endpoint, Endpoints
 from milepost.http.protocol.problems import TITLES, TYPE
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 DESCRIBED = ("/api/v1/", "/api/openapi.json", "/healthz", "/readyz", "/metrics")
@@ -180,6 +180,6 @@ def whole() -> dict[str, Any]:
 
 
 @ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
-def openapi(desk: Desk, call: Call) -> Answer:
+def openapi(desk: ServerState, call: Call) -> Answer:
     """For programs that make clients, and for those that check."""
     return Answer({**whole(), "servers": [{"url": desk.base or "/"}]})

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from milepost.http.dashboard.render import page
 from milepost.http.openapi.openapi import whole
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 
 
-def rendered(desk: Desk, call: Call, told: dict[str, Any]) -> Response:
+def rendered(desk: ServerState, call: Call, told: dict[str, Any]) -> Response:
     """The page for this document."""
     by_tag: dict[str, list[dict[str, Any]]] = {}
     for path, operations in told["paths"].items():
@@ -49,6 +49,6 @@ def shape(schema: dict[str, Any]) -> str:
 
 
 @ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="This description, as a page")
-def docs(desk: Desk, call: Call) -> Answer:
+def docs(desk: ServerState, call: Call) -> Answer:
     """For people."""
     return Answer(rendered(desk, call, whole()))

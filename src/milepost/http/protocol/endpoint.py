@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from milepost.core.values.json import DEEPEST, json_fault
 from milepost.http.protocol.expected import expected_at, fields_at
-from milepost.http.protocol.problems import trouble
+from milepost.http.protocol.problems import problem_error
 
 if TYPE_CHECKING:
-    from milepost.http.state.state import Desk
+    from milepost.http.state.state import ServerState
 
 END = r"$(?!\n)"
 """How the pattern of a value ends. In Python "$" alone lets a line end follow; elsewhere, where the description is read, it does not."""
@@ -63,7 +63,7 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-Handler = Callable[["Desk", Call], "Answer | Awaitable[Answer]"]
+Handler = Callable[["ServerState", Call], "Answer | Awaitable[Answer]"]
 H = TypeVar("H", bound=Handler)
 
 
@@ -131,13 +131,13 @@ def read_query(given: Mapping[str, list[str]], wanted: type[Struct] | None) -> A
     """The query as the endpoint's own type; raises a problem that names the parameter."""
     if wanted is None:
         if given:
-            raise trouble("wrong-value", f"{next(iter(given))!r} is no parameter here", field=next(iter(given)), expected="none")
+            raise problem_error("wrong-value", f"{next(iter(given))!r} is no parameter here", field=next(iter(given)), expected="none")
         return None
     several = _parameters(wanted)
     plain: dict[str, Any] = {}
     for name, values in given.items():
         if name not in several:
-            raise trouble("wrong-value", f"{name!r} is no parameter here", field=name, expected=", ".join(several))
+            raise problem_error("wrong-value", f"{name!r} is no parameter here", field=name, expected=", ".join(several))
         plain[name] = values if several[name] else values[-1]
     try:
         return msgspec.convert(plain, wanted, strict=False)
@@ -158,9 +158,9 @@ def read_body(data: bytes, wanted: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _wrong(error, "the body", wanted) from None
     except RecursionError:
-        raise trouble("malformed", "the body is nested too deeply to be read", expected=f"JSON of at most {DEEPEST} levels") from None
+        raise problem_error("malformed", "the body is nested too deeply to be read", expected=f"JSON of at most {DEEPEST} levels") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise trouble("malformed", f"the body is not JSON: {json_fault(data, error)}", expected="JSON") from None
+        raise problem_error("malformed", f"the body is not JSON: {json_fault(data, error)}", expected="JSON") from None
 
 
 _FIELD = re.compile(r"(?:unknown|required) field `(.+?)`")
@@ -175,4 +175,4 @@ def _wrong(error: msgspec.ValidationError, what: str, wanted: Any) -> Exception:
         place += f".{named[1]}"
     expected = expected or expected_at(wanted, place)
     field = place.removeprefix("$").removeprefix(".").removesuffix("[...]")
-    return trouble("wrong-value", f"{what} is wrong: {text}", field=field or None, expected=expected)
+    return problem_error("wrong-value", f"{what} is wrong: {text}", field=field or None, expected=expected)

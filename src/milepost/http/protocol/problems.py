@@ -43,7 +43,7 @@ class Problem(Struct, frozen=True, omit_defaults=True):
         return told | self.extra
 
 
-class Trouble(Exception):
+class ProblemError(Exception):
     """Raised anywhere in a call to answer it with this problem."""
 
     def __init__(self, problem: Problem, headers: dict[str, str] | None = None) -> None:
@@ -93,8 +93,8 @@ def problem(code: str, detail: str, *, field: str | None = None, expected: str |
     return Problem(status, code, title, detail, field, expected, extra)
 
 
-def trouble(code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any) -> Trouble:
-    return Trouble(problem(code, detail, field=field, expected=expected, **extra))
+def problem_error(code: str, detail: str, *, field: str | None = None, expected: str | None = None, **extra: Any) -> ProblemError:
+    return ProblemError(problem(code, detail, field=field, expected=expected, **extra))
 
 
 def problem_of(error: MilepostError) -> Problem:

@@ -19,10 +19,10 @@ from milepost.http.dashboard.render import page_for
 from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, read_body, read_query
 from milepost.http.protocol.headers import Headers
 from milepost.http.protocol.paths import Paths
-from milepost.http.protocol.problems import TYPE, Problem, Trouble, problem, problem_of, trouble
+from milepost.http.protocol.problems import TYPE, Problem, ProblemError, problem, problem_error, problem_of
 from milepost.http.server.base_path import BasePath
 from milepost.http.server.tracing import Traced
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 LARGEST = 1 << 20
 SLOWEST_S = 30.0
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
-def make_app(desk: Desk, endpoints: Iterable[Endpoint]) -> ASGIApp:
+def make_app(desk: ServerState, endpoints: Iterable[Endpoint]) -> ASGIApp:
     """The ASGI application of these endpoints. Who calls is for the desk's doorman to say."""
     served = Headers(Traced(Answering(desk, endpoints), desk.ctx))
     return BasePath(served, desk.base) if desk.base else served
@@ -41,7 +41,7 @@ def make_app(desk: Desk, endpoints: Iterable[Endpoint]) -> ASGIApp:
 class Answering:
     """Finds the endpoint that a call is for, and answers it. Whatever goes wrong is a problem, never a traceback."""
 
-    def __init__(self, desk: Desk, endpoints: Iterable[Endpoint]) -> None:
+    def __init__(self, desk: ServerState, endpoints: Iterable[Endpoint]) -> None:
         self._desk = desk
         self._paths = Paths((one.method, one.path, one) for one in endpoints)
 
@@ -60,7 +60,7 @@ class Answering:
         try:
             caller = await desk.doorman.recognise(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
-                raise trouble("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
+                raise problem_error("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
             # Before anything else is looked at: what is wrong with the rest of the call would tell that the route is there.
             if "route" in request.path_params and not caller.sees(request.path_params["route"]):
                 raise desk.no_route(caller, request.path_params["route"])
@@ -72,7 +72,7 @@ class Answering:
                 run, given = copy_context().run, desk.for_one_page() if endpoint.page else desk
                 answer = await asyncio.get_running_loop().run_in_executor(desk.pool, run, endpoint.handler, given, call)
             return _response(answer)
-        except Trouble as found:
+        except ProblemError as found:
             return _troubled(desk, endpoint, request, caller, found)
         except ClientDisconnect:
             return Response(status_code=400)
@@ -82,10 +82,10 @@ class Answering:
                 # What a ledger says of itself names its place, and that is not for everybody who can reach the door.
                 log.warning("a call could not be answered: %s %s: %s", request.method, request.url.path, error)
                 told = problem(told.code, "the ledger cannot be used now; the log of the server says more")
-            return _troubled(desk, endpoint, request, caller, Trouble(told))
+            return _troubled(desk, endpoint, request, caller, ProblemError(told))
         except Exception as error:
             log.error("a call failed: %s %s", request.method, request.url.path, exc_info=error)
-            failed = trouble("failed", "this should not have happened; the log of the server says more")
+            failed = problem_error("failed", "this should not have happened; the log of the server says more")
             return _troubled(desk, endpoint, request, caller, failed)
 
     def _not_here(self, request: Request) -> Response:
@@ -107,12 +107,14 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
     if endpoint.body is not None:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in endpoint.types:
-            raise trouble("wrong-type", f"the body is {kind or 'of no type'}", field="Content-Type", expected=" or ".join(endpoint.types))
+            raise problem_error(
+                "wrong-type", f"the body is {kind or 'of no type'}", field="Content-Type", expected=" or ".join(endpoint.types)
+            )
         for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
             packed = request.headers.get(name, plain).strip().lower()
             if packed != plain:
                 # Nothing is unpacked here: a little of it may be very much. Taken as it is, it would be other content than was meant.
-                raise trouble("wrong-type", f"the body is packed ({packed})", field=name, expected="the body as it is")
+                raise problem_error("wrong-type", f"the body is packed ({packed})", field=name, expected="the body as it is")
         if kind == "application/json":
             body = read_body(await read_all(request, endpoint.largest or LARGEST), endpoint.body)
     return Call(caller, request.path_params, query, body, request.headers, request)
@@ -131,12 +133,12 @@ async def read_all(request: Request, largest: int) -> bytes:
                 if len(data) > largest:
                     raise _too_large(largest)
     except TimeoutError:
-        raise trouble("too-slow", f"the body was not here within {SLOWEST_S:g} s") from None
+        raise problem_error("too-slow", f"the body was not here within {SLOWEST_S:g} s") from None
     return bytes(data)
 
 
-def _too_large(largest: int) -> Trouble:
-    return trouble("too-large", f"the body has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
+def _too_large(largest: int) -> ProblemError:
+    return problem_error("too-large", f"the body has more than {largest:,} bytes", expected=f"at most {largest:,} bytes")
 
 
 def _response(answer: Answer) -> Response:
@@ -147,7 +149,7 @@ def _response(answer: Answer) -> Response:
     return Response(_encode(answer.body), answer.status, dict(answer.headers), "application/json")
 
 
-def _troubled(desk: Desk, endpoint: Endpoint, request: Request, caller: Caller, found: Trouble) -> Response:
+def _troubled(desk: ServerState, endpoint: Endpoint, request: Request, caller: Caller, found: ProblemError) -> Response:
     """The problem, in the form that whoever called can read."""
     if not endpoint.page:
         return problem_response(found.problem, found.headers)

@@ -8,10 +8,10 @@ from milepost.engine.context import Context
 from milepost.http.server.application import make_app
 from milepost.http.server.endpoints import all_endpoints, all_pages
 from milepost.http.server.listener import Server
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 
-def make_door(desk: Desk) -> Any:
+def make_door(desk: ServerState) -> Any:
     """The ASGI application with everything that belongs to it."""
     return make_app(desk, [*all_endpoints(), *all_pages()])
 
@@ -19,7 +19,7 @@ def make_door(desk: Desk) -> Any:
 class Door:
     """Open between `open` and `close`; `url` says where."""
 
-    def __init__(self, ctx: Context, host: str, port: int, desk: type[Desk] = Desk, *, base: str = "") -> None:
+    def __init__(self, ctx: Context, host: str, port: int, desk: type[ServerState] = ServerState, *, base: str = "") -> None:
         self.desk = desk(ctx, base=base)
         self.server = Server(make_door(self.desk), host, port)
         self.url = self.server.url + base

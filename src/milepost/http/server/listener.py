@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 
 from milepost.core.errors import ConfigMistake
-from milepost.http.server.timeouts import Patience
+from milepost.http.server.timeouts import ConnectionTimeouts
 
 GRACE_S = 3
 
@@ -17,7 +17,7 @@ GRACE_S = 3
 class Server:
     """Serves an ASGI application at an address until it is stopped. `url` says where, once it has started."""
 
-    def __init__(self, app: Any, host: str, port: int, protocol: type[Patience] = Patience) -> None:
+    def __init__(self, app: Any, host: str, port: int, protocol: type[ConnectionTimeouts] = ConnectionTimeouts) -> None:
         self._socket = _bound(host, port)
         self.host, self.port = host, self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host

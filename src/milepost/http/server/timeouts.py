@@ -22,7 +22,7 @@ MOST = 2_000
 """Connections at the same time."""
 
 
-class Patience(HttpToolsProtocol):
+class ConnectionTimeouts(HttpToolsProtocol):
     """One connection, with an end to every wait. What is refused before there is a request is answered in the same shape as all
     else."""
 

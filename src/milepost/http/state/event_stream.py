@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from milepost.core.errors import MilepostError
 from milepost.engine.context import Context
-from milepost.engine.events.feed import PAGE, Place, Told, told_of
+from milepost.engine.events.feed import PAGE, FeedEvent, FeedPlace, told_of
 
 KEPT = 4_000
 """Events kept for all listeners together."""
@@ -81,12 +81,12 @@ class Feed:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell)
 
-    async def follow(self, after: Place | None) -> AsyncGenerator[tuple[list[Sent], Place], None]:
+    async def follow(self, after: FeedPlace | None) -> AsyncGenerator[tuple[list[Sent], FeedPlace], None]:
         """What is behind that place (None: what is new), for ever; each time with the place behind it. First, and whenever
         there is nothing for a while, an empty list: whoever listens hears that somebody is there, and where."""
         await self._join()
         try:
-            place = after or Place(self._end)
+            place = after or FeedPlace(self._end)
             yield [], place
             while not self.ended:
                 news = self._news
@@ -94,7 +94,7 @@ class Feed:
                 events = [event for event in found if not place.has(event.seq, event.number)]
                 moved = end > place.seq
                 if moved:
-                    place = Place(end)
+                    place = FeedPlace(end)
                 if events:
                     yield events, place
                 elif not moved:
@@ -173,7 +173,7 @@ def _seq(event: Sent) -> int:
     return event.seq
 
 
-def _sent(found: Sequence[Told]) -> list[Sent]:
+def _sent(found: Sequence[FeedEvent]) -> list[Sent]:
     return [
         Sent(
             told.seq,

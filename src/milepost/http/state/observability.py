@@ -18,7 +18,7 @@ KEEP_S = 1.0
 """So long an answer holds for others who ask whether all is ready."""
 
 
-class Eyes:
+class Observability:
     """One for each server. From now on this process's figures are kept."""
 
     def __init__(self, ctx: Context, pool: Executor) -> None:

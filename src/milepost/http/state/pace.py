@@ -39,7 +39,7 @@ class Sample(Struct, frozen=True):
     failed: int
 
 
-class Gap(Struct, frozen=True):
+class UnwatchedGap(Struct, frozen=True):
     """A while in which nobody watched, and what ended in it: nobody knows in which minute."""
 
     begin: int
@@ -77,7 +77,7 @@ class Pace(Struct, frozen=True):
     through: bool = True
 
 
-class Held(Struct, frozen=True):
+class PausedPart(Struct, frozen=True):
     """A pause in the way: where ("at weigh", "in lane north of taped"), and how many wait there; None: nobody has counted them.
     `more`: others may still come to this lane, and nobody knows which."""
 
@@ -107,7 +107,7 @@ def by_hour(counts: Iterable[Count], now: int) -> list[Ended]:
     return [(done, failed) for done, failed in found]
 
 
-def by_minute(samples: Sequence[Sample], now: int) -> tuple[list[Ended | None], list[Gap]]:
+def by_minute(samples: Sequence[Sample], now: int) -> tuple[list[Ended | None], list[UnwatchedGap]]:
     """The same for each of the last minutes; None: nobody watched. Whatever ended between two looks counts for the minute in which
     that was seen; or, if nobody watched between them, for that gap as a whole."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
@@ -122,7 +122,7 @@ def by_minute(samples: Sequence[Sample], now: int) -> tuple[list[Ended | None], 
         if place < 0 or not (done or failed):
             continue
         if after.at - before.at > APART:
-            gaps.append(Gap(before.at, after.at, done, failed))
+            gaps.append(UnwatchedGap(before.at, after.at, done, failed))
         else:
             was = found[place] or (0, 0)
             found[place] = (was[0] + done, was[1] + failed)
@@ -158,7 +158,7 @@ def _since(hour: int, ended: int, samples: Sequence[Sample], born: int | None) -
     return max(known)
 
 
-def forecast(live: int, found: Pace | None, held: Sequence[Held], now: int, *, behind: int = 0) -> Forecast:
+def forecast(live: int, found: Pace | None, held: Sequence[PausedPart], now: int, *, behind: int = 0) -> Forecast:
     """When those on the way will be through, if it goes on so. `behind`: so many more have a paused stage before them."""
     if not live:
         return Forecast("Nothing is on the way.")
@@ -182,7 +182,7 @@ def forecast(live: int, found: Pace | None, held: Sequence[Held], now: int, *, b
     return _reckoned(begin, left, left < live, found, held, now)
 
 
-def _reckoned(begin: str, left: int, some: bool, found: Pace, held: Sequence[Held], now: int) -> Forecast:
+def _reckoned(begin: str, left: int, some: bool, found: Pace, held: Sequence[PausedPart], now: int) -> Forecast:
     """So many are left that nothing is known to hold up; `some`: others are held up."""
     ms = left / found.per_hour * HOUR
     # To the minute: it is no more than a guess.
@@ -200,5 +200,5 @@ def _reckoned(begin: str, left: int, some: bool, found: Pace, held: Sequence[Hel
     return Forecast(f"{begin} {through} in about {short_span(ms)}", iso(at))
 
 
-def _places(held: Sequence[Held]) -> str:
+def _places(held: Sequence[PausedPart]) -> str:
     return " and ".join(one.where.removeprefix("in ") for one in held)

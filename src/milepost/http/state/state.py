@@ -15,13 +15,13 @@ from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.views.read_cache import glance
 from milepost.engine.work.remote import Remote
-from milepost.http.auth.authenticator import Doorman, visible
+from milepost.http.auth.authenticator import Authenticator, visible
 from milepost.http.protocol.endpoint import Call, Caller
-from milepost.http.protocol.problems import Trouble, trouble
-from milepost.http.state.observability import Eyes
+from milepost.http.protocol.problems import ProblemError, problem_error
+from milepost.http.state.observability import Observability
 from milepost.http.state.pace import Samples
 from milepost.http.state.submit_batches import Submitting
-from milepost.http.state.ttl_cache import Seldom
+from milepost.http.state.ttl_cache import TtlCache
 from milepost.http.state.waiting_workers import Waiting
 
 THREADS = 8
@@ -32,7 +32,7 @@ ACTS = 2
 """So many acts on items go on at the same time: one on many items takes long, and others must not wait behind it."""
 
 
-class Desk:
+class ServerState:
     """One for each server. Everything that asks the ledger runs in its threads: the event loop never waits for a disk."""
 
     def __init__(self, ctx: Context, ticks: Callable[[], float] = time.monotonic, *, base: str = "") -> None:
@@ -40,18 +40,18 @@ class Desk:
         self.base = base
         """What every address begins with, where a proxy gives us a part of its own: "/milepost"; empty: nothing."""
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
-        self.doorman = Doorman(ctx, self.pool, ticks)
+        self.doorman = Authenticator(ctx, self.pool, ticks)
         self.submitting = Submitting(self._take, self.pool, ctx.accepts)
-        self.eyes = Eyes(ctx, self.pool)
+        self.eyes = Observability(ctx, self.pool)
         self.samples = Samples()
-        self.seldom = Seldom(ticks)
+        self.seldom = TtlCache(ticks)
         self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
         self.list_places = threading.BoundedSemaphore(LISTS)
         self.act_pool = ThreadPoolExecutor(ACTS, thread_name_prefix="http-act")
         self.remote = Remote(ctx)
         self.waiting = Waiting(ctx, self.remote, self.pool)
 
-    def for_one_page(self) -> Desk:
+    def for_one_page(self) -> ServerState:
         """The same, for one page: however many of its parts ask for something, the ledger is asked once. Pages only read."""
         desk = copy(self)
         desk.ctx = glance(self.ctx)
@@ -64,16 +64,18 @@ class Desk:
             raise self.no_route(call.caller, call.path["route"])
         return plan
 
-    def no_route(self, caller: Caller, name: str) -> Trouble:
+    def no_route(self, caller: Caller, name: str) -> ProblemError:
         """What a caller is told of a route that is not there, or not for them."""
         seen = ", ".join(visible(caller, sorted(self.ctx.plans)))
-        return trouble("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
+        return problem_error("unknown-route", f"there is no route {name!r}", field="route", expected=seen or "none is known")
 
     def stage(self, call: Call) -> tuple[Plan, Stage]:
         """The stage that a call's address names, with its route."""
         plan, name = self.plan(call), call.path["stage"]
         if name not in plan.by_name:
-            raise trouble("unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name))
+            raise problem_error(
+                "unknown-stage", f"route {plan.name!r} has no stage {name!r}", field="stage", expected=", ".join(plan.by_name)
+            )
         return plan, plan.by_name[name]
 
     def close(self) -> None:

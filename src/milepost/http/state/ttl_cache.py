@@ -12,7 +12,7 @@ KEEP_S = 60.0
 T = TypeVar("T")
 
 
-class Seldom:
+class TtlCache:
     """Remembers answers for a while; one is asked for at a time."""
 
     def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:

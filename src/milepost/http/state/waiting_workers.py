@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from milepost.engine.context import Context
-from milepost.engine.work.remote import Given, Remote, Shown, Wish
-from milepost.http.protocol.problems import trouble
+from milepost.engine.work.remote import Given, Remote, ShownLease, Wish
+from milepost.http.protocol.problems import problem_error
 
 MOST = 1_000
 """So many may wait at the same time."""
@@ -56,7 +56,9 @@ class Waiting:
         if given.items or wait_s <= 0 or self._ended:
             return given
         if self.waiting >= MOST:
-            raise trouble("too-many", f"{MOST:,} workers are waiting here already", expected="wait: 0, or a longer pause between calls")
+            raise problem_error(
+                "too-many", f"{MOST:,} workers are waiting here already", expected="wait: 0, or a longer pause between calls"
+            )
         waiter = self._line_up(wish)
         left = asyncio.ensure_future(gone())
         try:
@@ -143,7 +145,7 @@ class Waiting:
 
     async def _return(self, wish: Wish, given: Given) -> None:
         """Nobody is there any more to whom it was given."""
-        shown = [Shown(item.key, item.row.lease or "") for item in given.items]
+        shown = [ShownLease(item.key, item.row.lease or "") for item in given.items]
         if shown:
             await self._run(self._remote.give_back, wish.plan, wish.stage, shown, "its worker has gone")
 

@@ -15,10 +15,10 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import call_of, stage_of
-from milepost.ledgers.aws.queues.messages import Message, Outgoing
+from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage
 from milepost.ledgers.aws.readable_rows import SPOILT, readable
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, offers, update_of, was_ours
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours
 from milepost.ledgers.aws.tables.keys import Image
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def apply(
-    store: Store,
+    store: AwsStore,
     changes: Sequence[Change],
     now: int,
     versions: dict[str, int] | None = None,
@@ -70,7 +70,7 @@ def apply(
     return answers
 
 
-def _write(store: Store, change: Change, copied: int | None) -> Conflict | Refused | None:
+def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Refused | None:
     """One conditional update. A condition that failed because this very write was carried out before is no conflict."""
     layout = store.layout(change.before.route)
     assert layout is not None, "asked for before"
@@ -98,7 +98,7 @@ def _write(store: Store, change: Change, copied: int | None) -> Conflict | Refus
     return None
 
 
-def extend(store: Store, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
+def extend(store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
     """Extend leases and the visibility of the messages behind them together. `tickets` has the message of each row, or nothing."""
 
     def one(row: Row) -> bool:
@@ -124,20 +124,20 @@ def extend(store: Store, rows: Sequence[Row], until: int, now: int, tickets: Seq
         return True
 
     answers = store.requests.each([partial(one, row) for row in rows])
-    held = [ticket for ticket, answer in zip(tickets, answers, strict=False) if answer and isinstance(ticket, Message)]
+    held = [ticket for ticket, answer in zip(tickets, answers, strict=False) if answer and isinstance(ticket, SqsMessage)]
     store.queues.extend(held, -(-max(0, until - now) // 1000))
     return answers
 
 
-def drop_tickets(store: Store, tickets: Sequence[Any]) -> None:
+def drop_tickets(store: AwsStore, tickets: Sequence[Any]) -> None:
     """Delete the messages of claims that have ended. One that cannot be deleted now comes again, and the row fences it."""
     try:
-        store.queues.delete([ticket for ticket in tickets if isinstance(ticket, Message)])
+        store.queues.delete([ticket for ticket in tickets if isinstance(ticket, SqsMessage)])
     except LedgerError as error:
         log.warning("messages of settled items stay in their queue, and come again for nothing: %s", error)
 
 
-def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> list[Refused | None]:
+def _tell_stages(store: AwsStore, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> list[Refused | None]:
     """Send what these writes will say has been sent. A write that then fails leaves a message too many, which the claim fences.
     Refused: nothing can be sent for this one, so that it must not be written."""
     answers: list[Refused | None] = [None] * len(changes)
@@ -175,7 +175,7 @@ def _tell_stages(store: Store, changes: Sequence[Change], contents: Mapping[Ref,
     return answers
 
 
-def _content(store: Store, change: Change, given: Content | None, image: Image | None) -> Content:
+def _content(store: AwsStore, change: Change, given: Content | None, image: Image | None) -> Content:
     """What the item will carry once this change is written."""
     layout = store.layout(change.before.route)
     if given is None and image is not None and layout is not None:
@@ -192,14 +192,14 @@ def _content(store: Store, change: Change, given: Content | None, image: Image |
     return content
 
 
-def _outdated(store: Store, row: Row) -> Conflict:
+def _outdated(store: AwsStore, row: Row) -> Conflict:
     layout = store.layout(row.route)
     image = store.images(row.route, [row.key]).get(row.key)
     current = None if layout is None or image is None else readable(store, layout, image)
     return Conflict(current, outdated=current is not None)
 
 
-def _in_history(store: Store, change: Change) -> bool:
+def _in_history(store: AwsStore, change: Change) -> bool:
     """The row has moved on: was our line the one of its version?"""
     assert change.line is not None
     written = store.journal.history(change.before.route, change.before.key, change.before.life)

@@ -14,7 +14,7 @@ from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.readable_rows import row_or_refused, whole
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.documents import ROUTE
 from milepost.ports.ledger import Page, Query, Refused, ScanCost
@@ -22,7 +22,7 @@ from milepost.ports.ledger import Page, Query, Refused, ScanCost
 PAGE = 1000
 
 
-def find(store: Store, query: Query) -> Page:
+def find(store: AwsStore, query: Query) -> Page:
     """A page of rows that match. `after` is a place in the index or in the table, in words that JSON can carry."""
     layout = store.layout(query.route)
     if layout is None:
@@ -56,7 +56,7 @@ def by_index(query: Query) -> bool:
     return not query.exact and (query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED))
 
 
-def cost_of(store: Store, query: Query) -> ScanCost | None:
+def cost_of(store: AwsStore, query: Query) -> ScanCost | None:
     """A scan reads every row of the route, whatever it is to find: about a unit each, since what is larger than 4 KB is kept apart."""
     layout = store.layout(query.route)
     served = query.prefix is not None and layout is not None and layout.partition(query.prefix) is not None
@@ -69,7 +69,7 @@ def cost_of(store: Store, query: Query) -> ScanCost | None:
     return ScanCost(rows, rows, None if prices is None else prices.reads.of(rows))
 
 
-def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item | Refused | None:
+def _matching(store: AwsStore, layout: Layout, image: Image, query: Query) -> Item | Refused | None:
     row = row_or_refused(store, layout, image)
     if not isinstance(row, Row):
         return row
@@ -78,7 +78,7 @@ def _matching(store: Store, layout: Layout, image: Image, query: Query) -> Item 
     return whole(store, layout, image) if query.with_content else Item(row, Content())
 
 
-def _by_index(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
+def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
     """Partition by partition, the rows read in hundreds."""
     if query.due_before is None:
         partitions = [(f"{FAILED_SHARD}#{shard}", iso(2**62)) for shard in range(SHARDS)]
@@ -112,7 +112,7 @@ def _due_partitions(layout: Layout, query: Query, stages: Sequence[str], before:
     return partitions
 
 
-def _entries(store: Store, layout: Layout, partition: str, before: str, start: Image | None) -> Iterator[Image]:
+def _entries(store: AwsStore, layout: Layout, partition: str, before: str, start: Image | None) -> Iterator[Image]:
     more = {} if start is None else {"ExclusiveStartKey": start}
     return store.requests.query(
         layout.table,
@@ -124,7 +124,7 @@ def _entries(store: Store, layout: Layout, partition: str, before: str, start: I
     )
 
 
-def _rows(store: Store, layout: Layout, entries: list[Image], number: int) -> Iterator[tuple[Image, Any]]:
+def _rows(store: AwsStore, layout: Layout, entries: list[Image], number: int) -> Iterator[tuple[Image, Any]]:
     images = store.images(layout.route, [layout.key_of(entry) for entry in entries])
     for entry in entries:
         image = images.get(layout.key_of(entry))
@@ -133,7 +133,7 @@ def _rows(store: Store, layout: Layout, entries: list[Image], number: int) -> It
             yield image, (number, entry)
 
 
-def _by_partition(store: Store, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
+def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
     """The rows that share the key's first part: they stand together."""
     (first, second), (whole, begin) = layout.key, start
     values = {":first": {"S": whole}}
@@ -157,7 +157,7 @@ def _by_partition(store: Store, layout: Layout, query: Query, start: tuple[str, 
         yield image, {name: image[name] for name in layout.key}
 
 
-def _by_scan(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
+def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
     more: dict[str, Any] = {} if query.after is None else {"ExclusiveStartKey": query.after}
     conditions: list[str] = []
     names: dict[str, str] = {}
@@ -179,7 +179,7 @@ def _by_scan(store: Store, layout: Layout, query: Query) -> Iterator[tuple[Image
         yield image, {name: image[name] for name in layout.key}
 
 
-def stages_of(store: Store, route: str) -> list[str]:
+def stages_of(store: AwsStore, route: str) -> list[str]:
     """The route's stages: of the route itself where it is at hand, else as the ledger has it on record."""
     if route in store.plans:
         return list(store.plans[route].by_name)

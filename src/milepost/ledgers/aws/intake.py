@@ -12,18 +12,18 @@ from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.apply import UNWRITABLE
 from milepost.ledgers.aws.readable_rows import SPOILT
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import put_of
 from milepost.ledgers.aws.tables.item_rows import entered_at, is_ours
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.ledger import Known, Newcomer, Refused
+from milepost.ports.ledger import KnownKey, NewItem, Refused
 
 LOOKED_UP_S = 60.0
 """How long it is believed that a key has no seal; much less than a row outlives its seal's writing (`store.SEALED_FOR_MS`)."""
 REMEMBERED = 10_000
 
 
-def peek(store: Store, route: str, keys: Sequence[str]) -> list[Known | None]:
+def peek(store: AwsStore, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
     """From the row, or from the seal that outlives it: seals are read only for keys that have no row."""
     layout = store.layout(route)
     if layout is None:
@@ -37,38 +37,38 @@ def peek(store: Store, route: str, keys: Sequence[str]) -> list[Known | None]:
     return [found.get(key) for key in keys]
 
 
-def add(store: Store, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
+def add(store: AwsStore, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
     """Put each row if there is neither a row nor a seal of its key."""
     layout = store.know(plan)
     seals = store.seals(plan.name, _doubtful(store, plan.name, [newcomer.change.after.key for newcomer in newcomers]))
-    first: dict[str, Newcomer] = {}
+    first: dict[str, NewItem] = {}
     for newcomer in newcomers:
         first.setdefault(newcomer.change.after.key, newcomer)
     seals = {key: seal for key, seal in seals.items() if not first[key].passes(seal)}
     fresh = [newcomer for key, newcomer in first.items() if key not in seals]
     answers = store.requests.each([partial(_put, store, layout, newcomer) for newcomer in fresh])
-    known: dict[str, Known | Refused | None] = {
+    known: dict[str, KnownKey | Refused | None] = {
         **seals,
         **{one.change.after.key: answer for one, answer in zip(fresh, answers, strict=True)},
     }
-    told: list[Known | Refused | None] = []
+    told: list[KnownKey | Refused | None] = []
     for newcomer in newcomers:
         row = newcomer.change.after
         told.append(known[row.key])
         if known[row.key] is None:
             # The same key again in this batch is known by then.
-            known[row.key] = Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, None, row.head)
+            known[row.key] = KnownKey(row.key, row.status, row.input_digest, row.stage, row.list_id, False, None, row.head)
     return told
 
 
-def _doubtful(store: Store, route: str, keys: Sequence[str]) -> list[str]:
+def _doubtful(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:
     """The keys whose seals must be looked for before they are put. Whoever has just found neither a row nor a seal need not look
     again: what comes, ends and is sealed meanwhile has its row for another hour, and the put finds that."""
     since = store.requests.clock() - LOOKED_UP_S
     return [key for key in keys if store.unsealed.pop((route, key), since) <= since]
 
 
-def _put(store: Store, layout: Layout, newcomer: Newcomer) -> Known | Refused | None:
+def _put(store: AwsStore, layout: Layout, newcomer: NewItem) -> KnownKey | Refused | None:
     key = newcomer.change.after.key
     try:
         image = put_of(newcomer.change, newcomer.input, layout, store.values, secrets.token_hex(8))
@@ -100,21 +100,21 @@ def _is_own(there: Image, put: Image) -> bool:
     return all(there.get(name) == put.get(name) for name in ("correlationId", "createdAt", "inputDigest"))
 
 
-def known_of(image: Image, layout: Layout, store: Store) -> Known:
+def known_of(image: Image, layout: Layout, store: AwsStore) -> KnownKey:
     """What a row says of its key, also one that somebody put and that has not been taken in yet."""
     key = layout.key_of(image)
     try:
         return _known(key, image, store)
     except SPOILT:
-        return Known(key, Status.PENDING, b"")  # it is there, and nobody can tell what with
+        return KnownKey(key, Status.PENDING, b"")  # it is there, and nobody can tell what with
 
 
-def _known(key: str, image: Image, store: Store) -> Known:
+def _known(key: str, image: Image, store: AwsStore) -> KnownKey:
     if not is_ours(image):
         content = store.values.decode(image["input"]) if "input" in image else None
-        return Known(key, Status.PENDING, digest_of(content))
+        return KnownKey(key, Status.PENDING, digest_of(content))
     status = Status(image["status"]["S"])
-    return Known(
+    return KnownKey(
         key,
         status,
         image["inputDigest"]["B"],

@@ -16,10 +16,10 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws import apply as applying
 from milepost.ledgers.aws import intake, upkeep
-from milepost.ledgers.aws.claim.claim import Claims
+from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
 from milepost.ledgers.aws.journal import kept_evidence
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.quarantine.port import Outsiders
 from milepost.ledgers.aws.queues.messages import LONGEST_WAIT_S
 from milepost.ledgers.aws.readable_rows import whole
@@ -28,32 +28,32 @@ from milepost.ledgers.aws.repair.lost_calls import LostCalls
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.retention.prune import prune
 from milepost.ledgers.aws.services import StreamReader, Sweeper
-from milepost.ledgers.aws.store import SEALED_FOR_MS, Settings, Store
+from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ledgers.aws.transfer import take_over
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import (
-    Ask,
-    Claimed,
+    ClaimRequest,
+    ClaimResult,
     Conflict,
     Count,
+    DeliveredLines,
     Document,
     Group,
+    HistoryEntry,
     Keep,
-    Known,
-    Newcomer,
+    KnownKey,
+    NewItem,
     Page,
     Pruned,
     Query,
     Refused,
     Same,
     ScanCost,
-    Taken,
     Timing,
-    Told,
-    Written,
+    TransferResult,
     compare,
 )
 from milepost.ports.runner import Chance, Clock, Service
@@ -81,14 +81,14 @@ class AwsLedger:
 
     lacks = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts", "one step"})
 
-    def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: Settings | None = None, make: bool = False) -> None:
-        settings = settings or Settings()
-        names = Names(prefix)
+    def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
+        settings = settings or StoreSettings()
+        names = ResourceNames(prefix)
         self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.patience_ms, SEALED_FOR_MS)
         self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
-        self.store = Store(requests, names, blobs, settings)
+        self.store = AwsStore(requests, names, blobs, settings)
         self.outside = self.quarantine = Outsiders(self.store)
-        self._claims = Claims(self.store)
+        self._claims = MessageClaims(self.store)
         self._lost_calls = LostCalls(self.store)
         self._make = make
         self._made: set[tuple[str, str]] = set()
@@ -103,7 +103,7 @@ class AwsLedger:
         try:
             if address.endpoint is None or not make:
                 upkeep.check_there(requests, address.prefix)
-            settings = Settings(long_poll_s=LONGEST_WAIT_S)
+            settings = StoreSettings(long_poll_s=LONGEST_WAIT_S)
             return cls(requests, address.prefix, blobs, settings=settings, make=address.endpoint is not None)
         except BaseException:
             requests.close()
@@ -117,23 +117,23 @@ class AwsLedger:
         self.store.know(plan)
 
     # Items ------------------------------------------------------------------------------------------------------------
-    def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
+    def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         return intake.peek(self.store, route, keys)
 
-    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         return compare(self.peek(route, keys), digests)
 
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         layout = Layout.of(plan, self.store.names.rows(plan.name))
         return {key: why for key in keys if (why := layout.misfit(key)) is not None}
 
-    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
+    def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         self.prepare(plan)
         if self.store.outdated(plan.name, plan.version, now):
             raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
         return intake.add(self.store, plan, newcomers, now)
 
-    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
+    def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         for ask in asks:
             self.prepare(ask.plan)
         return [self._claims.claim(ask, now, jitter) for ask in asks]
@@ -142,8 +142,8 @@ class AwsLedger:
         return applying.apply(self.store, changes, now, versions)
 
     def apply_and_claim(
-        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[Ask], jitter: float
-    ) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
         return self.apply(changes, now, versions), self.claim(asks, now, jitter)
 
     def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
@@ -168,11 +168,11 @@ class AwsLedger:
     def find(self, query: Query) -> Page:
         return find(self.store, query)
 
-    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         return kept_evidence.history(self.store, route, key, self.store.images(route, [key]).get(key), payloads=payloads)
 
     # What surrounds them ----------------------------------------------------------------------------------------------
-    def feed(self, after: int, limit: int) -> list[Written]:
+    def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         return self.store.journal.feed(after, limit)
 
     def last_seq(self) -> int:
@@ -197,10 +197,12 @@ class AwsLedger:
     def cost_of(self, query: Query) -> ScanCost | None:
         return cost_of(self.store, query)
 
-    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         return upkeep.sealed(self.store, route, after, limit)
 
-    def take_over(self, plan: Plan, items: Sequence[Item], lines: Sequence[Written], seals: Sequence[Known], now: int) -> Taken:
+    def take_over(
+        self, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int
+    ) -> TransferResult:
         self.prepare(plan)
         return take_over(self.store, plan, items, lines, seals, now)
 
@@ -230,7 +232,7 @@ class AwsLedger:
         statuses: frozenset[Status],
         ended_before: int,
         forget_before: int | None,
-        told: Told,
+        told: DeliveredLines,
         limit: int,
         keep: Keep | None = None,
     ) -> Pruned:
@@ -245,7 +247,7 @@ class AwsLedger:
         return []
 
     def pulse(self) -> int:
-        """Always the same: workers ask when `Claimed.next_at` says."""
+        """Always the same: workers ask when `ClaimResult.next_at` says."""
         return 0
 
     def rest(self) -> None: ...

@@ -81,7 +81,7 @@ def due_shard(stage: str, key: str) -> str:
     return f"{stage}#{crc32(key.encode('utf-8', 'surrogatepass')) % SHARDS}"
 
 
-class Names:
+class ResourceNames:
     """The names of one deployment's tables, queues and topic; all begin with its prefix."""
 
     def __init__(self, prefix: str) -> None:

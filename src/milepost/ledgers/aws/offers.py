@@ -13,7 +13,7 @@ from milepost.core.item import Item
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.ledgers.aws.queues.messages import Outgoing, sendable
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 
 LARGEST_PAYLOAD = 200_000
 """What would not fit into a queue's message is told where it is instead."""
@@ -21,7 +21,7 @@ LARGEST_PAYLOAD = 200_000
 _encode = msgspec.json.Encoder().encode
 
 
-def call_of(store: Store, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False) -> Outgoing:
+def call_of(store: AwsStore, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False) -> Outgoing:
     """The message for an item at a stage: a call for one of our own workers, or an offer with all that a confirmer needs. `ahead`:
     the call is sent before the write that makes the item ready for it."""
     delay_s = min(-(-max(0, delay_ms) // 1000), store.settings.longest_delay_s)
@@ -46,7 +46,7 @@ def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0, vers
     return body
 
 
-def _offer(store: Store, item: Item, stage: Stage) -> dict[str, Any]:
+def _offer(store: AwsStore, item: Item, stage: Stage) -> dict[str, Any]:
     layout = store.layout(item.route)
     assert layout is not None, "an item's route is known"
     body: dict[str, Any] = {
@@ -91,7 +91,7 @@ def _labels(offer: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def send(store: Store, outgoing: Sequence[Outgoing]) -> None:
+def send(store: AwsStore, outgoing: Sequence[Outgoing]) -> None:
     """Send all, or say that it could not be done: whoever would have written that they are sent must not write it then."""
     refused = [error for error in store.queues.send(outgoing) if error is not None]
     if refused:

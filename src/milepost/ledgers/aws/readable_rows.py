@@ -14,7 +14,7 @@ from milepost.ledgers.aws.tables.row_faults import why_unreadable
 from milepost.ports.ledger import Refused
 
 if TYPE_CHECKING:
-    from milepost.ledgers.aws.store import Store
+    from milepost.ledgers.aws.store import AwsStore
 
 SPOILT = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, LedgerDamaged)
 """What reading one item raises if it cannot be read. Anything else is trouble with AWS, and everybody's."""
@@ -22,13 +22,13 @@ SPOILT = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, Le
 log = logging.getLogger(__name__)
 
 
-def readable(store: Store, layout: Layout, image: Image) -> Row | None:
+def readable(store: AwsStore, layout: Layout, image: Image) -> Row | None:
     """The row, if it is one of ours and can be read. The relay sets a change that spoils it aside, and so does the repair."""
     row = row_or_refused(store, layout, image)
     return row if isinstance(row, Row) else None
 
 
-def whole(store: Store, layout: Layout, image: Image) -> Item | Refused | None:
+def whole(store: AwsStore, layout: Layout, image: Image) -> Item | Refused | None:
     """The row with all that it carries; Refused: it cannot be read; None: it is not one of ours."""
     row = row_or_refused(store, layout, image)
     if not isinstance(row, Row):
@@ -40,7 +40,7 @@ def whole(store: Store, layout: Layout, image: Image) -> Item | Refused | None:
         return Refused(f"what it carries cannot be read: {why_unreadable(error, image, layout)}", row.key, row)
 
 
-def row_or_refused(store: Store, layout: Layout, image: Image) -> Row | Refused | None:
+def row_or_refused(store: AwsStore, layout: Layout, image: Image) -> Row | Refused | None:
     """The row; Refused: it cannot be read; None: it is not one of ours."""
     if not is_ours(image):
         return None

@@ -21,15 +21,15 @@ from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.apply import Ref, apply
 from milepost.ledgers.aws.foreign_rows.adoption import Adoption, adopt, carry_out
 from milepost.ledgers.aws.foreign_rows.confirmations import disputed, has_refused, keep_input, still_waiting, take_off
-from milepost.ledgers.aws.journal.journal import Entry
+from milepost.ledgers.aws.journal.journal import JournalEntry
 from milepost.ledgers.aws.journal.lines import named
 from milepost.ledgers.aws.offers import call_of, send
 from milepost.ledgers.aws.queues.messages import Outgoing
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.retention.row_end import Ended
+from milepost.ledgers.aws.retention.row_end import EndedRow
 from milepost.ledgers.aws.row_duties import answered, deciding, seal_for, uncopied
-from milepost.ledgers.aws.store import Sealing, Store
-from milepost.ledgers.aws.stream.records import Record
+from milepost.ledgers.aws.store import AwsStore, Sealing
+from milepost.ledgers.aws.stream.records import StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import LONG_TRAIL, Update
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours, links_of, row_of
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
@@ -52,17 +52,17 @@ class _Seen(Struct):
 
     layout: Layout
     plan: Plan
-    records: list[Record]
-    entries: list[Entry]
+    records: list[StreamRecord]
+    entries: list[JournalEntry]
     pairs: list[tuple[Row, Row]]
     gone: list[Row]
-    older: list[Entry] = []
+    older: list[JournalEntry] = []
     """Lines that earlier records should have brought, and that leave the row with what follows now."""
     restored: bool = False
     """Somebody had put another row over it: it has come back, with lines that may have been told."""
 
     @property
-    def last(self) -> Record:
+    def last(self) -> StreamRecord:
         return self.records[-1]
 
     @property
@@ -74,15 +74,15 @@ class _Seen(Struct):
         return None
 
 
-class Relay:
+class StreamRelay:
     """Takes batches of records, of one or several routes; those of routes that are not at hand here are left to others."""
 
-    def __init__(self, store: Store, plans: Mapping[str, Plan], jitter: Callable[[], float]) -> None:
+    def __init__(self, store: AwsStore, plans: Mapping[str, Plan], jitter: Callable[[], float]) -> None:
         self._store = store
         self._plans = plans
         self._jitter = jitter
 
-    def handle(self, records: Sequence[Record], now: int) -> list[Ended]:
+    def handle(self, records: Sequence[StreamRecord], now: int) -> list[EndedRow]:
         """Copy lines out, tell stages, apply confirmations, take in what others put, seal what has ended, count.
 
         Raises LedgerError when AWS is the trouble, and RouteChanged when the ledger holds a newer version of a route: then
@@ -121,7 +121,7 @@ class Relay:
                         log.error("a blob of %s/%s, whose row is gone, stays: %s", route, key, error)
 
     # What the records say -----------------------------------------------------------------------------------------------
-    def _fold(self, records: Sequence[Record]) -> dict[Ref, _Seen]:
+    def _fold(self, records: Sequence[StreamRecord]) -> dict[Ref, _Seen]:
         seen: dict[Ref, _Seen] = {}
         for record in records:
             plan = self._plans.get(record.route)
@@ -135,7 +135,7 @@ class Relay:
                 self._set_aside(record, f"it cannot be read: {self._why(error, record, record.route)}")
         return seen
 
-    def _why(self, error: Exception, record: Record, route: str) -> str:
+    def _why(self, error: Exception, record: StreamRecord, route: str) -> str:
         """Which of a record's images is wrong, and how."""
         layout = self._store.know(self._plans[route])
         for image in (record.new, record.old):
@@ -143,7 +143,7 @@ class Relay:
                 return fault
         return why_unreadable(error, None, layout)
 
-    def _see(self, record: Record, plan: Plan, seen: dict[Ref, _Seen]) -> None:
+    def _see(self, record: StreamRecord, plan: Plan, seen: dict[Ref, _Seen]) -> None:
         store = self._store
         layout = store.know(self._plans[plan.name])
         # Who puts a row over ours may have left out what tells a long key whole: then the row before it does.
@@ -187,13 +187,13 @@ class Relay:
                 one.entries = [entry for entry in one.older if entry.version >= missing[0] and entry.version not in known] + one.entries
 
     # What follows -------------------------------------------------------------------------------------------------------
-    def _act(self, seen: dict[Ref, _Seen], places: dict[tuple[str, str, int], int], now: int) -> list[Ended]:
+    def _act(self, seen: dict[Ref, _Seen], places: dict[tuple[str, str, int], int], now: int) -> list[EndedRow]:
         changes: list[Change] = []
         contents: dict[Ref, Content] = {}
         copied: dict[Ref, int] = {}
         calls: list[Outgoing] = []
         adoptions: list[Adoption] = []
-        ended: list[Ended] = []
+        ended: list[EndedRow] = []
         seals: list[Sealing] = []
         at_hand: dict[Ref, tuple[Image, int]] = {}
         images = self._newest(seen, now)
@@ -208,7 +208,7 @@ class Relay:
                 row = row_of(image, one.layout, self._store.values)
                 place = places.get((row.route, named(row.key, row.life), row.version)) if row.terminal else None
                 if place is not None:
-                    ended.append(Ended(*ref, row.version, row.status, row.entered_at))
+                    ended.append(EndedRow(*ref, row.version, row.status, row.entered_at))
                     seals.append(seal_for(row, place))
                     at_hand[ref] = image, place
                 wanted = row.kept or row.status is Status.PENDING or has_refused(row)
@@ -303,7 +303,7 @@ class Relay:
         offers = consequences(Change(one.pairs[0][0], row), one.plan).offers
         return [call_of(self._store, item, stage, wait_ms) for _ in offers]
 
-    def _set_aside(self, record: Record, reason: str) -> None:
+    def _set_aside(self, record: StreamRecord, reason: str) -> None:
         """Keep what cannot be dealt with where people find it, with everything that is known of it."""
         log.warning("a change of route %s is set aside: %s", record.route, reason)
         images = {name: _shown(image) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}

@@ -12,7 +12,7 @@ from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_at
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, due_shard
 from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import ConditionFailed
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.documents import HOLD, LIMIT, scope
@@ -20,7 +20,7 @@ from milepost.ports.documents import HOLD, LIMIT, scope
 WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")
 
 
-def rename_stage(store: Store, route: str, old: str, new: str) -> None:
+def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
     layout = store.layout(route)
     if layout is None:
         return
@@ -41,7 +41,7 @@ def rename_stage(store: Store, route: str, old: str, new: str) -> None:
     _rename_holding(store, route, old, new)
 
 
-def _rename_seal(store: Store, seal: Image, old: str, new: str) -> None:
+def _rename_seal(store: AwsStore, seal: Image, old: str, new: str) -> None:
     """Only the stage is written: the seal may have been written anew since it was read."""
     with suppress(ConditionFailed):
         store.requests.call(
@@ -56,7 +56,7 @@ def _rename_seal(store: Store, seal: Image, old: str, new: str) -> None:
         )
 
 
-def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> bool:
+def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -> bool:
     """One row; False: somebody else wrote it meanwhile."""
     key = layout.key_of(image)
     update = Update(layout, key)
@@ -104,7 +104,7 @@ def _rename(store: Store, layout: Layout, image: Image, old: str, new: str) -> b
     return True
 
 
-def _rename_holding(store: Store, route: str, old: str, new: str) -> None:
+def _rename_holding(store: AwsStore, route: str, old: str, new: str) -> None:
     """Where rows may stand apart, under the stage's new name: written before the old record goes."""
     for name, document in store.control.read(HOLDING).items():
         if document.value["route"] == route and document.value["stage"] == old:

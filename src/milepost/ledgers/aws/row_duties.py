@@ -6,30 +6,30 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
-from milepost.core.change import Change, Teller, change
+from milepost.core.change import Author, Change, change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import decide, without
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, outcome_from_builtins
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
-from milepost.ledgers.aws.journal.journal import Entry
-from milepost.ledgers.aws.store import Sealing, Store
+from milepost.ledgers.aws.journal.journal import JournalEntry
+from milepost.ledgers.aws.store import AwsStore, Sealing
 from milepost.ledgers.aws.tables.item_rows import copied_of, correlation_of, life_of, links_of, offered_by
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.ledger import Known
+from milepost.ports.ledger import KnownKey
 
-OUTSIDE = Teller("outside")
+OUTSIDE = Author("outside")
 
 
-def deciding(store: Store, plan: Plan) -> Plan:
+def deciding(store: AwsStore, plan: Plan) -> Plan:
     """The route as it is decided by here: what is brought to an external stage is offered in the same write."""
     store.know(plan)
     own = Plan(plan.route, grace_ms=store.settings.grace_ms, external_grace_ms=0, version=plan.version)
     return own.with_offer_lives({stage.name: stage.offer_life_ms for stage in plan.stages})
 
 
-def uncopied(store: Store, layout: Layout, key: str, image: Image) -> list[Entry]:
+def uncopied(store: AwsStore, layout: Layout, key: str, image: Image) -> list[JournalEntry]:
     """The lines that wait on the row to be copied out, oldest first."""
     links = [link for link in links_of(image, store.values) if link.version > copied_of(image)]
     if not links:
@@ -39,7 +39,7 @@ def uncopied(store: Store, layout: Layout, key: str, image: Image) -> list[Entry
     life = life_of(image)
     offered = offered_by(links, image, layout, store.values)
     return [
-        Entry(layout.route, key, correlation_id, link.version, link.previous, link.body, offered.get(link.version, UNSET), life)
+        JournalEntry(layout.route, key, correlation_id, link.version, link.previous, link.body, offered.get(link.version, UNSET), life)
         for link in links
     ]
 
@@ -69,7 +69,7 @@ def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> C
 
 def seal_for(row: Row, place: int | None) -> Sealing:
     """The seal of a row that has ended, whose last line stands at that place."""
-    seal = Known(
+    seal = KnownKey(
         row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
     )
     return Sealing(row.route, seal, place, row.version, row.created_at)

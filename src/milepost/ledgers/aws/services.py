@@ -8,11 +8,11 @@ from contextlib import suppress
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing, RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.claim.paused_lanes import resume
-from milepost.ledgers.aws.relay import Relay
+from milepost.ledgers.aws.relay import StreamRelay
 from milepost.ledgers.aws.repair.repair import Repair
-from milepost.ledgers.aws.retention.row_end import Ended, finish
-from milepost.ledgers.aws.store import Store
-from milepost.ledgers.aws.stream.records import Record, Stream
+from milepost.ledgers.aws.retention.row_end import EndedRow, finish
+from milepost.ledgers.aws.store import AwsStore
+from milepost.ledgers.aws.stream.records import Stream, StreamRecord
 from milepost.ports.runner import Clock
 
 POLL_S, STAND_BY_S = 0.2, 5.0
@@ -26,11 +26,11 @@ class StreamReader:
 
     name = "stream"
 
-    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float], holder: str) -> None:
+    def __init__(self, store: AwsStore, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float], holder: str) -> None:
         self._store, self._clock = store, clock
-        self._relay = Relay(store, plans, jitter)
+        self._relay = StreamRelay(store, plans, jitter)
         self.streams = {route: Stream(store.requests, store.control, route, store.names.rows(route), holder) for route in plans}
-        self._ended: list[Ended] = []
+        self._ended: list[EndedRow] = []
         """Rows that could not be finished yet, because AWS had trouble."""
         self._quiet_turns = 0
 
@@ -58,7 +58,7 @@ class StreamReader:
         for stream in self.streams.values():
             stream.leave(now)
 
-    def _handle(self, records: list[Record]) -> None:
+    def _handle(self, records: list[StreamRecord]) -> None:
         now = self._clock.now()
         self._ended += self._relay.handle(records, now)
         # Before the shard is moved on, since no reader comes past these records again; should we die, the repair finds them.
@@ -77,7 +77,7 @@ class Sweeper:
 
     name = "sweeper"
 
-    def __init__(self, store: Store, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float]) -> None:
+    def __init__(self, store: AwsStore, plans: Mapping[str, Plan], clock: Clock, jitter: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
         self._repairs = [Repair(store, route, plan, jitter) for route, plan in plans.items()]
         self._sweep_at = 0

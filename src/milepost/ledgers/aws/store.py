@@ -15,7 +15,7 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.journal.journal import Journal
 from milepost.ledgers.aws.journal.kept_evidence import AtHand, keep_evidence
 from milepost.ledgers.aws.journal.lines import item_name
-from milepost.ledgers.aws.names import Names, b64, iso, ms, unb64
+from milepost.ledgers.aws.names import ResourceNames, b64, iso, ms, unb64
 from milepost.ledgers.aws.queues.messages import Queues
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
 from milepost.ledgers.aws.tables.counters import Counters
@@ -24,14 +24,14 @@ from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, read_as
-from milepost.ports.ledger import Document, Known
+from milepost.ports.ledger import Document, KnownKey
 
 LAYOUT = "layout"
 SEALED_FOR_MS = 3_600_000
 """A row leaves at least so long after its seal was written: whoever looked for the seal before that has put its row by then."""
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class StoreSettings(Struct, frozen=True, kw_only=True):
     """What differs between a ledger at work and one whose time is not the world's (in tests)."""
 
     fresh_ms: int = 5_000
@@ -55,7 +55,7 @@ class Sealing(Struct, frozen=True):
     """A seal to be written, and of which end it is."""
 
     route: str
-    seal: Known
+    seal: KnownKey
     place: int | None = None
     """Where the item's last line stands in the journal; None: it has no lines there. The seal says so until they are removed."""
     version: int = 0
@@ -64,10 +64,10 @@ class Sealing(Struct, frozen=True):
     """When the row was made: it tells the lives of a key apart."""
 
 
-class Store:
+class AwsStore:
     """One deployment: its tables, queues and control documents, and the routes that this process knows."""
 
-    def __init__(self, requests: Requests, names: Names, blobs: Blobs, settings: Settings) -> None:
+    def __init__(self, requests: Requests, names: ResourceNames, blobs: Blobs, settings: StoreSettings) -> None:
         self.requests = requests
         self.names = names
         self.settings = settings
@@ -184,7 +184,7 @@ class Store:
         )
         return [layout.key_of(image) for image in islice(found, max(0, limit))]
 
-    def seals(self, route: str, keys: Iterable[str]) -> dict[str, Known]:
+    def seals(self, route: str, keys: Iterable[str]) -> dict[str, KnownKey]:
         """Seals by key."""
         wanted = list(dict.fromkeys(keys))
         if not wanted:
@@ -264,8 +264,8 @@ def _place(image: Image, layout: Layout) -> tuple[str, ...]:
     return tuple(image[name]["S"] for name in layout.key)
 
 
-def seal_of(image: Image, route: str) -> Known:
-    return Known(
+def seal_of(image: Image, route: str) -> KnownKey:
+    return KnownKey(
         image[FULL_KEY]["S"] if FULL_KEY in image else image["key"]["S"].removeprefix(f"{route}/"),
         Status(image["status"]["S"]),
         unb64(image["inputDigest"]["S"]),

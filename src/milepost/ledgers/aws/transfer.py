@@ -12,21 +12,23 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws.journal.journal import Entry
+from milepost.ledgers.aws.journal.journal import JournalEntry
 from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed
 from milepost.ledgers.aws.row_duties import seal_for
-from milepost.ledgers.aws.store import Sealing, Store
+from milepost.ledgers.aws.store import AwsStore, Sealing
 from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of
 from milepost.ledgers.aws.tables.item_rows import attributes, input_of, is_ours, links_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.ledger import Known, Taken, Written
+from milepost.ports.ledger import HistoryEntry, KnownKey, TransferResult
 
 COMPARED_WITHIN_MS = 7 * 86_400_000
 """For so long a row stays in any case: a move may take days, and everything is compared in the end."""
 
 
-def take_over(store: Store, plan: Plan, items: Sequence[Item], lines: Sequence[Written], seals: Sequence[Known], now: int) -> Taken:
+def take_over(
+    store: AwsStore, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int
+) -> TransferResult:
     """Lines first, then rows that say that these have been copied out, then seals of the rows that have ended, and others."""
     layout = store.know(plan)
     places = store.journal.append([_entry(written) for written in lines], again=True) if lines else []
@@ -39,15 +41,15 @@ def take_over(store: Store, plan: Plan, items: Sequence[Item], lines: Sequence[W
     if ended or seals:
         of_rows = [seal_for(row, _last_place(store, row)) for row in ended]
         store.write_seals([*of_rows, *(Sealing(plan.name, seal) for seal in seals)], now)
-    return Taken(places, refused)
+    return TransferResult(places, refused)
 
 
-def _last_place(store: Store, row: Row) -> int | None:
+def _last_place(store: AwsStore, row: Row) -> int | None:
     lines = store.journal.history(row.route, row.key, row.life)
     return lines[-1].seq if lines else None
 
 
-def _entry(written: Written) -> Entry:
+def _entry(written: HistoryEntry) -> JournalEntry:
     """A line as it was, with what it offered."""
     line = written.line
     if line.version < 1:
@@ -55,10 +57,12 @@ def _entry(written: Written) -> Entry:
             f"a history line of {written.route}/{written.key} cannot be read, so nobody can say which one it is; compare with a backup"
         )
     payload = written.payload if line.offered is not None else UNSET
-    return Entry(written.route, written.key, written.correlation_id, line.version, written.previous, written.body, payload, line.life)
+    return JournalEntry(
+        written.route, written.key, written.correlation_id, line.version, written.previous, written.body, payload, line.life
+    )
 
 
-def _put(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> str | None:
+def _put(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> str | None:
     """None: the row is there, by this call or an earlier one. Else why it was not written. What is wrong with one hinders no other."""
     try:
         store.requests.call(
@@ -84,7 +88,7 @@ def _put(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> str 
     return None
 
 
-def _differs(store: Store, layout: Layout, row: Row, there: Image) -> str | None:
+def _differs(store: AwsStore, layout: Layout, row: Row, there: Image) -> str | None:
     """Is what stands there this row, as it was taken over before, or as it has gone on since?"""
     if not is_ours(there):
         return "a row stands there that somebody else put"
@@ -101,7 +105,7 @@ def _differs(store: Store, layout: Layout, row: Row, there: Image) -> str | None
     return f"another item of this key stands there ({found.status} at {found.stage!r}, version {found.version}, here {row.version})"
 
 
-def image_of(store: Store, layout: Layout, plan: Plan, item: Item, now: int) -> Image:
+def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> Image:
     """The row with all that it carries, as if every line of it had been copied out and told."""
     row, values = item.row, store.values
     place = place_of(row.route, row.key)

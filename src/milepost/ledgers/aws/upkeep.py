@@ -10,21 +10,21 @@ from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.journal.lines import item_name
-from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, Names, iso
+from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, iso
 from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
-from milepost.ledgers.aws.store import Store, seal_of
+from milepost.ledgers.aws.store import AwsStore, seal_of
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.documents import HOLD, is_held, scope
-from milepost.ports.ledger import Known
+from milepost.ports.ledger import KnownKey
 
 SAMPLE = 100
 
 log = logging.getLogger(__name__)
 
 
-def next_due(store: Store, plans: Iterable[Plan]) -> int | None:
+def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
     """From both ends of each partition: what was offered is ready, though it is due for a resend only long after."""
     holds = set(store.control.read(HOLD))
     times: list[int] = []
@@ -45,7 +45,7 @@ def next_due(store: Store, plans: Iterable[Plan]) -> int | None:
     return min(times, default=None)
 
 
-def _some(store: Store, layout: Layout, shard: str, forward: bool) -> list[str]:
+def _some(store: AwsStore, layout: Layout, shard: str, forward: bool) -> list[str]:
     try:
         page = store.requests.call(
             "dynamodb",
@@ -63,7 +63,7 @@ def _some(store: Store, layout: Layout, shard: str, forward: bool) -> list[str]:
     return [layout.key_of(image) for image in page["Items"]]
 
 
-def reclaim(store: Store, holders: Sequence[str], now: int) -> int:
+def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
     """What these held is due at once: the resender writes the losses."""
     found = 0
     for route in store.routes() if holders else []:
@@ -79,10 +79,10 @@ def reclaim(store: Store, holders: Sequence[str], now: int) -> int:
     return found
 
 
-def sealed(store: Store, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+def sealed(store: AwsStore, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
     """By a scan of all routes' seals; those whose row is still there are left out."""
     more = {} if after is None else {"ExclusiveStartKey": {"key": {"S": item_name(route, after)}}}
-    found: list[Known] = []
+    found: list[KnownKey] = []
     for image in store.requests.scan(store.names.seen, ConsistentRead=True, **more):
         if image["route"]["S"] == route:
             found.append(seal_of(image, route))
@@ -92,7 +92,7 @@ def sealed(store: Store, route: str, after: str | None, limit: int) -> tuple[lis
     return [seal for seal in found if seal.key not in present], found[-1].key if len(found) == limit else None
 
 
-def _scan(store: Store, table: str | None) -> Iterable[Image]:
+def _scan(store: AwsStore, table: str | None) -> Iterable[Image]:
     if table is None:
         return
     try:
@@ -101,7 +101,7 @@ def _scan(store: Store, table: str | None) -> Iterable[Image]:
         return
 
 
-def _written(store: Store, update: Update) -> bool:
+def _written(store: AwsStore, update: Update) -> bool:
     try:
         store.requests.call("dynamodb", "update_item", **update.params())
     except ConditionFailed:
@@ -111,7 +111,7 @@ def _written(store: Store, update: Update) -> bool:
 
 def check_there(requests: Requests, prefix: str) -> None:
     """Raise LedgerMissing, with what to do, if nobody has made this ledger."""
-    table = Names(prefix).control
+    table = ResourceNames(prefix).control
     try:
         requests.call("dynamodb", "describe_table", TableName=table)
     except LedgerMissing:
@@ -124,7 +124,7 @@ def check_there(requests: Requests, prefix: str) -> None:
         raise LedgerMissing(f"there is no ledger at {where}: it has no table {table}; {cure}; --ledger names another") from None
 
 
-def describe(store: Store, url: str) -> dict[str, Any]:
+def describe(store: AwsStore, url: str) -> dict[str, Any]:
     """Facts for `milepost doctor`; what cannot be read is a problem, not an error."""
     facts: dict[str, Any] = {"kind": "dynamodb", "url": url, "problems": []}
     try:

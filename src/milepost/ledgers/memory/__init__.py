@@ -24,27 +24,27 @@ from milepost.ledgers.memory.find import matches
 from milepost.ledgers.memory.quarantine import MemoryQuarantine
 from milepost.ledgers.memory.rename import rename_stage
 from milepost.ledgers.memory.retention import prune
-from milepost.ledgers.memory.state import Record, State, encode
+from milepost.ledgers.memory.state import MemoryRecord, State, encode
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.ledger import (
-    Ask,
-    Claimed,
+    ClaimRequest,
+    ClaimResult,
     Conflict,
     Count,
+    DeliveredLines,
     Document,
     Group,
+    HistoryEntry,
     Keep,
-    Known,
-    Newcomer,
+    KnownKey,
+    NewItem,
     Page,
     Pruned,
     Query,
     Refused,
     Same,
-    Taken,
     Timing,
-    Told,
-    Written,
+    TransferResult,
     compare,
 )
 from milepost.ports.runner import Service
@@ -67,21 +67,21 @@ class MemoryLedger:
         """Nothing: rows of all routes are in one place, and nothing is sent."""
 
     # Items ------------------------------------------------------------------------------------------------------------
-    def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
+    def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         with self._lock:
             return [self._state.known((route, key)) for key in keys]
 
-    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         return compare(self.peek(route, keys), digests)
 
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
-    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
+    def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         with self._lock:
             if self._state.outdated(plan.name, plan.version):
                 raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
-            answers: list[Known | Refused | None] = []
+            answers: list[KnownKey | Refused | None] = []
             for newcomer in newcomers:
                 ref = (newcomer.change.after.route, newcomer.change.after.key)
                 known = self._state.known(ref)
@@ -91,12 +91,12 @@ class MemoryLedger:
                 answers.append(known or refused)
                 if known is None and refused is None:
                     self._state.numbers += 1
-                    record = Record(self._state.numbers, newcomer.change.before, encode(Content(newcomer.input)))
+                    record = MemoryRecord(self._state.numbers, newcomer.change.before, encode(Content(newcomer.input)))
                     self._state.records[ref] = record
                     self._state.write(record, newcomer.change)
             return answers
 
-    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
+    def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         with self._lock:
             return [claim_one(self._state, ask, now, jitter) for ask in asks]
 
@@ -105,8 +105,8 @@ class MemoryLedger:
             return [self._apply(change, versions or {}) for change in changes]
 
     def apply_and_claim(
-        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[Ask], jitter: float
-    ) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
         with self._lock:
             return self.apply(changes, now, versions), self.claim(asks, now, jitter)
 
@@ -157,7 +157,7 @@ class MemoryLedger:
                 [item for item in items if isinstance(item, Refused)],
             )
 
-    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         with self._lock:
             record = self._state.records.get((route, key))
             if record is None:
@@ -167,11 +167,11 @@ class MemoryLedger:
             return [self._with_payload(line) for line in lines] if payloads else lines
 
     # What surrounds them ----------------------------------------------------------------------------------------------
-    def feed(self, after: int, limit: int) -> list[Written]:
+    def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         with self._lock:
             return [self._with_payload(line) for seq, line in self._state.lines.items() if seq > after][:limit]
 
-    def _with_payload(self, written: Written) -> Written:
+    def _with_payload(self, written: HistoryEntry) -> HistoryEntry:
         payload = self._state.offered.get(written.seq)
         return written if payload is None else replace(written, payload=msgspec.json.decode(payload))
 
@@ -226,13 +226,13 @@ class MemoryLedger:
     def cost_of(self, query: Query) -> None:
         """Reading costs nothing here."""
 
-    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         with self._lock:
             keys = sorted(key for name, key in self._state.seals if name == route and (name, key) not in self._state.records)
             seals = [self._state.seals[route, key] for key in keys if key > (after or "")]
             return seals[:limit], seals[limit - 1].key if len(seals) > limit else None
 
-    def take_over(self, *_: Any) -> Taken:
+    def take_over(self, *_: Any) -> TransferResult:
         raise LedgerError("a ledger in memory takes nothing over: it would be lost with the process")
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
@@ -278,7 +278,7 @@ class MemoryLedger:
         statuses: frozenset[Status],
         ended_before: int,
         forget_before: int | None,
-        told: Told,
+        told: DeliveredLines,
         limit: int,
         keep: Keep | None = None,
     ) -> Pruned:

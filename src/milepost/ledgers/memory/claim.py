@@ -9,16 +9,16 @@ from milepost.core.failures import unreadable
 from milepost.core.item import Item
 from milepost.core.routes.route import Limits
 from milepost.core.status import Status
-from milepost.ledgers.memory.state import Bucket, Record, State
+from milepost.ledgers.memory.state import Bucket, MemoryRecord, State
 from milepost.ports.documents import scope
-from milepost.ports.ledger import Ask, Claimed, Refused
+from milepost.ports.ledger import ClaimRequest, ClaimResult, Refused
 
 
-def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
+def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:
     """Answer one stage's wish: due rows of open lanes, oldest first in each lane, the lanes in turn."""
     route, stage = ask.plan.name, ask.plan.by_name[ask.stage]
     if state.outdated(route, ask.plan.version):
-        return Claimed([], outdated=True)
+        return ClaimResult([], outdated=True)
     tokens = state.bucket(scope(route, ask.stage), stage.rate, now)
     left: float = ask.want
     if tokens is not None:
@@ -32,7 +32,7 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     room, lane_tokens = _room(state, ask, list(lanes), now)
     claimed: list[Item] = []
     taken = dict.fromkeys(lanes, 0)
-    moved: list[Record] = []
+    moved: list[MemoryRecord] = []
     refused: list[Refused] = []
     lost = 0
     while left > 0:
@@ -68,14 +68,14 @@ def claim_one(state: State, ask: Ask, now: int, jitter: float) -> Claimed:
     if tokens is not None:
         tokens.tokens -= math.ceil(len(claimed) / ask.batch)
         if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
-            return Claimed(claimed, len(moved), tokens.next_at, fragile=passed_over, lost=lost, refused=refused)
+            return ClaimResult(claimed, len(moved), tokens.next_at, fragile=passed_over, lost=lost, refused=refused)
     waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
     waits += _coming(state, ask, now, moved)
-    return Claimed(claimed, len(moved), min(waits, default=None), fragile=passed_over, lost=lost, refused=refused)
+    return ClaimResult(claimed, len(moved), min(waits, default=None), fragile=passed_over, lost=lost, refused=refused)
 
 
-def _due_by_lane(state: State, ask: Ask, now: int) -> dict[str, list[Record]]:
-    lanes: dict[str, list[Record]] = {}
+def _due_by_lane(state: State, ask: ClaimRequest, now: int) -> dict[str, list[MemoryRecord]]:
+    lanes: dict[str, list[MemoryRecord]] = {}
     for record in state.records.values():
         row = record.row
         if (row.route, row.stage) == (ask.plan.name, ask.stage) and row.due_at is not None and row.due_at <= now and state.workable(record):
@@ -85,7 +85,7 @@ def _due_by_lane(state: State, ask: Ask, now: int) -> dict[str, list[Record]]:
     return lanes
 
 
-def _room(state: State, ask: Ask, lanes: list[str], now: int) -> tuple[dict[str, float], dict[str, Bucket]]:
+def _room(state: State, ask: ClaimRequest, lanes: list[str], now: int) -> tuple[dict[str, float], dict[str, Bucket]]:
     """How many items each lane may still be given, by its limit of calls in hand and by its rate."""
     room: dict[str, float] = {}
     known = state.lanes.setdefault((ask.plan.name, ask.stage), set())
@@ -108,7 +108,7 @@ def _room(state: State, ask: Ask, lanes: list[str], now: int) -> tuple[dict[str,
     return room, buckets
 
 
-def _coming(state: State, ask: Ask, now: int, moved: list[Record]) -> list[int]:
+def _coming(state: State, ask: ClaimRequest, now: int, moved: list[MemoryRecord]) -> list[int]:
     """When rows of this stage fall due; a row that was moved and is due again already counts as now."""
     waits = []
     for record in state.records.values():

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.memory.state import State
-from milepost.ports.foreign_rows import Adopted, Aside
+from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.ledger import Refused
 
 
@@ -25,7 +25,7 @@ class MemoryQuarantine:
                 if ref in self._state.records:
                     self._state.set_aside(self._state.records[ref], reason, now)
 
-    def set_aside(self, most: int) -> tuple[list[Aside], bool]:
+    def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
         with self._lock:
             found = sorted(self._state.aside.values(), key=lambda aside: aside.at)
             return found[:most], len(found) > most

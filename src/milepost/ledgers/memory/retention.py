@@ -6,7 +6,7 @@ from collections import Counter
 
 from milepost.core.status import Status
 from milepost.ledgers.memory.state import State
-from milepost.ports.ledger import Keep, Known, Leaving, Pruned, Told
+from milepost.ports.ledger import DeliveredLines, Keep, KnownKey, Leaving, Pruned
 
 
 def prune(
@@ -15,7 +15,7 @@ def prune(
     statuses: frozenset[Status],
     ended_before: int,
     forget_before: int | None,
-    told: Told,
+    told: DeliveredLines,
     limit: int,
     keep: Keep | None,
 ) -> Pruned:
@@ -28,7 +28,7 @@ def prune(
         keep([Leaving(record.item(), list(record.lines)) for record in ended[:limit]])
     for record in ended[:limit]:
         row = record.row
-        seal = Known(
+        seal = KnownKey(
             row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
         )
         state.seals[row.route, row.key] = seal

@@ -13,15 +13,15 @@ from milepost.core.change import Change, keeps_lease
 from milepost.core.item import Content, Item, Put, Row
 from milepost.core.values.durations import rate_per_second
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as
-from milepost.ports.foreign_rows import Aside
-from milepost.ports.ledger import Known, Refused, Written
+from milepost.ports.foreign_rows import QuarantineEntry
+from milepost.ports.ledger import HistoryEntry, KnownKey, Refused
 
 Ref = tuple[str, str]
 encode = msgspec.json.encode
 decode_content = msgspec.json.Decoder(Content).decode
 
 
-class Record:
+class MemoryRecord:
     """One item: its row, its content as JSON (so that nobody shares a mutable value with the ledger), its lines."""
 
     __slots__ = ("content", "damage", "lines", "number", "row")
@@ -30,7 +30,7 @@ class Record:
         self.number = number
         self.row = row
         self.content = content
-        self.lines: list[Written] = []
+        self.lines: list[HistoryEntry] = []
         self.damage: str | None = None
         """What of it cannot be read any more, for tests: "row" or "content"."""
 
@@ -94,12 +94,12 @@ class State:
     """Plain dicts."""
 
     def __init__(self) -> None:
-        self.records: dict[Ref, Record] = {}
+        self.records: dict[Ref, MemoryRecord] = {}
         self.lanes: dict[tuple[str, str], set[str]] = {}
-        self.seals: dict[Ref, Known] = {}
-        self.departed: list[Record] = []
+        self.seals: dict[Ref, KnownKey] = {}
+        self.departed: list[MemoryRecord] = []
         """Items whose rows have left, and whose lines are still here."""
-        self.lines: dict[int, Written] = {}
+        self.lines: dict[int, HistoryEntry] = {}
         self.offered: dict[int, bytes] = {}
         """The payload that a line offered to an external stage, by the line's place."""
         self.documents: dict[str, dict[str, tuple[bytes, int]]] = {}
@@ -109,19 +109,21 @@ class State:
         self.buckets: dict[str, Bucket] = {}
         self.served: dict[str, int] = {}
         self.holders: dict[str, bool] = {}
-        self.aside: dict[Ref, Aside] = {}
+        self.aside: dict[Ref, QuarantineEntry] = {}
         """Rows that are due no more, until they are replayed."""
         self.largest: int | None = None
         """Bytes that one write may take, for tests of what happens when the storage refuses one."""
         self.numbers = self.seq = self.writes = 0
 
-    def known(self, ref: Ref) -> Known | None:
+    def known(self, ref: Ref) -> KnownKey | None:
         record = self.records.get(ref)
         if record is None:
             return self.seals.get(ref)
         row = record.row
         ended_at = row.entered_at if row.terminal else None
-        return Known(row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head, row.content_digest, row.life)
+        return KnownKey(
+            row.key, row.status, row.input_digest, row.stage, row.list_id, False, ended_at, row.head, row.content_digest, row.life
+        )
 
     def refuses(self, change: Change, content: Any = None) -> Refused | None:
         """Is this more than one write may take?"""
@@ -131,7 +133,7 @@ class State:
         size = len(change.body) + sum(len(encode(value)) for value in values)
         return None if size <= self.largest else Refused(f"it takes {size:,} bytes; {self.largest:,} are allowed")
 
-    def write(self, record: Record, change: Change) -> None:
+    def write(self, record: MemoryRecord, change: Change) -> None:
         """The one place where the rules change a row: row, content, line and groups together."""
         new = change.after
         self.writes += 1
@@ -140,7 +142,7 @@ class State:
             record.put(change.puts)
         if change.line is not None:
             self.seq += 1
-            line = Written(self.seq, new.route, new.key, new.correlation_id, change.before.head, change.body)
+            line = HistoryEntry(self.seq, new.route, new.key, new.correlation_id, change.before.head, change.body)
             record.lines.append(line)
             self.lines[self.seq] = line
             if change.line.offered is not None:
@@ -175,14 +177,14 @@ class State:
     def open(self, row: Row) -> bool:
         return not is_held(self.documents.get(HOLD, {}), row.route, row.stage, row.lane)
 
-    def workable(self, record: Record) -> bool:
+    def workable(self, record: MemoryRecord) -> bool:
         """Is its lane open, and is it not set aside?"""
         return self.open(record.row) and (record.row.route, record.row.key) not in self.aside
 
-    def set_aside(self, record: Record, reason: str, now: int) -> None:
+    def set_aside(self, record: MemoryRecord, reason: str, now: int) -> None:
         ref = (record.row.route, record.row.key)
         content = {"route": ref[0], "key": ref[1], "content": msgspec.json.decode(record.content)}
-        self.aside.setdefault(ref, Aside(str(record.number), "row", reason, content, now))
+        self.aside.setdefault(ref, QuarantineEntry(str(record.number), "row", reason, content, now))
         self.writes += 1
 
     def limit(self, name: str) -> Limit:

@@ -11,11 +11,11 @@ from milepost.core.due import claimed_on_arrival
 from milepost.core.failures import unreadable
 from milepost.core.item import Item, Row
 from milepost.ledgers.sqlite.claim import Rules, Served, claim_one
-from milepost.ledgers.sqlite.rows.changes import Tally, write_changes
+from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
 from milepost.ledgers.sqlite.rows.codec import items_of
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
-from milepost.ledgers.sqlite.rows.names import Names
-from milepost.ports.ledger import Ask, Claimed, Refused
+from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ports.ledger import ClaimRequest, ClaimResult, Refused
 
 DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= ?2')} LIMIT ?3)"
 
@@ -24,7 +24,7 @@ class Arrivals:
     """One stage's ask, answered in the transaction that brings items to the stage. Items that are due there already come first; the
     room that they leave is for those that arrive, each of which is then written once."""
 
-    def __init__(self, connection: sqlite3.Connection, names: Names, rules: Rules, ask: Ask, now: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, names: NameNumbers, rules: Rules, ask: ClaimRequest, now: int) -> None:
         self._connection, self._names, self._rules, self._ask, self._now = connection, names, rules, ask, now
         self._stage = ask.plan.by_name[ask.stage]
         self.route, self.stage = ask.plan.name, ask.stage
@@ -54,10 +54,10 @@ class Arrivals:
         self._taken.append(claimed.after)
         return claimed
 
-    def claim(self, tally: Tally, served: Served, jitter: float) -> Claimed:
+    def claim(self, tally: CounterDeltas, served: Served, jitter: float) -> ClaimResult:
         """Answer the ask: what was taken on arrival, and what else is due."""
         left = self._ask.want - len(self._taken)
-        rest = Claimed([])
+        rest = ClaimResult([])
         if left:
             ask = replace(self._ask, want=left)
             rest = claim_one(self._connection, self._names, self._rules, tally, served, ask, self._now, jitter)

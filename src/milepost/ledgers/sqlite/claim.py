@@ -16,13 +16,13 @@ from milepost.core.routes.route import Stage
 from milepost.core.status import Status
 from milepost.core.values.durations import rate_per_second
 from milepost.ledgers.sqlite.quarantine import put_aside
-from milepost.ledgers.sqlite.rows.changes import Tally, write_changes
+from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, UNREADABLE, clock_of, decode, items_of, json_text, row_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
 from milepost.ledgers.sqlite.rows.like_rows import CLAIM, CLAIM_LIKE, FEW
-from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as, scope
-from milepost.ports.ledger import Ask, Claimed, Refused
+from milepost.ports.ledger import ClaimRequest, ClaimResult, Refused
 
 BURST_SECONDS = 0.1
 MANY_LANES = 32
@@ -108,12 +108,19 @@ class Served:
 
 
 def claim_one(
-    connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, served: Served, ask: Ask, now: int, jitter: float
-) -> Claimed:
+    connection: sqlite3.Connection,
+    names: NameNumbers,
+    rules: Rules,
+    tally: CounterDeltas,
+    served: Served,
+    ask: ClaimRequest,
+    now: int,
+    jitter: float,
+) -> ClaimResult:
     """Answer one stage's wish: the wanted number is shared out among the lanes that have due work."""
     plan, route = ask.plan, ask.plan.name
     if rules.outdated(route, plan.version):
-        return Claimed([], outdated=True)
+        return ClaimResult([], outdated=True)
     for lane, calls in ask.spent.items():
         for name, rate in rules.rates(plan.by_name[ask.stage], route, lane):
             _charge(connection, name, rate, calls, now)
@@ -145,13 +152,22 @@ def claim_one(
     if hunt.left > 0:
         hunt.waits += [now] if hunt.moved else _next_due(connection, lived_in, now)
     waits = min(hunt.waits, default=None)
-    return Claimed(hunt.claimed, hunt.moved, waits, fragile=hunt.passed_over, lost=hunt.lost, refused=hunt.refused)
+    return ClaimResult(hunt.claimed, hunt.moved, waits, fragile=hunt.passed_over, lost=hunt.lost, refused=hunt.refused)
 
 
 class Hunt:
     """One ask being answered, lane by lane."""
 
-    def __init__(self, connection: sqlite3.Connection, names: Names, rules: Rules, tally: Tally, ask: Ask, now: int, jitter: float) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        names: NameNumbers,
+        rules: Rules,
+        tally: CounterDeltas,
+        ask: ClaimRequest,
+        now: int,
+        jitter: float,
+    ) -> None:
         self.connection, self.names, self.rules, self.tally = connection, names, rules, tally
         self.ask, self.now, self.jitter = ask, now, jitter
         self.stage = ask.plan.by_name[ask.stage]
@@ -256,7 +272,7 @@ class Hunt:
         self.moved += len(damaged)
 
 
-def _open(names: Names, rules: Rules, route: str, stage: str) -> list[int]:
+def _open(names: NameNumbers, rules: Rules, route: str, stage: str) -> list[int]:
     return [place for place, lane in names.lanes.get((route, stage), ()) if not rules.held(route, stage, lane)]
 
 
@@ -266,7 +282,7 @@ def _next_due(connection: sqlite3.Connection, places: list[int], now: int) -> li
 
 
 def _due_rows(
-    connection: sqlite3.Connection, names: Names, place: int, now: int, limit: int, want_fragile: bool
+    connection: sqlite3.Connection, names: NameNumbers, place: int, now: int, limit: int, want_fragile: bool
 ) -> tuple[list[Row], bool, list[tuple[int, Refused]]]:
     """The rows to look at, whether fragile ones were passed over, and those that cannot be read, by number. Only where fragile ones
     turn up is a second, slower look needed."""
@@ -277,7 +293,7 @@ def _due_rows(
     return rows, True, [*damaged, *more]
 
 
-def _readable(found: list[tuple[Any, ...]], names: Names) -> tuple[list[Row], list[tuple[int, Refused]]]:
+def _readable(found: list[tuple[Any, ...]], names: NameNumbers) -> tuple[list[Row], list[tuple[int, Refused]]]:
     try:
         return [row_of(columns, names) for columns in found], []
     except UNREADABLE:
@@ -286,7 +302,7 @@ def _readable(found: list[tuple[Any, ...]], names: Names) -> tuple[list[Row], li
         return [row for row in rows if isinstance(row, Row)], damaged
 
 
-def next_due(connection: sqlite3.Connection, names: Names, plans: Iterable[Plan]) -> int | None:
+def next_due(connection: sqlite3.Connection, names: NameNumbers, plans: Iterable[Plan]) -> int | None:
     """The earliest due time in the open lanes of handler stages."""
     rules = Rules(connection)
     found: list[int] = [

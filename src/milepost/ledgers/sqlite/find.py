@@ -10,7 +10,7 @@ from milepost.core.item import SEPARATOR, Content, Item, KeyPart, Row
 from milepost.core.status import LIVE, Status
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, HANDED_OVER, items_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import FREE, HELD
-from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ports.ledger import Page, Query, Refused
 
 WINDOW = 200_000
@@ -40,7 +40,7 @@ SECOND = "substr(key, instr(key, '#') + 1)"
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
-def find(connection: sqlite3.Connection, names: Names, query: Query) -> Page:
+def find(connection: sqlite3.Connection, names: NameNumbers, query: Query) -> Page:
     route = names.routes.get(query.route)
     if route is None or not _places(names, query):
         return Page([])  # no item has ever been there
@@ -101,7 +101,7 @@ def _conditions(query: Query) -> tuple[str, list[Any]]:
     return where, values
 
 
-def _places(names: Names, query: Query) -> list[int]:
+def _places(names: NameNumbers, query: Query) -> list[int]:
     return sorted(
         number
         for number, place in names.by_id.items()
@@ -111,7 +111,7 @@ def _places(names: Names, query: Query) -> list[int]:
     )
 
 
-def _only_places(names: Names, query: Query) -> str:
+def _only_places(names: NameNumbers, query: Query) -> str:
     """A condition for those that go by another index than the places'."""
     if query.stages is None and query.lane is None:
         return ""
@@ -119,7 +119,14 @@ def _only_places(names: Names, query: Query) -> str:
 
 
 def _by_value(
-    connection: sqlite3.Connection, names: Names, query: Query, column: str, wanted: list[str], route: int, where: str, values: list[Any]
+    connection: sqlite3.Connection,
+    names: NameNumbers,
+    query: Query,
+    column: str,
+    wanted: list[str],
+    route: int,
+    where: str,
+    values: list[Any],
 ) -> tuple[list[Any], Any]:
     """All that have this error, or that these lists have brought, list by list, in the order in which they came."""
     where += _only_places(names, query)
@@ -148,7 +155,7 @@ def _clocks(query: Query) -> list[Times]:
 
 
 def _by_time(
-    connection: sqlite3.Connection, names: Names, query: Query, clocks: list[Times], where: str, values: list[Any]
+    connection: sqlite3.Connection, names: NameNumbers, query: Query, clocks: list[Times], where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
     """Live ones, place by place and index by index, each in the order of its time."""
     start_place, start_clock, start_time, start_id = query.after or (0, 0, -1, 0)
@@ -170,7 +177,7 @@ def _by_time(
     return rows, None
 
 
-def _by_failure(connection: sqlite3.Connection, names: Names, query: Query, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+def _by_failure(connection: sqlite3.Connection, names: NameNumbers, query: Query, where: str, values: list[Any]) -> tuple[list[Any], Any]:
     assert query.statuses is not None
     start_place, start_status, start_id = query.after or (0, 0, 0)
     rows: list[Any] = []
@@ -191,7 +198,7 @@ def _by_failure(connection: sqlite3.Connection, names: Names, query: Query, wher
 
 
 def _by_key(
-    connection: sqlite3.Connection, names: Names, query: Query, prefix: str, route: int, where: str, values: list[Any]
+    connection: sqlite3.Connection, names: NameNumbers, query: Query, prefix: str, route: int, where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
     """In the order of the keys, from the first that begins so to the last."""
     where += _only_places(names, query)
@@ -203,7 +210,7 @@ def _by_key(
 
 
 def _by_second_part(
-    connection: sqlite3.Connection, names: Names, query: Query, second: KeyPart, route: int, where: str, values: list[Any]
+    connection: sqlite3.Connection, names: NameNumbers, query: Query, second: KeyPart, route: int, where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
     """All whose key has this second part (a batch, say), in the order of what follows the key's first part. The index holds keys of
     several parts alone; a key that goes on after its second part continues with the separator."""
@@ -223,7 +230,9 @@ def _by_second_part(
     return rows, after
 
 
-def _along(connection: sqlite3.Connection, names: Names, query: Query, route: int, where: str, values: list[Any]) -> tuple[list[Any], Any]:
+def _along(
+    connection: sqlite3.Connection, names: NameNumbers, query: Query, route: int, where: str, values: list[Any]
+) -> tuple[list[Any], Any]:
     last = query.after or 0
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]
     where += _only_places(names, query)

@@ -21,33 +21,33 @@ from milepost.ledgers.sqlite.arrivals import Arrivals
 from milepost.ledgers.sqlite.claim import Rules, Served, claim_one
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.file.liveness import Liveness
-from milepost.ledgers.sqlite.file.store import Store
+from milepost.ledgers.sqlite.file.store import SqliteFile
 from milepost.ledgers.sqlite.quarantine import SqliteQuarantine, count_aside
-from milepost.ledgers.sqlite.rows.changes import Tally, one_by_one, write_changes
+from milepost.ledgers.sqlite.rows.changes import CounterDeltas, one_by_one, write_changes
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, rows_of
 from milepost.ledgers.sqlite.rows.fence import fenced
-from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ledgers.sqlite.rows.new_items import write_new
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.ledger import (
-    Ask,
-    Claimed,
+    ClaimRequest,
+    ClaimResult,
     Conflict,
     Count,
+    DeliveredLines,
     Document,
     Group,
+    HistoryEntry,
     Keep,
-    Known,
-    Newcomer,
+    KnownKey,
+    NewItem,
     Page,
     Pruned,
     Query,
     Refused,
     Same,
-    Taken,
     Timing,
-    Told,
-    Written,
+    TransferResult,
 )
 from milepost.ports.runner import Service
 
@@ -64,8 +64,8 @@ class SqliteLedger:
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
         self.path = path
-        self._store = Store(path)
-        self._names = Names()
+        self._store = SqliteFile(path)
+        self._names = NameNumbers()
         self._store.on_rollback = self._names.forget
         self._reading = threading.local()
         self._liveness = Liveness(path)
@@ -81,17 +81,17 @@ class SqliteLedger:
         """Nothing: rows of all routes are in one place, and nothing is sent."""
 
     # Items ------------------------------------------------------------------------------------------------------------
-    def peek(self, route: str, keys: Sequence[str]) -> list[Known | None]:
+    def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
         return self._read(lambda connection, names: reading.known(connection, names, route, keys))
 
-    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[Known | Same | None]:
+    def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         return self._read(lambda connection, names: reading.recognised(connection, names, route, keys, digests))
 
     def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
-    def add(self, plan: Plan, newcomers: Sequence[Newcomer], now: int) -> list[Known | Refused | None]:
-        def run(connection: sqlite3.Connection, names: Names, alone: bool) -> list[Known | Refused | None]:
+    def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+        def run(connection: sqlite3.Connection, names: NameNumbers, alone: bool) -> list[KnownKey | Refused | None]:
             if Rules(connection).outdated(plan.name, plan.version):
                 raise RouteChanged(
                     f"route {plan.name!r} has been changed in the ledger since this process started; restart it with the new route"
@@ -100,25 +100,25 @@ class SqliteLedger:
             keys = [newcomer.change.after.key for newcomer in newcomers]
             sealed = list(reading.seals(connection, names, plan.name, keys))
             known = dict(zip(sealed, reading.known(connection, names, plan.name, sealed), strict=True)) if sealed else {}
-            first: dict[str, Newcomer] = {}
-            answers: list[Known | Refused | None] = []
+            first: dict[str, NewItem] = {}
+            answers: list[KnownKey | Refused | None] = []
             for newcomer, key in zip(newcomers, keys, strict=True):
                 there = known.get(key)
                 if there is not None and newcomer.passes(there):
                     there = None
                 if there is None and key in first:
                     twin = first[key].change.after
-                    there = Known(key, twin.status, twin.input_digest, twin.stage, twin.list_id)
+                    there = KnownKey(key, twin.status, twin.input_digest, twin.stage, twin.list_id)
                 elif there is None:
                     first[key] = newcomer
                 answers.append(there)
             # Which of the others has a row is not looked up: the write itself tells.
-            tally, fresh = Tally(), list(first.values())
-            others: dict[str, Known | Refused | None] = {}
+            tally, fresh = CounterDeltas(), list(first.values())
+            others: dict[str, KnownKey | Refused | None] = {}
             if alone:
                 taken: list[str] = []
 
-                def write(one: list[Newcomer]) -> None:
+                def write(one: list[NewItem]) -> None:
                     taken.extend(one[place].change.after.key for place in write_new(connection, names, one, tally))
 
                 refused = one_by_one(connection, names, fresh, write)
@@ -132,9 +132,9 @@ class SqliteLedger:
 
         return self._write_rows(run)
 
-    def claim(self, asks: Sequence[Ask], now: int, jitter: float) -> list[Claimed]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[Claimed]:
-            rules, tally = Rules(connection), Tally()
+    def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
+        def run(connection: sqlite3.Connection, names: NameNumbers) -> list[ClaimResult]:
+            rules, tally = Rules(connection), CounterDeltas()
             answers = [claim_one(connection, names, rules, tally, self._served, ask, now, jitter) for ask in asks]
             tally.write(connection, names)
             return answers
@@ -142,8 +142,8 @@ class SqliteLedger:
         return self._write(run)
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
-        def run(connection: sqlite3.Connection, names: Names, alone: bool) -> list[Conflict | Refused | None]:
-            tally = Tally()
+        def run(connection: sqlite3.Connection, names: NameNumbers, alone: bool) -> list[Conflict | Refused | None]:
+            tally = CounterDeltas()
             outdated = Rules(connection).outdated_of(versions) if versions else set()
             answers = self._apply(connection, names, changes, outdated, tally, {}, alone)
             tally.write(connection, names)
@@ -152,10 +152,12 @@ class SqliteLedger:
         return self._write_rows(run)
 
     def apply_and_claim(
-        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[Ask], jitter: float
-    ) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
-        def run(connection: sqlite3.Connection, names: Names, alone: bool) -> tuple[list[Conflict | Refused | None], list[Claimed]]:
-            rules, tally = Rules(connection), Tally()
+        self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
+    ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
+        def run(
+            connection: sqlite3.Connection, names: NameNumbers, alone: bool
+        ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
+            rules, tally = Rules(connection), CounterDeltas()
             arrivals = [Arrivals(connection, names, rules, ask, now) for ask in asks]
             at_stage = {} if alone else {(each.route, each.stage): each for each in arrivals}
             answers = self._apply(connection, names, changes, rules.outdated_of(versions), tally, at_stage, alone)
@@ -168,10 +170,10 @@ class SqliteLedger:
     def _apply(
         self,
         connection: sqlite3.Connection,
-        names: Names,
+        names: NameNumbers,
         changes: Sequence[Change],
         outdated: set[str],
-        tally: Tally,
+        tally: CounterDeltas,
         arrivals: Mapping[tuple[str, str], Arrivals],
         alone: bool,
     ) -> list[Conflict | Refused | None]:
@@ -199,7 +201,7 @@ class SqliteLedger:
             write_changes(connection, names, good, tally)
         return answers
 
-    def _row(self, connection: sqlite3.Connection, names: Names, wanted: Row) -> Row | Refused | None:
+    def _row(self, connection: sqlite3.Connection, names: NameNumbers, wanted: Row) -> Row | Refused | None:
         """The item's row as it is now; a number alone would not tell it from a later item's."""
         columns = connection.execute(
             f"SELECT {COLUMNS} FROM item WHERE id = ? AND route = ? AND key = ?",
@@ -211,7 +213,7 @@ class SqliteLedger:
         """There are none: the row is the queue."""
 
     def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[bool]:
+        def run(connection: sqlite3.Connection, names: NameNumbers) -> list[bool]:
             answers = []
             for row in rows:
                 changed = connection.execute(
@@ -229,11 +231,11 @@ class SqliteLedger:
     def find(self, query: Query) -> Page:
         return self._read(lambda connection, names: finding.find(connection, names, query))
 
-    def history(self, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+    def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         return self._read(lambda connection, names: reading.history(connection, names, route, key, payloads=payloads))
 
     # What surrounds them ----------------------------------------------------------------------------------------------
-    def feed(self, after: int, limit: int) -> list[Written]:
+    def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         return self._read(lambda connection, names: reading.feed(connection, names, after, limit))
 
     def last_seq(self) -> int:
@@ -258,10 +260,10 @@ class SqliteLedger:
     def cost_of(self, query: Query) -> None:
         """Reading costs nothing here."""
 
-    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+    def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         return self._read(lambda connection, names: reading.sealed(connection, names, route, after, limit))
 
-    def take_over(self, *_: Any) -> Taken:
+    def take_over(self, *_: Any) -> TransferResult:
         raise LedgerError(f"{self.url} cannot take over another ledger's items; a ledger on AWS can: dynamodb://REGION/PREFIX")
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
@@ -289,7 +291,7 @@ class SqliteLedger:
         statuses: frozenset[Status],
         ended_before: int,
         forget_before: int | None,
-        told: Told,
+        told: DeliveredLines,
         limit: int,
         keep: Keep | None = None,
     ) -> Pruned:
@@ -349,10 +351,10 @@ class SqliteLedger:
         self._liveness.close()
         self._store.close()
 
-    def _read(self, run: Callable[[sqlite3.Connection, Names], T]) -> T:
+    def _read(self, run: Callable[[sqlite3.Connection, NameNumbers], T]) -> T:
         names = getattr(self._reading, "names", None)
         if names is None:
-            names = self._reading.names = Names()
+            names = self._reading.names = NameNumbers()
 
         def refreshed(connection: sqlite3.Connection) -> T:
             # One transaction, so that the names fit the rows.
@@ -365,14 +367,14 @@ class SqliteLedger:
 
         return self._store.read(refreshed)
 
-    def _write_rows(self, run: Callable[[sqlite3.Connection, Names, bool], T]) -> T:
+    def _write_rows(self, run: Callable[[sqlite3.Connection, NameNumbers, bool], T]) -> T:
         """Write all rows at once; where one of them cannot be written, each by itself."""
         try:
             return self._write(lambda connection, names: run(connection, names, False))
         except ROW_REFUSED:
             return self._write(lambda connection, names: run(connection, names, True))
 
-    def _write(self, run: Callable[[sqlite3.Connection, Names], T]) -> T:
+    def _write(self, run: Callable[[sqlite3.Connection, NameNumbers], T]) -> T:
         def refreshed(connection: sqlite3.Connection) -> T:
             self._names.refresh(connection)
             return run(connection, self._names)

@@ -8,10 +8,10 @@ from typing import Any
 
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.ledgers.sqlite.file.store import Run
+from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, LOOK_AT, items_of, rows_of
-from milepost.ledgers.sqlite.rows.names import Names
-from milepost.ports.foreign_rows import Adopted, Aside
+from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.ledger import Refused
 
 NEVER = 253_402_300_799_000
@@ -37,11 +37,11 @@ def count_aside(connection: sqlite3.Connection) -> int:
 class SqliteQuarantine:
     """See `ports.outside.QuarantineStore`."""
 
-    def __init__(self, read: Run, write: Run) -> None:
+    def __init__(self, read: TransactionRunner, write: TransactionRunner) -> None:
         self._read, self._write = read, write
 
     def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
-        def run(connection: sqlite3.Connection, names: Names) -> None:
+        def run(connection: sqlite3.Connection, names: NameNumbers) -> None:
             found = [
                 connection.execute("SELECT id FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)).fetchone()
                 for route, key in refs
@@ -50,14 +50,16 @@ class SqliteQuarantine:
 
         self._write(run)
 
-    def set_aside(self, most: int) -> tuple[list[Aside], bool]:
-        def run(connection: sqlite3.Connection, names: Names) -> tuple[list[Aside], bool]:
+    def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
+        def run(connection: sqlite3.Connection, names: NameNumbers) -> tuple[list[QuarantineEntry], bool]:
             found = connection.execute(
                 "SELECT a.item, a.at, a.reason FROM set_aside a CROSS JOIN item i ON i.id = a.item WHERE i.due_at = ?"
                 " ORDER BY a.at, a.item LIMIT ?",
                 (NEVER, most + 1),
             ).fetchall()
-            return [Aside(str(n), "row", why, _content(connection, names, n), at) for n, at, why in found[:most]], len(found) > most
+            return [QuarantineEntry(str(n), "row", why, _content(connection, names, n), at) for n, at, why in found[:most]], len(
+                found
+            ) > most
 
         return self._read(run)
 
@@ -65,13 +67,13 @@ class SqliteQuarantine:
         return self._write(lambda connection, names: [_release(connection, names, id, now) for id in ids])
 
     def drop(self, ids: Sequence[str]) -> list[str]:
-        def run(connection: sqlite3.Connection, names: Names) -> list[str]:
+        def run(connection: sqlite3.Connection, names: NameNumbers) -> list[str]:
             return [id for id in ids if connection.execute("DELETE FROM set_aside WHERE item = ?", (_number(id),)).rowcount]
 
         return self._write(run)
 
 
-def _release(connection: sqlite3.Connection, names: Names, id: str, now: int) -> Adopted:
+def _release(connection: sqlite3.Connection, names: NameNumbers, id: str, now: int) -> Adopted:
     """Due at once, if it can be read by now."""
     number = _number(id)
     there = connection.execute("SELECT 1 FROM set_aside WHERE item = ?", (number,)).fetchone()
@@ -87,7 +89,7 @@ def _release(connection: sqlite3.Connection, names: Names, id: str, now: int) ->
     return Adopted(id, True, item.stage)
 
 
-def _content(connection: sqlite3.Connection, names: Names, number: int) -> dict[str, Any]:
+def _content(connection: sqlite3.Connection, names: NameNumbers, number: int) -> dict[str, Any]:
     """All that is stored of a row, as it is stored."""
     cursor = connection.execute("SELECT * FROM item WHERE id = ?", (number,))
     row = dict(zip([column[0] for column in cursor.description], map(_shown, cursor.fetchone()), strict=True))

@@ -11,8 +11,8 @@ from milepost.core.item import Item, Row
 from milepost.core.status import Status
 from milepost.ledgers.sqlite.rows.codec import COLUMNS, STATUSES, UNREADABLE, chunks, decode, decode_rest, items_of, json_text, rows_of
 from milepost.ledgers.sqlite.rows.like_rows import OWN_DIGEST, digests_of
-from milepost.ledgers.sqlite.rows.names import Names
-from milepost.ports.ledger import Count, Group, Known, Refused, Same, Written, compare
+from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ports.ledger import Count, Group, HistoryEntry, KnownKey, Refused, Same, compare
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +35,15 @@ SEALS = f"SELECT {SEAL} FROM (SELECT 1 FROM seal LIMIT 1) CROSS JOIN json_each(?
 
 
 def recognised(
-    connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str], digests: Sequence[bytes]
-) -> list[Known | Same | None]:
+    connection: sqlite3.Connection, names: NameNumbers, route: str, keys: Sequence[str], digests: Sequence[bytes]
+) -> list[KnownKey | Same | None]:
     """Same where the row has content with this digest; all else as `known` has it."""
     joined = digests_of(digests)
     if joined is None:
         return compare(known(connection, names, route, keys), digests)
     codes = [code for (code,) in connection.execute(RECOGNISED, (joined, json_text(keys), names.routes.get(route)))]
     stands = {code: None if code is None else _stand(code, names) for code in set(codes)}
-    found: list[Known | Same | None] = [stands[code] for code in codes]
+    found: list[KnownKey | Same | None] = [stands[code] for code in codes]
     if None in stands:
         absent = [place for place, code in enumerate(codes) if code is None]
         sealed = seals(connection, names, route, [keys[place] for place in absent])
@@ -57,22 +57,22 @@ def recognised(
     return found
 
 
-def _stand(code: int, names: Names) -> Same | None:
+def _stand(code: int, names: NameNumbers) -> Same | None:
     """What a number of RECOGNISED says; None: the row must be looked at."""
     place = names.by_id.get(code >> 4)
     return None if place is None or code & 15 >= len(STATUSES) else Same(STATUSES[code & 15], place.stage)
 
 
-def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> list[Known | None]:
+def known(connection: sqlite3.Connection, names: NameNumbers, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
     """Rows first; seals only for keys that have none."""
-    found: list[Known | None] = [None] * len(keys)
+    found: list[KnownKey | None] = [None] * len(keys)
     by_id = names.by_id
     for place, status, digest, at, list_id, rest, life in connection.execute(KNOWN, (json_text(keys), names.routes.get(route))):
         try:
             replaced = None if rest is None else decode_rest(rest).content_digest
-            found[place] = Known(keys[place], STATUSES[status], digest, by_id[at].stage, list_id, False, None, b"", replaced, life)
+            found[place] = KnownKey(keys[place], STATUSES[status], digest, by_id[at].stage, list_id, False, None, b"", replaced, life)
         except UNREADABLE:
-            found[place] = Known(keys[place], Status.PENDING, digest)  # it is there, and its row is damaged
+            found[place] = KnownKey(keys[place], Status.PENDING, digest)  # it is there, and its row is damaged
     if None in found:
         missing = [place for place, one in enumerate(found) if one is None]
         sealed = seals(connection, names, route, [keys[place] for place in missing])
@@ -81,17 +81,19 @@ def known(connection: sqlite3.Connection, names: Names, route: str, keys: Sequen
     return found
 
 
-def seals(connection: sqlite3.Connection, names: Names, route: str, keys: Sequence[str]) -> dict[str, Known]:
+def seals(connection: sqlite3.Connection, names: NameNumbers, route: str, keys: Sequence[str]) -> dict[str, KnownKey]:
     """What the seals say, by key; of a key that has a row again as well."""
     return {seal[0]: _seal(seal, names) for seal in connection.execute(SEALS, (json_text(keys), names.routes.get(route)))}
 
 
-def _seal(columns: Sequence[Any], names: Names) -> Known:
+def _seal(columns: Sequence[Any], names: NameNumbers) -> KnownKey:
     key, status, digest, stage, list_id, ended_at, head, replaced, life = columns
-    return Known(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced, life)
+    return KnownKey(key, STATUSES[status], digest, names.stage_names[stage][1], list_id, True, ended_at, head, replaced, life)
 
 
-def sealed(connection: sqlite3.Connection, names: Names, route: str, after: str | None, limit: int) -> tuple[list[Known], str | None]:
+def sealed(
+    connection: sqlite3.Connection, names: NameNumbers, route: str, after: str | None, limit: int
+) -> tuple[list[KnownKey], str | None]:
     """In the order of their keys. A row that has come since it was sealed counts, not its seal."""
     found = connection.execute(
         f"SELECT {SEAL} FROM seal s WHERE route = ? AND key > ?"
@@ -102,7 +104,7 @@ def sealed(connection: sqlite3.Connection, names: Names, route: str, after: str 
     return seals, seals[-1].key if len(seals) == limit else None
 
 
-def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
+def get(connection: sqlite3.Connection, names: NameNumbers, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
     found: list[Row | Refused | None] = []
     for route, key in refs:
         columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE route = ? AND key = ?", (names.routes.get(route), key)).fetchone()
@@ -111,7 +113,7 @@ def get(connection: sqlite3.Connection, names: Names, refs: Sequence[tuple[str, 
     return [next(items) if isinstance(row, Row) else row for row in found]
 
 
-def history(connection: sqlite3.Connection, names: Names, route: str, key: str, *, payloads: bool = False) -> list[Written]:
+def history(connection: sqlite3.Connection, names: NameNumbers, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
     """Of the item that has a row; else of the one whose row left last, as far as its lines are still there."""
     of = (names.routes.get(route), key)
     owner = connection.execute("SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of).fetchone()
@@ -123,10 +125,10 @@ def history(connection: sqlite3.Connection, names: Names, route: str, key: str, 
     number, correlation_id = owner
     lines = connection.execute(f"SELECT h.seq, {AS_WRITTEN} FROM history h WHERE h.item = ? ORDER BY h.seq", (number,)).fetchall()
     offered = _offered(connection, [(seq, body) for seq, _, body in lines]) if payloads else {}
-    return [Written(seq, route, key, correlation_id, previous, body, offered.get(seq)) for seq, previous, body in lines]
+    return [HistoryEntry(seq, route, key, correlation_id, previous, body, offered.get(seq)) for seq, previous, body in lines]
 
 
-def feed(connection: sqlite3.Connection, names: Names, after: int, limit: int) -> list[Written]:
+def feed(connection: sqlite3.Connection, names: NameNumbers, after: int, limit: int) -> list[HistoryEntry]:
     """Lines in the order written, those that offered an external stage with what they offered."""
     lines = connection.execute(
         f"SELECT h.seq, coalesce(i.route, d.route), coalesce(i.key, d.key), coalesce(i.correlation_id, d.correlation_id),"
@@ -138,7 +140,7 @@ def feed(connection: sqlite3.Connection, names: Names, after: int, limit: int) -
     routes = {number: name for name, number in names.routes.items()}
     # Where a row is damaged, the route of its lines may be unknown: they are left out.
     return [
-        Written(seq, routes[route], key, correlation_id, previous, body, offered.get(seq))
+        HistoryEntry(seq, routes[route], key, correlation_id, previous, body, offered.get(seq))
         for seq, route, key, correlation_id, previous, body in lines
         if route in routes
     ]
@@ -160,7 +162,7 @@ def _offered(connection: sqlite3.Connection, lines: Sequence[tuple[int, bytes]])
     return found
 
 
-def counts(connection: sqlite3.Connection, names: Names, route: str | None) -> list[Count]:
+def counts(connection: sqlite3.Connection, names: NameNumbers, route: str | None) -> list[Count]:
     found = []
     for stage, status, hour, n in connection.execute("SELECT stage, status, hour, n FROM counter WHERE n <> 0"):
         owner, name = names.stage_names[stage]
@@ -169,7 +171,7 @@ def counts(connection: sqlite3.Connection, names: Names, route: str | None) -> l
     return found
 
 
-def groups(connection: sqlite3.Connection, names: Names, route: str | None) -> list[Group]:
+def groups(connection: sqlite3.Connection, names: NameNumbers, route: str | None) -> list[Group]:
     found = []
     for stage, *facts in connection.execute(
         "SELECT stage, name, category, sample, present, total, first_at, last_at FROM error_group ORDER BY present DESC, last_at DESC"

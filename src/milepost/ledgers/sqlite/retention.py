@@ -8,23 +8,23 @@ from collections.abc import Mapping, Sequence
 
 from milepost.core.item import Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.file.store import Run
+from milepost.ledgers.sqlite.file.store import TransactionRunner
 from milepost.ledgers.sqlite.read import history
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, STATUSES, UNREADABLE, chunks, decode_rest, items_of, rows_of
-from milepost.ledgers.sqlite.rows.names import Names
-from milepost.ports.ledger import Keep, Leaving, Pruned, Told
+from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ports.ledger import DeliveredLines, Keep, Leaving, Pruned
 
 Numbers = list[tuple[int]]
 
 
 def prune(
-    read: Run,
-    write: Run,
+    read: TransactionRunner,
+    write: TransactionRunner,
     route: str,
     statuses: frozenset[Status],
     ended_before: int,
     forget_before: int | None,
-    told: Told,
+    told: DeliveredLines,
     limit: int,
     keep: Keep | None,
 ) -> Pruned:
@@ -51,7 +51,7 @@ def _search(statuses: frozenset[Status]) -> str:
 
 
 def _ended(
-    connection: sqlite3.Connection, names: Names, route: str, statuses: frozenset[Status], ended_before: int, limit: int
+    connection: sqlite3.Connection, names: NameNumbers, route: str, statuses: frozenset[Status], ended_before: int, limit: int
 ) -> dict[int, bytes]:
     """The numbers of rows that may go, with their heads."""
     # "+route" keeps SQLite on the table itself: in the order of numbers the oldest come first.
@@ -59,7 +59,7 @@ def _ended(
     return dict(connection.execute(search, (names.routes.get(route), ended_before, limit)).fetchall())
 
 
-def _leaving(connection: sqlite3.Connection, names: Names, numbers: Sequence[int]) -> list[Leaving]:
+def _leaving(connection: sqlite3.Connection, names: NameNumbers, numbers: Sequence[int]) -> list[Leaving]:
     """Those of these items that can be read, with their content and their lines, in one view of the file."""
     rows: list[Row] = []
     for chunk in chunks(numbers, 500):
@@ -72,7 +72,7 @@ def _leaving(connection: sqlite3.Connection, names: Names, numbers: Sequence[int
 
 def _let_rows_go(
     connection: sqlite3.Connection,
-    names: Names,
+    names: NameNumbers,
     route: str,
     statuses: frozenset[Status],
     ended_before: int,
@@ -118,7 +118,9 @@ def _let_rows_go(
     return dict(left)
 
 
-def _told_lines(connection: sqlite3.Connection, names: Names, route: str, ended_before: int, told: Told, limit: int) -> Numbers:
+def _told_lines(
+    connection: sqlite3.Connection, names: NameNumbers, route: str, ended_before: int, told: DeliveredLines, limit: int
+) -> Numbers:
     """The numbers of items whose rows have left, and for whose lines nothing waits."""
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
     # The newest line stays in any case: its number must never be given out again, or a cursor would pass over the next one.
@@ -137,7 +139,7 @@ def _let_lines_go(connection: sqlite3.Connection, numbers: Numbers) -> None:
     connection.executemany("DELETE FROM departed WHERE item = ?", numbers)
 
 
-def _forget(connection: sqlite3.Connection, names: Names, route: str, before: int) -> int:
+def _forget(connection: sqlite3.Connection, names: NameNumbers, route: str, before: int) -> int:
     """Old seals whose lines have left; how many."""
     return connection.execute(
         "DELETE FROM seal WHERE route = ? AND ended_at < ?"

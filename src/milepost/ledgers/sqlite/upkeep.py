@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.rows.codec import CODES, LOOK_AT, UNREADABLE, Rest, decode, encode
-from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ports.documents import HOLD, LIMIT
 
 PROCESSING = CODES[Status.PROCESSING]
 
 
-def reclaim(connection: sqlite3.Connection, names: Names, holders: Sequence[str], now: int) -> int:
+def reclaim(connection: sqlite3.Connection, names: NameNumbers, holders: Sequence[str], now: int) -> int:
     """Bring the expiry of the dead holders' leases forward to now; the next claim writes the loss."""
     dead = {f"holder{number}": holder for number, holder in enumerate(holders)}
     marks = ",".join(f":{name}" for name in dead)
@@ -27,7 +27,7 @@ def reclaim(connection: sqlite3.Connection, names: Names, holders: Sequence[str]
     )
 
 
-def rename_stage(connection: sqlite3.Connection, names: Names, route: str, old: str, new: str) -> None:
+def rename_stage(connection: sqlite3.Connection, names: NameNumbers, route: str, old: str, new: str) -> None:
     """One row is renamed; only where the new name was used before do the items' own rows have to be moved over."""
     if route not in names.routes:
         return

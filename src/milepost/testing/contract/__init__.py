@@ -22,48 +22,48 @@ _PARTS = (
 # Before the parts are imported, so that a failing promise shows its values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from milepost.testing.contract.acts.controls import Holding
-from milepost.testing.contract.acts.far_reaching import Acting
-from milepost.testing.contract.acts.partial_answers import PartialAnswers
-from milepost.testing.contract.acts.rename import Renaming
-from milepost.testing.contract.reads.chain import Chain
-from milepost.testing.contract.reads.counters import Counting
-from milepost.testing.contract.reads.feed import Feeding
-from milepost.testing.contract.reads.find import Finding
-from milepost.testing.contract.retention import Pruning
-from milepost.testing.contract.work.claim import Claiming
-from milepost.testing.contract.work.claim_names import Claims
-from milepost.testing.contract.work.concurrency import Concurrency
-from milepost.testing.contract.work.fences import Fencing
-from milepost.testing.contract.work.one_step import OneStep
+from milepost.testing.contract.acts.controls import ControlsContract
+from milepost.testing.contract.acts.far_reaching import ActsContract
+from milepost.testing.contract.acts.partial_answers import PartialAnswersContract
+from milepost.testing.contract.acts.rename import RenameContract
+from milepost.testing.contract.reads.chain import ChainContract
+from milepost.testing.contract.reads.counters import CountersContract
+from milepost.testing.contract.reads.feed import FeedContract
+from milepost.testing.contract.reads.find import FindContract
+from milepost.testing.contract.retention import RetentionContract
+from milepost.testing.contract.work.claim import ClaimContract
+from milepost.testing.contract.work.claim_names import ClaimNamesContract
+from milepost.testing.contract.work.concurrency import ConcurrencyContract
+from milepost.testing.contract.work.fences import FencesContract
+from milepost.testing.contract.work.one_step import OneStepContract
 from milepost.testing.contract.world import World, sample_route  # noqa: E402
-from milepost.testing.contract.writes.changes import Applying
-from milepost.testing.contract.writes.documents import Documents
-from milepost.testing.contract.writes.intake import Adding
-from milepost.testing.contract.writes.lives import Lives
-from milepost.testing.contract.writes.refused_rows import Refusing
+from milepost.testing.contract.writes.changes import ChangesContract
+from milepost.testing.contract.writes.documents import DocumentsContract
+from milepost.testing.contract.writes.intake import IntakeContract
+from milepost.testing.contract.writes.lives import LivesContract
+from milepost.testing.contract.writes.refused_rows import RefusedRowsContract
 
 
 class LedgerContract(
-    Adding,
-    Claiming,
-    Claims,
-    Fencing,
-    OneStep,
-    Applying,
-    Acting,
-    Counting,
-    Chain,
-    Holding,
-    Documents,
-    Finding,
-    Feeding,
-    PartialAnswers,
-    Pruning,
-    Lives,
-    Renaming,
-    Refusing,
-    Concurrency,
+    IntakeContract,
+    ClaimContract,
+    ClaimNamesContract,
+    FencesContract,
+    OneStepContract,
+    ChangesContract,
+    ActsContract,
+    CountersContract,
+    ChainContract,
+    ControlsContract,
+    DocumentsContract,
+    FindContract,
+    FeedContract,
+    PartialAnswersContract,
+    RetentionContract,
+    LivesContract,
+    RenameContract,
+    RefusedRowsContract,
+    ConcurrencyContract,
 ):
     """All promises together."""
 

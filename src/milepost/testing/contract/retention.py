@@ -12,7 +12,7 @@ from milepost.core.item import digest_of
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Reject
 from milepost.core.status import TERMINAL, Reason, Status
-from milepost.ports.ledger import Conflict, Keep, Known, Leaving, Newcomer, Pruned, Told
+from milepost.ports.ledger import Conflict, DeliveredLines, Keep, KnownKey, Leaving, NewItem, Pruned
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
@@ -33,11 +33,11 @@ def prune(
     world.add("anchor")
     anchor = world.row("anchor")
     assert world.apply(change(anchor, Reason.NOTED, world.now, anchor.status, {}, note="newest")) is None
-    told = Told(world.ledger.last_seq() if up_to is None else up_to, frozenset(("parcels", key) for key in parked))
+    told = DeliveredLines(world.ledger.last_seq() if up_to is None else up_to, frozenset(("parcels", key) for key in parked))
     return world.ledger.prune("parcels", statuses, world.now, forget_before, told, limit, keep)
 
 
-class Pruning(Promises):
+class RetentionContract(Promises):
     def test_a_finished_key_stays_known_after_pruning(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         row = world.row("p1")
@@ -121,7 +121,7 @@ class Pruning(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         lines = world.ledger.history("parcels", "p1")
-        pruned = world.ledger.prune("parcels", TERMINAL, world.now, None, Told(0), 10)
+        pruned = world.ledger.prune("parcels", TERMINAL, world.now, None, DeliveredLines(0), 10)
         assert (pruned.items, pruned.lines) == (1, 0)
         world.add("p2")
         assert [line.key for line in world.ledger.history("parcels", "p2")] == ["p2"]
@@ -211,7 +211,9 @@ class Pruning(Promises):
     def test_another_routes_items_are_not_touched(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
-        assert world.ledger.prune("letters", TERMINAL, world.now, world.now, Told(world.ledger.last_seq()), 10) == Pruned(0, 0, False)
+        assert world.ledger.prune("letters", TERMINAL, world.now, world.now, DeliveredLines(world.ledger.last_seq()), 10) == Pruned(
+            0, 0, False
+        )
         assert world.row("p1").status is Status.COMPLETED
 
     def test_a_change_to_a_pruned_item_finds_nothing(self, world: World) -> None:
@@ -240,7 +242,7 @@ class Pruning(Promises):
         world.bring("p1", to="COMPLETED")
         world.clock.advance("1h")
         read_up_to = world.ledger.last_seq()
-        world.ledger.prune("parcels", TERMINAL, world.now, None, Told(read_up_to), 100)
+        world.ledger.prune("parcels", TERMINAL, world.now, None, DeliveredLines(read_up_to), 100)
         world.add("p2")
         assert [line.key for line in world.ledger.feed(read_up_to, 10)] == ["p2"]
         assert world.ledger.last_seq() > read_up_to
@@ -255,13 +257,13 @@ class Pruning(Promises):
         world.clock.advance("1h")
         content = {"id": "p1", "n": 2}
         made = accept(world.plan, "p1", content, world.now, correlation_id="c2", digest=digest_of(content))
-        assert world.ledger.add(world.plan, [Newcomer(made, content, b"x" * 32)], world.now) == [seal]
-        assert world.ledger.add(world.plan, [Newcomer(made, content, seal.head)], world.now) == [None]
+        assert world.ledger.add(world.plan, [NewItem(made, content, b"x" * 32)], world.now) == [seal]
+        assert world.ledger.add(world.plan, [NewItem(made, content, seal.head)], world.now) == [None]
         assert world.item("p1").input == content
         (known,) = world.ledger.peek("parcels", ["p1"])
         assert known is not None
         assert not known.sealed
         assert [line.line.version for line in world.ledger.history("parcels", "p1")] == [1]
-        (there,) = world.ledger.add(world.plan, [Newcomer(made, content, seal.head)], world.now)
-        assert isinstance(there, Known)
+        (there,) = world.ledger.add(world.plan, [NewItem(made, content, seal.head)], world.now)
+        assert isinstance(there, KnownKey)
         assert not there.sealed

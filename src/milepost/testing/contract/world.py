@@ -7,7 +7,7 @@ from typing import Any
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide
-from milepost.core.due import Grip, look
+from milepost.core.due import Lease, look
 from milepost.core.history import Line
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.outcome import Done, Outcome
@@ -15,7 +15,7 @@ from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Route
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
-from milepost.ports.ledger import Ask, Claimed, Conflict, Known, Ledger, Newcomer, Refused
+from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, KnownKey, Ledger, NewItem, Refused
 from milepost.testing.audit import audit
 from milepost.testing.clock import SeededChance, VirtualClock
 
@@ -55,20 +55,20 @@ class World:
         return self.clock.now()
 
     # In -------------------------------------------------------------------------------------------------------------
-    def newcomer(self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any) -> Newcomer:
+    def newcomer(self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any) -> NewItem:
         content = {"id": key, **content}
         told: dict[str, Any] = {"correlation_id": f"c-{key}", "digest": digest_of(content), "list_id": list_id, "not_before": not_before}
-        return Newcomer(accept(self.plan, key, content, self.now, **told), content)
+        return NewItem(accept(self.plan, key, content, self.now, **told), content)
 
-    def add(self, *keys: str, list_id: str | None = None, not_before: int | None = None, **content: Any) -> list[Known | Refused | None]:
+    def add(self, *keys: str, list_id: str | None = None, not_before: int | None = None, **content: Any) -> list[KnownKey | Refused | None]:
         newcomers = [self.newcomer(key, list_id=list_id, not_before=not_before, **content) for key in keys]
         return self.ledger.add(self.plan, newcomers, self.now)
 
     # Through --------------------------------------------------------------------------------------------------------
-    def ask(self, stage: str = "weigh", want: int = 100, *, holder: str = "worker", lease: int = LEASE, **more: Any) -> Ask:
-        return Ask(self.plan, stage, want, Grip(self.chance.token(), holder, self.now + lease), **more)
+    def ask(self, stage: str = "weigh", want: int = 100, *, holder: str = "worker", lease: int = LEASE, **more: Any) -> ClaimRequest:
+        return ClaimRequest(self.plan, stage, want, Lease(self.chance.token(), holder, self.now + lease), **more)
 
-    def claim(self, stage: str = "weigh", want: int = 100, **more: Any) -> Claimed:
+    def claim(self, stage: str = "weigh", want: int = 100, **more: Any) -> ClaimResult:
         return self.ledger.claim([self.ask(stage, want, **more)], self.now, 0.0)[0]
 
     def take(self, key: str, stage: str = "weigh", **more: Any) -> Item:
@@ -114,12 +114,12 @@ class World:
         """Are workers called by messages here? Then others see to what needs no worker, and a worker asks at an even pace."""
         return self.ledger.timing.offer_life_ms > 0
 
-    def moved_on(self, claimed: Claimed) -> None:
+    def moved_on(self, claimed: ClaimResult) -> None:
         """Nothing was given; one row was moved on, by this claim or by whoever sees to such rows."""
         assert claimed.items == []
         assert self.called or claimed.moved == 1
 
-    def asks_again(self, claimed: Claimed, at: int | None) -> None:
+    def asks_again(self, claimed: ClaimResult, at: int | None) -> None:
         """Asking again makes sense at `at` (None: only after a change), or, where workers are called, no later than that."""
         if not self.called:
             assert claimed.next_at == at

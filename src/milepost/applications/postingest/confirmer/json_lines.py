@@ -10,7 +10,7 @@ from typing import TextIO
 _USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
-class JsonLines(logging.Formatter):
+class ConfirmerLogFormat(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -26,6 +26,6 @@ class JsonLines(logging.Formatter):
 def log_to(stream: TextIO, own: logging.Logger) -> None:
     """All that this process logs goes there: of others, what is a warning at least."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(ConfirmerLogFormat())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     own.setLevel(logging.INFO)

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import milepost as mp
-from milepost.applications.postingest.confirmer.rules import Asked
+from milepost.applications.postingest.confirmer.rules import CheckRequest
 from milepost.applications.postingest.dialects import as_json
 from milepost.blobs import open_blobs
 
@@ -16,7 +16,7 @@ LARGE = 100_000
 ROW_HOLDS = 400_000
 
 
-class Gone(mp.MilepostError):
+class RowGone(mp.MilepostError):
     """There is no such row (any more): whatever it waited for, it does not wait now."""
 
 
@@ -36,7 +36,7 @@ class Rows:
         self.room = None if self._keeps else LARGE
         """The most bytes that one text on a row is to have; None: any, what is large is kept as a blob."""
 
-    def payload(self, asked: Asked) -> Any:
+    def payload(self, asked: CheckRequest) -> Any:
         """What is to be checked. Raises Gone or NotWritten."""
         if asked.payload_at is None:
             return asked.payload
@@ -44,18 +44,18 @@ class Rows:
         _check_answer(answer, "get_item")
         row = answer.get("Item")
         if row is None:
-            raise Gone(f"there is no row {asked.key} in {self.table}")
+            raise RowGone(f"there is no row {asked.key} in {self.table}")
         return self._value(self._attribute(row, asked))
 
-    def confirm(self, asked: Asked, texts: Mapping[str, str]) -> None:
+    def confirm(self, asked: CheckRequest, texts: Mapping[str, str]) -> None:
         """Set these attributes, if the row is there. Raises Gone if it is not."""
         self._set(asked, {name: self._kept(asked, text) for name, text in texts.items()})
 
-    def note(self, asked: Asked, attribute: str, text: str) -> None:
+    def note(self, asked: CheckRequest, attribute: str, text: str) -> None:
         """Say on the row what is waited for, if it is there. Raises Gone if it is not."""
         self._set(asked, {attribute: {"S": text}})
 
-    def _set(self, asked: Asked, values: Mapping[str, dict[str, Any]]) -> None:
+    def _set(self, asked: CheckRequest, values: Mapping[str, dict[str, Any]]) -> None:
         names = {f"#{number}": name for number, name in enumerate(values)}
         try:
             answer = self._dynamodb.update_item(
@@ -68,10 +68,10 @@ class Rows:
                 ReturnConsumedCapacity="TOTAL",
             )
         except self._dynamodb.exceptions.ConditionalCheckFailedException:
-            raise Gone(f"there is no row {asked.key} in {self.table}") from None
+            raise RowGone(f"there is no row {asked.key} in {self.table}") from None
         _check_answer(answer, "update_item")
 
-    def _attribute(self, row: Mapping[str, dict[str, Any]], asked: Asked) -> dict[str, Any]:
+    def _attribute(self, row: Mapping[str, dict[str, Any]], asked: CheckRequest) -> dict[str, Any]:
         """The payload's own attribute; or another stage's answer, which it may be; or the input, at the stage that has no other."""
         assert asked.payload_at is not None
         found = row.get(asked.payload_at)
@@ -98,7 +98,7 @@ class Rows:
             raise mp.LedgerError(f"the blob {name!r} is not what its row says it is: its digest differs; restore it from a copy")
         return as_json(data.decode())
 
-    def _kept(self, asked: Asked, text: str) -> dict[str, Any]:
+    def _kept(self, asked: CheckRequest, text: str) -> dict[str, Any]:
         data = text.encode()
         if len(data) <= LARGE or not self._keeps:
             if len(data) > ROW_HOLDS:

@@ -28,7 +28,7 @@ class PayloadAt(msgspec.Struct, frozen=True):
     attribute: str
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CheckRequest(msgspec.Struct, frozen=True):
     """What a message wants: the row that waits for an answer, and what is to be checked, or where on the row that stands."""
 
     key: dict[str, str]
@@ -44,7 +44,7 @@ def split(attribute: str) -> tuple[str, str]:
     raise mp.ConfigMistake(f"DYNAMO_ATTRIBUTE_NAME is {attribute!r}; write ingested_<stage> or result_<stage>, such as result_CC")
 
 
-def read_message(raw: Mapping[str, Any]) -> Asked | str:
+def read_message(raw: Mapping[str, Any]) -> CheckRequest | str:
     """What is wanted, or why it cannot be read. A message is as it is written today, with the row's key and the payload in it; or
     it is the payload alone, and the key is a label of the message."""
     label = raw.get("MessageAttributes", {}).get("key", {}).get("StringValue")
@@ -64,14 +64,14 @@ def read_message(raw: Mapping[str, Any]) -> Asked | str:
     return _asked(named, body, None)
 
 
-def _asked(key: Any, payload: Any, payload_at: Any) -> Asked | str:
+def _asked(key: Any, payload: Any, payload_at: Any) -> CheckRequest | str:
     if not isinstance(key, dict) or len(key) not in (1, 2) or not all(isinstance(part, str) and part for part in key.values()):
         return f"the row's key is {key!r}; expected one or two texts by name, such as assetId and batchId"
     try:
         place = None if payload_at is None else msgspec.convert(payload_at, PayloadAt).attribute
     except msgspec.ValidationError as error:
         return f"payloadAt does not say where the payload is: {error}"
-    return Asked(key, payload, place)
+    return CheckRequest(key, payload, place)
 
 
 def confirmation(dialect: str, attribute: str, done: mp.Done, room: int | None = None) -> dict[str, str]:

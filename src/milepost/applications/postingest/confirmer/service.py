@@ -27,8 +27,8 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.json_lines import log_to
-from milepost.applications.postingest.confirmer.rows import Gone, NotWritten, Rows
-from milepost.applications.postingest.confirmer.rules import PREFIXES, Asked, confirmation, read_message, seconds, set_aside, wait_s
+from milepost.applications.postingest.confirmer.rows import NotWritten, RowGone, Rows
+from milepost.applications.postingest.confirmer.rules import PREFIXES, CheckRequest, confirmation, read_message, seconds, set_aside, wait_s
 from milepost.applications.postingest.confirmer.settings import MAX_MESSAGES, SET_UP, open_clients, open_worker, read_settings
 from milepost.applications.postingest.tape import Tape
 
@@ -50,11 +50,11 @@ Became = Literal["confirmed", "gone", "not_yet", "refused", "failed", "unreadabl
 log = logging.getLogger(__name__)
 
 
-class Missing(mp.NotYet, frozen=True):
+class FilesMissing(mp.NotYet, frozen=True):
     """Files were looked for, and are not there yet; the note names them."""
 
 
-class Tally(msgspec.Struct, frozen=True):
+class TurnTally(msgspec.Struct, frozen=True):
     """What became of the messages of one turn: each is counted as received, and as one of the others."""
 
     received: int = 0
@@ -72,7 +72,7 @@ class Tally(msgspec.Struct, frozen=True):
     """The queue could not be asked to its end, or the waiting could not be hidden for longer: the next turn is not to hurry."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class MessageResult(msgspec.Struct, frozen=True):
     """What became of one message."""
 
     became: Became
@@ -81,7 +81,7 @@ class Seen(msgspec.Struct, frozen=True):
     """Why it could not be hidden for longer."""
 
 
-class Message:
+class ConfirmerMessage:
     """One message in hand."""
 
     def __init__(self, raw: Mapping[str, Any], at: float) -> None:
@@ -121,7 +121,7 @@ class Confirmer:
         self._sqs = sqs
         self._rows = Rows(dynamodb, table, PREFIXES[dialect], blobs)
         self._clock = clock
-        self._check = partial(check, absent=lambda note: Missing(note=note)) if notes else check
+        self._check = partial(check, absent=lambda note: FilesMissing(note=note)) if notes else check
         self._waiting = WAITING + attribute.removeprefix(PREFIXES[dialect])
         self._noted: dict[str, str | None] = {}
 
@@ -133,14 +133,14 @@ class Confirmer:
                 tally = self.tick()
             except Exception:
                 log.exception("this turn failed; the next is in %g s", every)
-                tally = Tally(cut_short=True)
+                tally = TurnTally(cut_short=True)
             if tally.received < self.max_messages or tally.failed or tally.cut_short:
                 until.wait(every)
 
-    def tick(self) -> Tally:
+    def tick(self) -> TurnTally:
         """One turn: at most `max_messages`, each by itself. One log line says what became of them."""
         started = self._clock()
-        jobs: list[Future[Seen]] = []
+        jobs: list[Future[MessageResult]] = []
         whole = True
         with ThreadPoolExecutor(self.width, thread_name_prefix="confirmer") as pool:
             while len(jobs) < self.max_messages:
@@ -153,7 +153,7 @@ class Confirmer:
         log.info("turn", extra={"attribute": self.attribute, **msgspec.to_builtins(tally), "seconds": round(self._clock() - started, 3)})
         return tally
 
-    def _receive(self, most: int) -> list[Message] | None:
+    def _receive(self, most: int) -> list[ConfirmerMessage] | None:
         """The next few; None if the queue could not be asked."""
         try:
             answer = self._sqs.receive_message(
@@ -167,20 +167,20 @@ class Confirmer:
             log.error("%s gives no messages: %s", self.queue_url, error)
             return None
         now = self._clock()
-        return [Message(raw, now) for raw in answer.get("Messages") or ()]
+        return [ConfirmerMessage(raw, now) for raw in answer.get("Messages") or ()]
 
     # One message ------------------------------------------------------------------------------------------------------------
-    def _see_to(self, message: Message) -> Seen:
+    def _see_to(self, message: ConfirmerMessage) -> MessageResult:
         try:
             return self._answered(message)
         except Exception as error:
             log.error("a message is left for later: %s: %s", type(error).__name__, error, extra={"id": message.id})
-            return Seen("failed")
+            return MessageResult("failed")
 
-    def _answered(self, message: Message) -> Seen:
+    def _answered(self, message: ConfirmerMessage) -> MessageResult:
         asked = read_message(message.raw)
         if isinstance(asked, str):
-            return Seen("unreadable", unhidden=self._refuse(message, asked, {"id": message.id}))
+            return MessageResult("unreadable", unhidden=self._refuse(message, asked, {"id": message.id}))
         named = {"id": message.id, "row": asked.key}
         outcome = self._outcome(asked)
         match outcome:
@@ -189,38 +189,38 @@ class Confirmer:
             case None:
                 became = "gone"
             case mp.NotYet():
-                if isinstance(outcome, Missing):
+                if isinstance(outcome, FilesMissing):
                     self._note(asked, outcome.note, named)
-                return Seen("not_yet", outcome.note, self._hide(message, outcome.after))
+                return MessageResult("not_yet", outcome.note, self._hide(message, outcome.after))
             case mp.Reject():
-                return Seen("refused", unhidden=self._refuse(message, f"{outcome.category}: {outcome.error}", named))
+                return MessageResult("refused", unhidden=self._refuse(message, f"{outcome.category}: {outcome.error}", named))
             case mp.Retry():
                 log.error("the check failed: %s: %s", outcome.category, outcome.error, extra=named)
-                return Seen("failed", unhidden=None if outcome.after is None else self._hide(message, outcome.after))
+                return MessageResult("failed", unhidden=None if outcome.after is None else self._hide(message, outcome.after))
             case _:
                 raise TypeError(f"the check answered {outcome!r}; a confirmer takes Done, NotYet, Retry and Reject")
         self._sqs.delete_message(QueueUrl=self.queue_url, ReceiptHandle=message.handle)
         log.info(became, extra=named)
-        return Seen(became)
+        return MessageResult(became)
 
-    def _outcome(self, asked: Asked) -> mp.Outcome | None:
+    def _outcome(self, asked: CheckRequest) -> mp.Outcome | None:
         """What is to be said; None: the row is gone."""
         try:
             payload = self._rows.payload(asked)
-        except Gone:
+        except RowGone:
             return None
         except NotWritten as error:
             return mp.NotYet(note=str(error))
         return self._check(payload)
 
-    def _note(self, asked: Asked, note: str | None, named: dict[str, Any]) -> None:
+    def _note(self, asked: CheckRequest, note: str | None, named: dict[str, Any]) -> None:
         """Say on the row which files are missing, unless it was told so the last time. A row that does not take it waits all the same."""
         place = "\0".join(asked.key.values())
         if note is None or self._noted.get(place) == note:
             return
         try:
             self._rows.note(asked, self._waiting, note)
-        except Gone:
+        except RowGone:
             return
         except Exception as error:
             log.warning("what is missing could not be written on the row (is %s allowed?): %s", self._waiting, error, extra=named)
@@ -229,17 +229,17 @@ class Confirmer:
             self._noted.clear()
         self._noted[place] = note
 
-    def _confirm(self, asked: Asked, done: mp.Done, named: dict[str, Any]) -> Became:
+    def _confirm(self, asked: CheckRequest, done: mp.Done, named: dict[str, Any]) -> Became:
         try:
             texts = confirmation(self.dialect, self.attribute, done, self._rows.room)
             if self._rows.room is not None and texts != confirmation(self.dialect, self.attribute, done):
                 log.warning("digests and sizes are left out, since they are too large for the row; set MILEPOST_BLOBS", extra=named)
             self._rows.confirm(asked, texts)
-        except Gone:
+        except RowGone:
             return "gone"
         return "confirmed"
 
-    def _refuse(self, message: Message, reason: str, named: dict[str, Any]) -> str | None:
+    def _refuse(self, message: ConfirmerMessage, reason: str, named: dict[str, Any]) -> str | None:
         """Told to people, with the message where there is a place for it: sent there first, so that it may be there twice but is
         never lost. Without a place it is hidden like what waits; the answer is that of `_hide`."""
         log.error("not confirmed: %s", reason, extra=named)
@@ -251,7 +251,7 @@ class Confirmer:
         self._sqs.delete_message(QueueUrl=self.queue_url, ReceiptHandle=message.handle)
         return None
 
-    def _hide(self, message: Message, after: float | int | str | None) -> str | None:
+    def _hide(self, message: ConfirmerMessage, after: float | int | str | None) -> str | None:
         """Hide the message for longer. If that cannot be done, the answer says why: it comes again when the queue shows it again."""
         hidden = wait_s(message.received, after, self._clock() - message.at)
         try:
@@ -261,13 +261,13 @@ class Confirmer:
         return None
 
 
-def _tally(seen: Sequence[Seen], whole: bool) -> Tally:
+def _tally(seen: Sequence[MessageResult], whole: bool) -> TurnTally:
     unhidden = [one.unhidden for one in seen if one.unhidden is not None]
     if unhidden:
         log.warning("%d messages could not be hidden for longer (is sqs:ChangeMessageVisibility allowed?): %s", len(unhidden), unhidden[0])
     became: dict[str, int] = Counter(one.became for one in seen)
     notes = Counter(one.note for one in seen if one.note is not None).most_common(NOTES)
-    return Tally(len(seen), **became, notes=dict(notes), cut_short=bool(unhidden) or not whole)
+    return TurnTally(len(seen), **became, notes=dict(notes), cut_short=bool(unhidden) or not whole)
 
 
 # The process ----------------------------------------------------------------------------------------------------------------

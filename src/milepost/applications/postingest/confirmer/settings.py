@@ -32,7 +32,7 @@ environment:
 """
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ConfirmerSettings(msgspec.Struct, frozen=True):
     queue_url: str
     table: str
     attribute: str
@@ -43,14 +43,14 @@ class Settings(msgspec.Struct, frozen=True):
     blobs: str | None = None
 
 
-def read_settings(env: Mapping[str, str]) -> Settings:
+def read_settings(env: Mapping[str, str]) -> ConfirmerSettings:
     """Raises mp.ConfigMistake with a sentence for everything that is missing."""
     missing = [f"{name} is not set; expected {what}" for name, what in NEEDED.items() if not env.get(name)]
     if missing:
         raise mp.ConfigMistake("\n".join(missing))
     url, table, attribute = (env[name] for name in NEEDED)
     dialect, stage = split(attribute)
-    return Settings(
+    return ConfirmerSettings(
         url,
         table,
         attribute,

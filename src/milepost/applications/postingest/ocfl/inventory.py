@@ -79,7 +79,7 @@ class Inventory(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
         return self.type[len("https://ocfl.io/") : -len("/spec/#inventory")]
 
 
-class Entry(Struct, frozen=True, gc=False):
+class InventoryFile(Struct, frozen=True, gc=False):
     """A file of the newest version: its name there, where it is below the object's folder, and its digest."""
 
     logical: str
@@ -309,18 +309,18 @@ def _shape(version: Version, inventory: Inventory, same: bool) -> dict[str, Any]
     return {places[digest.lower()]: sorted(names) for digest, names in version.state.items()}
 
 
-def head_entries(inventory: Inventory) -> list[Entry]:
+def head_entries(inventory: Inventory) -> list[InventoryFile]:
     """The files of the newest version, each at every place where its content is kept: one of several copies that is gone or
     wrong is damage too."""
     places = {digest.lower(): paths for digest, paths in inventory.manifest.items()}
-    entries: list[Entry] = []
+    entries: list[InventoryFile] = []
     for said, names in inventory.versions[inventory.head].state.items():
         digest = said.lower()
         paths = places[digest]
         if len(names) == len(paths) == 1:
-            entries.append(Entry(names[0], paths[0], digest))
+            entries.append(InventoryFile(names[0], paths[0], digest))
         else:
-            entries += [Entry(name, path, digest) for name, path in _pairs(names, paths)]
+            entries += [InventoryFile(name, path, digest) for name, path in _pairs(names, paths)]
     return entries
 
 

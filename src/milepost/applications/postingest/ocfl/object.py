@@ -52,7 +52,7 @@ class File(Struct, frozen=True, gc=False):
     bytes: int
 
 
-class Found(Struct, frozen=True):
+class ObjectFound(Struct, frozen=True):
     """The object is there, whole and at rest; `fixity`: and each file was read and has the digest that it should have."""
 
     version: str
@@ -63,7 +63,7 @@ class Found(Struct, frozen=True):
     fixity: bool
 
 
-class Missing(Struct, frozen=True):
+class ObjectMissing(Struct, frozen=True):
     """The repository is there, and the object is not."""
 
     object_root: str
@@ -92,7 +92,7 @@ class Damaged(Struct, frozen=True):
     code: str = ""
 
 
-Answer = Found | Missing | Staged | Empty | Damaged
+Answer = ObjectFound | ObjectMissing | Staged | Empty | Damaged
 
 
 def inspect(folder: int, where: str, object_id: str, place: str, fixity: bool) -> Answer:
@@ -130,7 +130,7 @@ def inspect(folder: int, where: str, object_id: str, place: str, fixity: bool) -
         File(entry.logical, f"{place}/{entry.content}", entry.digest, sizes[entry.content])
         for entry in sorted(head_entries(inventory), key=_by_place)
     ]
-    return Found(inventory.head, spec, place, inventory.digest_algorithm, files, fixity)
+    return ObjectFound(inventory.head, spec, place, inventory.digest_algorithm, files, fixity)
 
 
 def _declared(folder: int, names: Mapping[str, os.DirEntry[str]]) -> str:

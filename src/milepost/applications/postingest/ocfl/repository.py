@@ -1,7 +1,7 @@
 """An OCFL repository on disk, asked one thing: is this object there, whole and at rest?
 
-Others delete their own copies on the strength of the answer. So `Found` means that everything that was looked at agreed;
-what is doubtful is `Damaged`; and a repository that cannot be read at all is an error, never `Missing`.
+Others delete their own copies on the strength of the answer. So `ObjectFound` means that everything that was looked at agreed;
+what is doubtful is `Damaged`; and a repository that cannot be read at all is an error, never `ObjectMissing`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,20 @@ import msgspec
 import milepost as mp
 from milepost.applications.postingest.ocfl.inventory import Unsound
 from milepost.applications.postingest.ocfl.layouts import KNOWN, Layout, full_name, layout_of
-from milepost.applications.postingest.ocfl.object import FOLDER, NOT_SO, Answer, Damaged, Empty, File, Found, Missing, Staged, inspect
+from milepost.applications.postingest.ocfl.object import (
+    FOLDER,
+    NOT_SO,
+    Answer,
+    Damaged,
+    Empty,
+    File,
+    ObjectFound,
+    ObjectMissing,
+    Staged,
+    inspect,
+)
 
-__all__ = ["Answer", "Damaged", "Empty", "File", "Found", "Missing", "Repository", "Staged", "Unreachable"]
+__all__ = ["Answer", "Damaged", "Empty", "File", "ObjectFound", "ObjectMissing", "Repository", "Staged", "Unreachable"]
 
 LAYOUT_FILE = "ocfl_layout.json"
 PAUSE_S = 0.2
@@ -72,7 +83,7 @@ class Repository:
                 # It may have been caught in the middle of being written, or the mount may have gone away underneath.
                 self._pause()
                 answer = self._look(object_id, place, fixity)
-            if not isinstance(answer, Found):
+            if not isinstance(answer, ObjectFound):
                 self._check_mounted()
         except OSError as error:
             self._give_up(error, whole=not self._readable())
@@ -86,7 +97,7 @@ class Repository:
         try:
             folder = os.open(f"{self.root}/{place}", FOLDER)
         except FileNotFoundError:
-            return Missing(place)
+            return ObjectMissing(place)
         except OSError as error:
             if error.errno not in NOT_SO:
                 raise

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from milepost.core.values.durations import short_span
-from milepost.engine.metrics.collector import Figures, Histogram
+from milepost.engine.metrics.collector import Histogram, MetricFigures
 from milepost.http.dashboard.charts.svg import spread
 
 
@@ -25,7 +25,7 @@ class Durations(Struct, frozen=True):
     stay_most: str = ""
 
 
-def durations(figures: Figures, routes: Collection[str]) -> list[Durations]:
+def durations(figures: MetricFigures, routes: Collection[str]) -> list[Durations]:
     """For each stage of these routes that something was done at, in the order in which that began."""
     found = []
     for labels, took in figures.histograms.get("attempt_duration", {}).items():

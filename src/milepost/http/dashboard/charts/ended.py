@@ -11,12 +11,12 @@ from msgspec import Struct
 from milepost.core.consequences import HOUR
 from milepost.core.values.durations import iso
 from milepost.http.dashboard.charts.svg import Bar, bars
-from milepost.http.state.pace import HOURS, MINUTE, MINUTES, Ended, Gap
+from milepost.http.state.pace import HOURS, MINUTE, MINUTES, Ended, UnwatchedGap
 
 AXIS = "UTC"
 
 
-class Figures(Struct, frozen=True):
+class EndedFigures(Struct, frozen=True):
     """What ended in an hour, or in a minute; or up to `until`, while nobody watched."""
 
     at: str | None
@@ -29,7 +29,7 @@ class Chart(Struct, frozen=True):
     """A picture, and the same as a table, the latest first."""
 
     picture: Markup
-    rows: list[Figures]
+    rows: list[EndedFigures]
     since: str | None = None
     """When somebody began to watch, if that was later than the chart begins."""
 
@@ -44,14 +44,14 @@ def hours_chart(ended: Sequence[Ended], now: int) -> Chart:
         told = f"{hour:%a %d %b, %H}:00 to {(hour.hour + 1) % 24:02}:00 {AXIS}: {_said(done, failed)}"
         data.append(Bar(told, _parts(done, failed), label, mark=hour.hour == 0, minor=hour.hour % 12 != 0))
         if done or failed:
-            rows.append(Figures(iso(ms), done, failed))
+            rows.append(EndedFigures(iso(ms), done, failed))
     return Chart(bars(data, f"Ended in the last two days, by hour: {_summed(ended)}", AXIS), rows[::-1])
 
 
-def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[Gap], since: int, now: int) -> Chart:
+def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[UnwatchedGap], since: int, now: int) -> Chart:
     """Where nobody watched there is no bar, and what ended meanwhile is told as one number."""
     first = (now // MINUTE - MINUTES + 1) * MINUTE
-    data, rows = [], [Figures(iso(gap.begin), gap.done, gap.failed, iso(gap.end)) for gap in gaps]
+    data, rows = [], [EndedFigures(iso(gap.begin), gap.done, gap.failed, iso(gap.end)) for gap in gaps]
     for place, seen in enumerate(ended):
         ms = first + place * MINUTE
         minute = _utc(ms)
@@ -59,7 +59,7 @@ def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[Gap], since: int
         label = f"{minute:%H:%M}" if minute.minute % 15 == 0 else ""
         data.append(Bar(f"{minute:%H:%M} {AXIS}: {said}", _parts(*(seen or (0, 0))), label))
         if seen is not None and any(seen):
-            rows.append(Figures(iso(ms), *seen))
+            rows.append(EndedFigures(iso(ms), *seen))
     told = f"Ended in the last hour, by minute: {_summed([one for one in ended if one is not None])}"
     if gaps:
         told += f"; and {_said(sum(gap.done for gap in gaps), sum(gap.failed for gap in gaps))} while nobody watched"
@@ -67,7 +67,7 @@ def minutes_chart(ended: Sequence[Ended | None], gaps: Sequence[Gap], since: int
     return Chart(bars(data, told, AXIS), rows, iso(since) if since > first else None)
 
 
-def _unseen(ms: int, gaps: Sequence[Gap]) -> str:
+def _unseen(ms: int, gaps: Sequence[UnwatchedGap]) -> str:
     gap = next((gap for gap in gaps if gap.begin < ms + MINUTE and ms < gap.end), None)
     if gap is None:
         return "nobody watched"

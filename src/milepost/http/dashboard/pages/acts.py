@@ -16,8 +16,8 @@ from milepost.engine.views.items import counted, lists
 from milepost.engine.views.key_parts import key_fields
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 from milepost.ports.documents import Act
 from milepost.ports.ledger import Group
 
@@ -30,7 +30,7 @@ FILTER = ("keys", "digest", "query")
 """What of an act says which items it was for; the rest are its options."""
 
 
-class Names(Struct, frozen=True):
+class ActNames(Struct, frozen=True):
     """What lists and causes are called, by their ids, and the fields of each route's key. One that is not known is called by its id."""
 
     lists: Mapping[str, str] = {}
@@ -38,7 +38,7 @@ class Names(Struct, frozen=True):
     key_fields: Mapping[str, Sequence[str]] = {}
 
 
-class Asked(Struct, frozen=True):
+class ActsQuery(Struct, frozen=True):
     """`before`: the act behind which the page begins, by its id. Empty: any."""
 
     route: str = ""
@@ -47,9 +47,9 @@ class Asked(Struct, frozen=True):
     before: str = ""
 
 
-@ENDPOINTS.add("GET", "/acts", scope="read", query=Asked, summary="What people did")
-def acts(desk: Desk, call: Call) -> Answer:
-    asked: Asked = call.query
+@ENDPOINTS.add("GET", "/acts", scope="read", query=ActsQuery, summary="What people did")
+def acts(desk: ServerState, call: Call) -> Answer:
+    asked: ActsQuery = call.query
     chosen = {name: value for name in ("route", "verb", "by") if (value := getattr(asked, name))}
     seen = [act for act in all_acts(desk.ctx) if call.caller.sees(act.route)]
     found = [act for act in all_acts(desk.ctx, **chosen) if call.caller.sees(act.route)] if chosen else seen
@@ -75,10 +75,10 @@ def acts(desk: Desk, call: Call) -> Answer:
 
 
 @ENDPOINTS.add("GET", "/acts/{id}", scope="read", summary="One act in full")
-def one(desk: Desk, call: Call) -> Answer:
+def one(desk: ServerState, call: Call) -> Answer:
     found = next((act for act in all_acts(desk.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
     if found is None:
-        raise trouble("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="one of those at /acts")
+        raise problem_error("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="one of those at /acts")
     names = _names(desk, [found])
     row = _row(found, names, desk.ctx.clock.now())
     query = found.filter.get("query")
@@ -96,7 +96,7 @@ def one(desk: Desk, call: Call) -> Answer:
     )
 
 
-def _row(act: Act, names: Names, now: int) -> dict[str, Any]:
+def _row(act: Act, names: ActNames, now: int) -> dict[str, Any]:
     """An act for a page: the view that programs get, with what it was for in words, and how far it is."""
     view = act_view(act)
     finished = act.finished_at is not None
@@ -120,7 +120,7 @@ def _outcome(act: Act) -> str:
     return f"{act.done:,} done" + (f", {act.refused:,} left alone" if act.refused else "")
 
 
-def in_words(about: Mapping[str, Any], names: Names) -> str:
+def in_words(about: Mapping[str, Any], names: ActNames) -> str:
     """What an act was for: its scope, its subscriber, or which items."""
     if about.get("scope"):
         return str(about["scope"])
@@ -137,7 +137,7 @@ def in_words(about: Mapping[str, Any], names: Names) -> str:
     return ""
 
 
-def items_in_words(query: Mapping[str, Any], names: Names) -> str:
+def items_in_words(query: Mapping[str, Any], names: ActNames) -> str:
     """Which items a recorded query is for."""
     parts = []
     statuses = set(query.get("statuses") or ())
@@ -166,7 +166,7 @@ def items_in_words(query: Mapping[str, Any], names: Names) -> str:
     return f"items {', '.join(parts)}" if parts else "all items"
 
 
-def _items_now(act: Act, query: Mapping[str, Any], names: Names, now: int) -> str:
+def _items_now(act: Act, query: Mapping[str, Any], names: ActNames, now: int) -> str:
     """The address, behind the base, of the items that match today what the act was begun for."""
     brought = query.get("lists") or []
     before = query.get("entered_before")
@@ -193,11 +193,11 @@ def _minute(moment: str) -> str:
     return f"{moment[:10]} {moment[11:16]} UTC"
 
 
-def _names(desk: Desk, shown: Sequence[Act]) -> Names:
+def _names(desk: ServerState, shown: Sequence[Act]) -> ActNames:
     caused = {act.route for act in shown if (act.filter.get("query") or {}).get("group") is not None}
     causes = {one.group: _cause(one) for route in caused & desk.ctx.plans.keys() for one in desk.ctx.ledger.groups(route)}
     fields = {route: key_fields(desk.ctx, route) for route in desk.ctx.plans}
-    return Names({record.id: record.name for record in lists(desk.ctx)}, causes, fields)
+    return ActNames({record.id: record.name for record in lists(desk.ctx)}, causes, fields)
 
 
 def _cause(group: Group) -> str:

@@ -11,12 +11,12 @@ from milepost.core.events import Event
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import subscribers
-from milepost.engine.events.feed import KINDS, Before, Told, page_back
+from milepost.engine.events.feed import KINDS, Before, FeedEvent, page_back
 from milepost.http.dashboard.ages import age
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import END, Answer, Call, Caller, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 60
@@ -28,7 +28,7 @@ DONE = frozenset({"advanced", "completed", "confirmed", "back-fill"})
 FAILED = frozenset({"retry", "exhausted", "rejected", "lost", "overdue"})
 
 
-class Asked(Struct, frozen=True):
+class EventsPageQuery(Struct, frozen=True):
     """Which events; `before` is the line before which the page ends. What is empty is any."""
 
     route: str = ""
@@ -36,10 +36,10 @@ class Asked(Struct, frozen=True):
     before: Annotated[str, Meta(pattern=rf"^[0-9]{{0,18}}{END}")] = ""
 
 
-class Choice:
+class PageEventFilter:
     """Which events are wanted of those that the caller may hear of, and how far back these have been looked through."""
 
-    def __init__(self, caller: Caller, asked: Asked) -> None:
+    def __init__(self, caller: Caller, asked: EventsPageQuery) -> None:
         self._caller, self._asked = caller, asked
         self.since: int | None = None
 
@@ -50,17 +50,17 @@ class Choice:
         return self._asked.route in ("", event.route) and self._asked.kind in ("", event.kind)
 
 
-@ENDPOINTS.add("GET", "/events", scope="read", query=Asked, summary="Who is told, and what happened")
-def events(desk: Desk, call: Call) -> Answer:
-    asked: Asked = call.query
+@ENDPOINTS.add("GET", "/events", scope="read", query=EventsPageQuery, summary="Who is told, and what happened")
+def events(desk: ServerState, call: Call) -> Answer:
+    asked: EventsPageQuery = call.query
     routes = seen_routes(desk, call)
     if asked.route and asked.route not in routes:
         raise desk.no_route(call.caller, asked.route)
     if asked.kind and asked.kind not in KINDS:
-        raise trouble("wrong-value", f"there is no event of the kind {asked.kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
+        raise problem_error("wrong-value", f"there is no event of the kind {asked.kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
     chosen = {name: value for name in ("route", "kind") if (value := getattr(asked, name))}
     part = bool(chosen) or call.caller.routes is not None
-    choice = Choice(call.caller, asked)
+    choice = PageEventFilter(call.caller, asked)
     found = _back(desk.ctx, int(asked.before) if asked.before else None, choice, STEP if part else SHOWN)
     now = desk.ctx.clock.now()
     told = subscribers(desk.ctx, call.caller.narrowed)
@@ -87,9 +87,9 @@ def events(desk: Desk, call: Call) -> Answer:
     )
 
 
-def _back(ctx: Context, before: int | None, choice: Choice, look: int) -> Before:
+def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) -> Before:
     """A page of what is wanted, however far back it is, within bounds: so many lines are looked through at first, and then more."""
-    found: list[Told] = []
+    found: list[FeedEvent] = []
     left = FAR_REMOTE if "pulse" in ctx.ledger.lacks else FAR
     while True:
         part = page_back(ctx, before, SHOWN - len(found), choice.wants, look)
@@ -100,7 +100,7 @@ def _back(ctx: Context, before: int | None, choice: Choice, look: int) -> Before
         before, look = part.next, STEP
 
 
-def _event(told: Told) -> dict[str, Any]:
+def _event(told: FeedEvent) -> dict[str, Any]:
     event, line = told.event, told.event.line
     attempt = line.attempt
     return {

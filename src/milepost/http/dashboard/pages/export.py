@@ -15,11 +15,11 @@ from starlette.responses import StreamingResponse
 from milepost.engine.context import Context
 from milepost.engine.views.items import each, row_view
 from milepost.engine.views.late_items import LOOK, asked_view, each_overdue, nearest
-from milepost.http.api.find import Wanted, afford
+from milepost.http.api.find import ItemsQuery, afford
 from milepost.http.dashboard.pages.items import filled
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import problem_error
+from milepost.http.state.state import ServerState
 from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints(pages=True)
@@ -28,12 +28,12 @@ FORMULA, BLANK = ("=", "+", "-", "@"), ("\t", "\r", "\n")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
-@ENDPOINTS.add("GET", "/export/{route}.{form}", scope="read", query=Wanted, summary="The items of a page as CSV or JSON")
-def export(desk: Desk, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/export/{route}.{form}", scope="read", query=ItemsQuery, summary="The items of a page as CSV or JSON")
+def export(desk: ServerState, call: Call) -> Answer:
     """All that match, not only the page that is shown; of those that come next, the first ten thousand."""
     plan, wanted, form = desk.plan(call), filled(call.query), call.path["form"]
     if form not in TYPES:
-        raise trouble("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
+        raise problem_error("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
     query = wanted.choice(desk.ctx, plan.name)
     afford(desk.ctx, query, wanted.scan)
     rows = _rows(desk.ctx, query, wanted)
@@ -46,7 +46,7 @@ def _file_name(name: str) -> str:
     return f'filename="{name}"' if name.isascii() else f"filename*=UTF-8''{quote(name, safe='')}"
 
 
-def _rows(ctx: Context, query: Query, wanted: Wanted) -> Iterator[dict[str, Any]]:
+def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, Any]]:
     """In the order of the page; those that are late stage by stage, since they may be too many to be sorted."""
     now = ctx.clock.now()
     if wanted.overdue:

@@ -17,7 +17,7 @@ from milepost.http.dashboard.charts.stage_times import way
 from milepost.http.dashboard.render import KINDS, page, seen_routes
 from milepost.http.dashboard.timeline import timeline, written
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints(pages=True)
@@ -26,7 +26,7 @@ ALIKE, LOOKS = 10, 6
 
 
 @ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
-def item(desk: Desk, call: Call) -> Answer:
+def item(desk: ServerState, call: Call) -> Answer:
     plan, key = desk.plan(call), call.path["key"]
     view, told = show(desk.ctx, plan.name, key), story(desk.ctx, plan.name, key, instant)
     if view is None or told is None:
@@ -114,7 +114,7 @@ def _key_fields(plan: Plan) -> str:
     return "" if callable(key) else key if isinstance(key, str) else " and ".join(key)
 
 
-def _unknown(desk: Desk, call: Call, plan: Plan, key: str) -> Answer:
+def _unknown(desk: ServerState, call: Call, plan: Plan, key: str) -> Answer:
     """There is no such item: perhaps it is on another route, or is written otherwise."""
     elsewhere = [route for route in seen_routes(desk, call) if route != plan.name and desk.ctx.ledger.peek(route, [key])[0] is not None]
     begins, rows = _alike(desk.ctx, plan.name, key)

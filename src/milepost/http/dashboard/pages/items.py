@@ -17,12 +17,12 @@ from milepost.core.values.durations import short_span, span_ms
 from milepost.engine.context import Context
 from milepost.engine.views.items import counted, lists, own_route, stage_names
 from milepost.engine.views.key_parts import key_fields
-from milepost.http.api.find import Found, Wanted, find
+from milepost.http.api.find import ItemPage, ItemsQuery, find
 from milepost.http.dashboard.ages import age, ms_since
 from milepost.http.dashboard.render import KINDS, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import Trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import ProblemError
+from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, scope
 from milepost.ports.ledger import Query
 
@@ -49,13 +49,13 @@ class Looked(Struct, frozen=True):
     """What the API answered; or nothing, and what is wrong with the question. `cost`: what it took, where no index serves it and there
     are many rows."""
 
-    found: Found = Found([], None, False)
+    found: ItemPage = ItemPage([], None, False)
     wrong: Wrong | None = None
     cost: str = ""
 
 
 @ENDPOINTS.add("GET", "/find", scope="read", query=Sought, summary="An item by its key, or by how its key begins")
-def seek(desk: Desk, call: Call) -> Answer:
+def seek(desk: ServerState, call: Call) -> Answer:
     """To the item with that key, if there is one on any route; else to the items of the first route whose keys begin so; else a page
     that says where it was looked for."""
     text = call.query.q.strip()
@@ -66,7 +66,7 @@ def seek(desk: Desk, call: Call) -> Answer:
             return _to(desk, f"/items/{quote(route, safe='')}/{quote(text, safe='')}")
     known, unread = _routes(desk, call), {}
     for route in known:
-        looked = _look(desk, call, route, Wanted(prefix=text, limit=1))
+        looked = _look(desk, call, route, ItemsQuery(prefix=text, limit=1))
         if looked.found.items:
             return _to(desk, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
         if looked.wrong is not None or looked.found.more:
@@ -75,14 +75,14 @@ def seek(desk: Desk, call: Call) -> Answer:
 
 
 @ENDPOINTS.add("GET", "/items", scope="read", summary="To the items of the first route")
-def first_route(desk: Desk, call: Call) -> Answer:
+def first_route(desk: ServerState, call: Call) -> Answer:
     """From there it is one step to those of any other."""
     routes = _routes(desk, call)
     return _to(desk, f"/items/{quote(routes[0], safe='')}" if routes else "/")
 
 
-@ENDPOINTS.add("GET", "/items/{route}", scope="read", query=Wanted, summary="The items of a route")
-def items(desk: Desk, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/items/{route}", scope="read", query=ItemsQuery, summary="The items of a route")
+def items(desk: ServerState, call: Call) -> Answer:
     """A filter that makes no sense is shown with a sentence that says so, beside what was asked."""
     plan, asked = desk.plan(call), filled(call.query)
     looked = _look(desk, call, plan.name, asked)
@@ -123,9 +123,9 @@ def items(desk: Desk, call: Call) -> Answer:
     )
 
 
-def filled(wanted: Wanted) -> Wanted:
+def filled(wanted: ItemsQuery) -> ItemsQuery:
     """What a form has asked: it sends the empty fields too, and several values of one field with commas between them."""
-    return Wanted(
+    return ItemsQuery(
         status=_several(wanted.status),
         stage=_several(wanted.stage),
         lane=wanted.lane or None,
@@ -142,11 +142,11 @@ def filled(wanted: Wanted) -> Wanted:
     )
 
 
-def _to(desk: Desk, address: str) -> Answer:
+def _to(desk: ServerState, address: str) -> Answer:
     return Answer(RedirectResponse(desk.base + address, 303))
 
 
-def _routes(desk: Desk, call: Call) -> list[str]:
+def _routes(desk: ServerState, call: Call) -> list[str]:
     """The routes whose items the caller can look at; Milepost's own come last."""
     return sorted((name for name in desk.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(desk.ctx, name))
 
@@ -156,7 +156,7 @@ def _anywhere(chosen: dict[str, Any]) -> dict[str, Any]:
     return {name: chosen[name] for name in ("status", "prefix", "older_than") if name in chosen}
 
 
-def _total(ctx: Context, plan: Plan, asked: Wanted, found: Found) -> int | None:
+def _total(ctx: Context, plan: Plan, asked: ItemsQuery, found: ItemPage) -> int | None:
     """How many match, where that is known without reading them: all are on this page, or the ledger has counted them."""
     if not found.more and asked.after is None:
         return len(found.items)
@@ -172,7 +172,7 @@ def _total(ctx: Context, plan: Plan, asked: Wanted, found: Found) -> int | None:
     return total if total >= len(found.items) else None
 
 
-def _told(total: int | None, found: Found, narrowed: bool) -> str:
+def _told(total: int | None, found: ItemPage, narrowed: bool) -> str:
     """How many there are, and how many of them are shown."""
     shown = f"{len(found.items):,} shown"
     if total is None:
@@ -185,7 +185,7 @@ def _several(values: list[str]) -> list[str]:
     return [one for value in values for one in value.split(",") if one]
 
 
-def _look(desk: Desk, call: Call, route: str, asked: Wanted) -> Looked:
+def _look(desk: ServerState, call: Call, route: str, asked: ItemsQuery) -> Looked:
     try:
         if asked.older_than is not None:
             span_ms(asked.older_than, "older_than")
@@ -195,7 +195,7 @@ def _look(desk: Desk, call: Call, route: str, asked: Wanted) -> Looked:
         answer = find(desk, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw))
     except UsageError as error:
         return Looked(wrong=Wrong(_sentence(str(error))))
-    except Trouble as trouble:
+    except ProblemError as trouble:
         if trouble.problem.status != 400:
             raise
         again = _address({**_chosen(asked), "scan": "true"}) if trouble.problem.code == "costly" else None
@@ -208,7 +208,7 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def _chosen(asked: Wanted) -> dict[str, Any]:
+def _chosen(asked: ItemsQuery) -> dict[str, Any]:
     """What was asked for, as an address says it."""
     plain = {field.encode_name: value for field in fields(asked) if (value := getattr(asked, field.name))}
     chosen = {name: value for name, value in plain.items() if name not in ("after", "limit", "scan")}
@@ -220,7 +220,7 @@ def _address(chosen: dict[str, Any]) -> str:
     return f"?{urlencode(flat)}" if flat else ""
 
 
-def _tabs(plan: Plan, asked: Wanted, narrowed: dict[str, Any]) -> list[tuple[str, str, bool]]:
+def _tabs(plan: Plan, asked: ItemsQuery, narrowed: dict[str, Any]) -> list[tuple[str, str, bool]]:
     """The questions that can be asked: their names, their addresses, and which is asked."""
     tabs = [("All", _address(narrowed) or "?", not (asked.overdue or asked.nearest))]
     if asked.overdue or any(stage.overdue_ms is not None for stage in plan.stages):
@@ -228,7 +228,7 @@ def _tabs(plan: Plan, asked: Wanted, narrowed: dict[str, Any]) -> list[tuple[str
     return [*tabs, ("Coming next", _address({**narrowed, "nearest": "true"}), asked.nearest)]
 
 
-def _choices(ctx: Context, plan: Plan, asked: Wanted) -> dict[str, Any]:
+def _choices(ctx: Context, plan: Plan, asked: ItemsQuery) -> dict[str, Any]:
     """What there is to choose from; what was asked for is always among it."""
     names = list(dict.fromkeys(record.name for record in reversed(lists(ctx, plan.name))))
     groups = sorted(ctx.ledger.groups(plan.name), key=lambda group: (-group.now, group.group))

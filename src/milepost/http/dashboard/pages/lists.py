@@ -10,7 +10,7 @@ from milepost.engine.lists.reconcile import MEANING
 from milepost.engine.views.items import list_view, lists
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
@@ -23,7 +23,7 @@ class Leaf(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/lists", scope="read", query=Leaf, summary="Lists that were handed over")
-def all_lists(desk: Desk, call: Call) -> Answer:
+def all_lists(desk: ServerState, call: Call) -> Answer:
     routes = seen_routes(desk, call)
     found = [record for record in reversed(lists(desk.ctx)) if record.route in routes]
     first = (call.query.page - 1) * SHOWN

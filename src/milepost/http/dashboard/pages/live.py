@@ -11,9 +11,9 @@ from starlette.responses import Response
 from milepost.core.errors import MilepostError
 from milepost.http.api.events import CHECK_S, STREAM, EventStream, welcome
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import trouble
+from milepost.http.protocol.problems import problem_error
 from milepost.http.state.event_stream import MOST
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints(pages=True)
 log = logging.getLogger(__name__)
@@ -22,18 +22,18 @@ CALM_S = 0.5
 
 
 @ENDPOINTS.add("GET", "/live", scope="read", summary="Tells a page when to look again")
-async def live(desk: Desk, call: Call) -> Answer:
+async def live(desk: ServerState, call: Call) -> Answer:
     """Server-sent events: `changed`, first when it is listened for (what happened before that, nobody tells), and then whenever
     something has happened to an item that the caller may see."""
     if call.raw.method == "HEAD":
         # Who asks only for the head would never be sent its end.
         return Answer(Response(media_type=STREAM))
     if desk.eyes.feed.listeners >= MOST:
-        raise trouble("too-many", f"{MOST:,} listen already", expected="fewer open pages")
+        raise problem_error("too-many", f"{MOST:,} listen already", expected="fewer open pages")
     return Answer(EventStream(_changes(desk, call), {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}))
 
 
-async def _changes(desk: Desk, call: Call) -> AsyncGenerator[bytes, None]:
+async def _changes(desk: ServerState, call: Call) -> AsyncGenerator[bytes, None]:
     loop, following = asyncio.get_running_loop(), desk.eyes.feed.follow(None)
     yield b"retry: 2000\n\n"
     checked, first = loop.time(), True

@@ -13,8 +13,8 @@ from milepost.http.auth.authenticator import COOKIE, FORM, LARGEST_FORM, NOBODY,
 from milepost.http.auth.origins import from_elsewhere, local_path
 from milepost.http.dashboard.render import page_for
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.protocol.problems import Trouble, trouble
-from milepost.http.state.state import Desk
+from milepost.http.protocol.problems import ProblemError, problem_error
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints()
 
@@ -30,13 +30,13 @@ class LogOut(Struct, frozen=True):
     csrf_token: str = ""
 
 
-class Asked(Struct, frozen=True):
+class LoginQuery(Struct, frozen=True):
     then: str = ""
     """The page that somebody wanted to see; one of another server is as if it were not said."""
 
 
-@ENDPOINTS.add("GET", "/login", scope=None, query=Asked, answers={200: str}, summary="The page to log in at")
-async def page(desk: Desk, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/login", scope=None, query=LoginQuery, answers={200: str}, summary="The page to log in at")
+async def page(desk: ServerState, call: Call) -> Answer:
     """A form that asks for a key; for somebody who has logged in, one to log out."""
     request: Request = call.raw
     needed, token = await desk.doorman.needs_keys(), request.cookies.get(COOKIE)
@@ -55,17 +55,17 @@ async def page(desk: Desk, call: Call) -> Answer:
     problems=("bad-origin", "too-large"),
     summary="Log in with a key",
 )
-async def log_in(desk: Desk, call: Call) -> Answer:
+async def log_in(desk: ServerState, call: Call) -> Answer:
     """Sets a cookie that stands for the key for twelve hours, and leads to the page that was wanted. The cookie is for pages of this server
     alone; every write with it needs the session's token as well (X-CSRF-Token, or the form's field csrf_token)."""
     request: Request = call.raw
     if from_elsewhere(request.headers):
-        raise trouble("bad-origin", "another site's page made this call", field="Origin", expected="the page at /login")
+        raise problem_error("bad-origin", "another site's page made this call", field="Origin", expected="the page at /login")
     form = await read_form(request)
     given, then = form.get("key", "").strip(), form.get("then", "")
     try:
         key = await desk.doorman.key_of(request, given)
-    except Trouble as wrong:
+    except ProblemError as wrong:
         shown = _page(desk, request, needed=True, error=wrong.problem.detail, then=then, status=wrong.problem.status)
         shown.headers.update(wrong.headers)
         return Answer(shown)
@@ -94,7 +94,7 @@ async def log_in(desk: Desk, call: Call) -> Answer:
     problems=("bad-origin", "too-large"),
     summary="Log out",
 )
-async def log_out(desk: Desk, call: Call) -> Answer:
+async def log_out(desk: ServerState, call: Call) -> Answer:
     """Ends the session, in every process within five seconds, and leads to the page to log in at."""
     request: Request = call.raw
     token = request.cookies.get(COOKIE)
@@ -107,6 +107,13 @@ async def log_out(desk: Desk, call: Call) -> Answer:
 
 
 def _page(
-    desk: Desk, request: Request, *, needed: bool, name: str | None = None, error: str | None = None, then: str = "", status: int = 200
+    desk: ServerState,
+    request: Request,
+    *,
+    needed: bool,
+    name: str | None = None,
+    error: str | None = None,
+    then: str = "",
+    status: int = 200,
 ) -> Response:
     return page_for(desk, request, NOBODY, "login.html", status=status, needed=needed, name=name, error=error, then=local_path(then))

@@ -12,19 +12,19 @@ from milepost.engine.views.items import list_view, lists
 from milepost.http.api.lists import the_list
 from milepost.http.dashboard.render import page
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 
 ENDPOINTS = Endpoints(pages=True)
 SHOWN = 100
 
 
-class Shown(Struct, frozen=True):
+class ListPageData(Struct, frozen=True):
     vanished: bool = False
     """Which keys are gone is found by going through two whole lists, so it is shown only when asked for."""
 
 
-@ENDPOINTS.add("GET", "/lists/{id}", scope="read", query=Shown, summary="One list, and what it held")
-def one_list(desk: Desk, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/lists/{id}", scope="read", query=ListPageData, summary="One list, and what it held")
+def one_list(desk: ServerState, call: Call) -> Answer:
     record = the_list(desk, call)
     same = [one for one in reversed(lists(desk.ctx, record.route)) if record.digest and one.digest == record.digest and one.id != record.id]
     gone: list[str] | None = None

@@ -13,7 +13,7 @@ from milepost.core.values.durations import iso
 from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
 from milepost.engine.auth.keys import all_keys, key_view
 from milepost.engine.context import Context
-from milepost.engine.health.doctor import Report, doctor
+from milepost.engine.health.doctor import DoctorReport, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
 from milepost.engine.routes.description import route_view
 from milepost.engine.views.timestamps import instant
@@ -21,7 +21,7 @@ from milepost.http.dashboard.ages import age, ms_since
 from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
-from milepost.http.state.state import Desk
+from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT, Hold, Limit, read_as
 from milepost.ports.ledger import LACKS
 
@@ -30,7 +30,7 @@ ASIDE = 100
 """Entries of the quarantine that are shown."""
 
 
-class Asked(Struct, frozen=True):
+class SystemQuery(Struct, frozen=True):
     doctor: bool = False
 
 
@@ -38,7 +38,7 @@ class Still(Struct, frozen=True):
     """The parts that do not move by themselves. Of what concerns the whole ledger there is nothing for those who see only some routes."""
 
     routes: list[dict[str, Any]] = []
-    report: Report | None = None
+    report: DoctorReport | None = None
     """What the doctor found, if it was asked."""
     facts: list[tuple[str, str]] = []
     aside: Quarantine | None = None
@@ -50,8 +50,8 @@ class Still(Struct, frozen=True):
     """What the ledger cannot do, in sentences."""
 
 
-@ENDPOINTS.add("GET", "/system", scope="read", query=Asked, summary="Who is at work, and how")
-def system(desk: Desk, call: Call) -> Answer:
+@ENDPOINTS.add("GET", "/system", scope="read", query=SystemQuery, summary="Who is at work, and how")
+def system(desk: ServerState, call: Call) -> Answer:
     """What is dear to look at is only looked at when somebody asks for the page, not whenever its live parts are fetched again."""
     ctx, routes, now = desk.ctx, seen_routes(desk, call), desk.ctx.clock.now()
     holds = [_hold(name, read_as(Hold, document.value)) for name, document in sorted(ctx.ledger.read(HOLD).items())]
@@ -73,7 +73,7 @@ def system(desk: Desk, call: Call) -> Answer:
     )
 
 
-def _still(desk: Desk, call: Call, routes: list[str], now: int) -> Still:
+def _still(desk: ServerState, call: Call, routes: list[str], now: int) -> Still:
     ctx = desk.ctx
     views = [{**route_view(ctx, name), "remote": _remote(ctx, name)} for name in routes]
     if call.caller.routes is not None:
@@ -128,7 +128,7 @@ def _hold(name: str, hold: Hold) -> dict[str, Any]:
     return {"scope": name, "route": route, "path": path, "by": hold.by, "reason": hold.reason, "at": iso(hold.at)}
 
 
-def _limits(desk: Desk, routes: list[str]) -> list[dict[str, Any]]:
+def _limits(desk: ServerState, routes: list[str]) -> list[dict[str, Any]]:
     """Every stage that handlers run for, and every lane with limits of its own: what the route file says, and what was set since."""
     held = {name: read_as(Limit, document.value) for name, document in desk.ctx.ledger.read(LIMIT).items()}
     found = []

@@ -22,16 +22,16 @@ from milepost.ledgers.aws.foreign_rows.aside import put_aside
 from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offers import call_body
 from milepost.ledgers.aws.queues.long_poll import LongPolls
-from milepost.ledgers.aws.queues.messages import Message, Outgoing, sendable
+from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage, sendable
 from milepost.ledgers.aws.readable_rows import readable, whole
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import is_ours, item_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.row_faults import why_unreadable
 from milepost.ports.documents import scope
-from milepost.ports.ledger import Ask, Claimed, Conflict, Refused
+from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, Refused
 
 LOOK_MS = 250
 """How often a worker looks whether a wait at an idle queue has brought something; that costs no request."""
@@ -48,10 +48,10 @@ _encode = msgspec.json.Encoder().encode
 _NO_IMAGES: Mapping[str, Image] = {}
 
 
-class Verdict(Struct):
+class MessageVerdict(Struct):
     """What one message came to: an item in hand, or a row moved on without a worker, or neither."""
 
-    message: Message
+    message: SqsMessage
     item: Item | None = None
     moved: bool = False
     later_ms: int | None = None
@@ -61,12 +61,12 @@ class Verdict(Struct):
     """The row cannot be read or written: it has become the item's counted failure, or is set aside."""
 
 
-class Claims:
+class MessageClaims:
     """Answers asks. Messages of fragile items are put by until somebody asks for such, or others may have them again."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: AwsStore) -> None:
         self._store = store
-        self._put_by: dict[tuple[str, str], list[tuple[Message, int]]] = {}
+        self._put_by: dict[tuple[str, str], list[tuple[SqsMessage, int]]] = {}
         self._lanes: dict[tuple[str, str], set[str]] = {}
         self._polls = LongPolls(store.queues, store.settings.long_poll_s)
 
@@ -74,29 +74,29 @@ class Claims:
         """Give back the messages that nobody has claimed an item with."""
         self._polls.close()
 
-    def claim(self, ask: Ask, now: int, jitter: float) -> Claimed:
+    def claim(self, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:
         """Items of one stage, in hand under the ask's grip."""
         store, route = self._store, ask.plan.name
         layout = store.know(ask.plan)
         if store.outdated(route, ask.plan.version, now):
-            return Claimed([], outdated=True)
+            return ClaimResult([], outdated=True)
         announced = store.notice(route, now)
         if announced is not None:
-            return Claimed([], next_at=announced)
+            return ClaimResult([], next_at=announced)
         holds = store.holds(now)
         if ask.want <= 0:
-            return Claimed([])
+            return ClaimResult([])
         url = store.queues.url(route, ask.stage, ask.plan.by_name[ask.stage].queue)
         if route in holds or scope(route, ask.stage) in holds:
             self._polls.give_up(url)
             # Nothing tells a worker here that a pause is lifted: it has to ask.
-            return Claimed([], next_at=now + store.settings.poll_ms)
+            return ClaimResult([], next_at=now + store.settings.poll_ms)
         if self._polls.waiting(url) and not ask.fragile:
-            return Claimed([], next_at=now + min(LOOK_MS, store.settings.poll_ms))
+            return ClaimResult([], next_at=now + min(LOOK_MS, store.settings.poll_ms))
         gate = Gate(store, ask, now)
         room = gate.room()
         if room <= 0:
-            return Claimed([], next_at=gate.next_at)
+            return ClaimResult([], next_at=gate.next_at)
         messages = self._receive(ask, url, room, now)
         known = self._lanes.setdefault((route, ask.stage), set())
         known.update(lane_of(message) for message in messages)
@@ -118,9 +118,9 @@ class Claims:
         next_at = gate.next_at
         if not items and next_at is None:
             next_at = now if moved else now + store.settings.poll_ms
-        return Claimed(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)), refused=refused)
+        return ClaimResult(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)), refused=refused)
 
-    def _receive(self, ask: Ask, url: str, room: int, now: int) -> list[Message]:
+    def _receive(self, ask: ClaimRequest, url: str, room: int, now: int) -> list[SqsMessage]:
         """Messages for the ask, no two for one item. One that asks for a fragile item is given what was put by, first."""
         found = self._waiting(ask, now) if ask.fragile else []
         if ask.fragile:
@@ -133,12 +133,12 @@ class Claims:
             self._polls.received(url, len(found), visibility_s)
         return self._distinct(ask, found)
 
-    def _distinct(self, ask: Ask, found: Sequence[Message]) -> list[Message]:
+    def _distinct(self, ask: ClaimRequest, found: Sequence[SqsMessage]) -> list[SqsMessage]:
         """The calls for this stage among them, one for each item: of several the one with the highest version, since only that one
         may call for a row that its sender has still to write. The others are deleted."""
         queues = self._store.queues
-        seen: dict[str, Message] = {}
-        twice: list[Message] = []
+        seen: dict[str, SqsMessage] = {}
+        twice: list[SqsMessage] = []
         for message in found:
             key = message.body.get("key")
             if not isinstance(key, str) or message.body.get("stage") != ask.stage or message.body.get("route") != ask.plan.name:
@@ -154,13 +154,15 @@ class Claims:
         queues.delete(twice)
         return list(seen.values())
 
-    def _read_for_looks(self, ask: Ask, layout: Layout, messages: Sequence[Message]) -> dict[str, Image]:
+    def _read_for_looks(self, ask: ClaimRequest, layout: Layout, messages: Sequence[SqsMessage]) -> dict[str, Image]:
         """The rows that are only to be looked at, read together; empty where the stage's items are claimed."""
         if not _only_looks(ask):
             return {}
         return self._store.images(layout.route, [message.body["key"] for message in messages if message.received <= MOST_LOOKS])
 
-    def _take_alone(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image]) -> Verdict:
+    def _take_alone(
+        self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
+    ) -> MessageVerdict:
         """A row that cannot be read, decided or written is one item's trouble, and hinders no other."""
         try:
             return self._take(ask, layout, message, now, jitter, images)
@@ -169,7 +171,7 @@ class Claims:
                 raise
             return self._refuse(ask, layout, message, error, now, jitter)
 
-    def _refuse(self, ask: Ask, layout: Layout, message: Message, error: Exception, now: int, jitter: float) -> Verdict:
+    def _refuse(self, ask: ClaimRequest, layout: Layout, message: SqsMessage, error: Exception, now: int, jitter: float) -> MessageVerdict:
         """Count the failure on the row, in a form that fits; where not even that can be written, set the row aside."""
         store, stage, key = self._store, ask.plan.by_name[ask.stage], message.body["key"]
         image = store.images(layout.route, [key]).get(key)
@@ -177,23 +179,23 @@ class Claims:
         item = None if image is None else whole(store, layout, image)
         row = item.row if item is not None else None
         if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.grip.token)):
-            return Verdict(message)
+            return MessageVerdict(message)
         answer: Conflict | Refused | None = item if isinstance(item, Refused) else Refused(reason, key)
         if row is not None:
             damaged = isinstance(item, Refused)
             change = unreadable(row, stage, reason, now) if damaged else unstorable(row, stage, reason, now, jitter)
             answer = apply(store, [change], now, {ask.plan.name: ask.plan.version})[0]
             if answer is None:
-                return Verdict(message, moved=True, refused=Refused(reason, key, row))
+                return MessageVerdict(message, moved=True, refused=Refused(reason, key, row))
         if isinstance(answer, Conflict):
-            return Verdict(message, later_ms=SOON_MS)
+            return MessageVerdict(message, later_ms=SOON_MS)
         if image is not None:
             put_aside(store, layout, image, f"it cannot be claimed: {reason}", now)
-        return Verdict(message, refused=Refused(reason, key, row))
+        return MessageVerdict(message, refused=Refused(reason, key, row))
 
     def _take(
-        self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
-    ) -> Verdict:
+        self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image] = _NO_IMAGES
+    ) -> MessageVerdict:
         """One message: the plain claim at once, everything else on the row as the failed condition shows it. A row among `images`
         is only looked at."""
         key = message.body["key"]
@@ -201,52 +203,57 @@ class Claims:
             return self._look(ask, layout, message, images[key], now, jitter)
         if ask.fragile:
             image = self._store.images(layout.route, [key]).get(key)
-            return Verdict(message) if image is None else self._look(ask, layout, message, image, now, jitter)
+            return MessageVerdict(message) if image is None else self._look(ask, layout, message, image, now, jitter)
         try:
             answer = self._store.requests.call("dynamodb", "update_item", **_claim(ask, layout, key, now), ReturnValues="ALL_NEW")
         except ConditionFailed as failed:
-            return Verdict(message) if failed.image is None else self._look(ask, layout, message, failed.image, now, jitter)
-        return Verdict(message, item_of(answer["Attributes"], layout, self._store.values, message))
+            return MessageVerdict(message) if failed.image is None else self._look(ask, layout, message, failed.image, now, jitter)
+        return MessageVerdict(message, item_of(answer["Attributes"], layout, self._store.values, message))
 
-    def _look(self, ask: Ask, layout: Layout, message: Message, image: Image, now: int, jitter: float) -> Verdict:
+    def _look(self, ask: ClaimRequest, layout: Layout, message: SqsMessage, image: Image, now: int, jitter: float) -> MessageVerdict:
         store, plan = self._store, ask.plan
         if not is_ours(image):
-            return Verdict(message, later_ms=SOON_MS)
+            return MessageVerdict(message, later_ms=SOON_MS)
         item = item_of(image, layout, store.values, message)
         row = item.row
         if row.lease == ask.grip.token:
-            return Verdict(message, item)  # our own claim, whose answer was lost
+            return MessageVerdict(message, item)  # our own claim, whose answer was lost
         if row.terminal:
-            return Verdict(message)
+            return MessageVerdict(message)
         if row.lease is not None:
             # The write that ends this lease may follow the call for what comes after it.
-            return Verdict(message, later_ms=SOON_MS if _version_in(message) > row.version else None)
+            return MessageVerdict(message, later_ms=SOON_MS if _version_in(message) > row.version else None)
         if row.stage != ask.stage:
             ahead = plan.position.get(row.stage, len(plan.stages)) < plan.position[ask.stage]
             # It is still on its way to us: the write that brings it here may follow the call for it.
-            return Verdict(message, later_ms=SOON_MS if ahead else None)
+            return MessageVerdict(message, later_ms=SOON_MS if ahead else None)
         if fragile(row) is not ask.fragile:
-            return Verdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
+            return MessageVerdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
         change = look(item, plan, now, jitter, ask.grip, called=True)
         if change is None:
             if _version_in(message) > row.version:
-                return Verdict(message, later_ms=SOON_MS)  # the write that makes it ready may follow the call for it
+                return MessageVerdict(message, later_ms=SOON_MS)  # the write that makes it ready may follow the call for it
             early = (row.look_at or now) - now
-            return Verdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
+            return MessageVerdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
         if change.line is None and change.after.lease == ask.grip.token and _only_looks(ask) and message.received <= MOST_LOOKS:
             # Nothing is written: the outcome of a look holds only for the row as it is now (see `engine.settle`).
-            return Verdict(message, Item(replace(row, holder=ask.grip.holder, claimed_at=now), item.content, message))
+            return MessageVerdict(message, Item(replace(row, holder=ask.grip.holder, claimed_at=now), item.content, message))
         answer = apply(store, [change], now, {plan.name: plan.version})[0]
         if isinstance(answer, Refused):
             return self._refuse(ask, layout, message, LedgerDamaged(answer.reason), now, jitter)
         if answer is not None:
-            return Verdict(message, later_ms=SOON_MS)
+            return MessageVerdict(message, later_ms=SOON_MS)
         if change.after.lease != ask.grip.token:
-            return Verdict(message, moved=True)
-        return Verdict(message, Item(change.after, item.content, message))
+            return MessageVerdict(message, moved=True)
+        return MessageVerdict(message, Item(change.after, item.content, message))
 
     def _clear_away(
-        self, ask: Ask, layout: Layout, verdicts: Sequence[Verdict], paused: Sequence[Message], waiting: Sequence[Message]
+        self,
+        ask: ClaimRequest,
+        layout: Layout,
+        verdicts: Sequence[MessageVerdict],
+        paused: Sequence[SqsMessage],
+        waiting: Sequence[SqsMessage],
     ) -> None:
         """Every message that brought no item: deleted, put off, put by, or left to others at once."""
         put_by = self._put_by.setdefault((ask.plan.name, ask.stage), [])
@@ -259,7 +266,7 @@ class Claims:
         at_once = [verdict.message for verdict in ended if verdict.later_ms == 0]
         self._store.queues.release([*at_once, *waiting])
 
-    def _put_off(self, later: Sequence[tuple[Message, int]]) -> None:
+    def _put_off(self, later: Sequence[tuple[SqsMessage, int]]) -> None:
         """A delayed copy in its place: a message held back in flight would count against the queue's limit."""
         queues, longest = self._store.queues, self._store.settings.longest_delay_s
         copies = []
@@ -273,7 +280,7 @@ class Claims:
             queues.send(copies)
         queues.delete([message for message, _ in later])
 
-    def _hold(self, layout: Layout, paused: Sequence[Message]) -> None:
+    def _hold(self, layout: Layout, paused: Sequence[SqsMessage]) -> None:
         """A paused row stands apart in the index until it is resumed; its message goes."""
         for image in self._store.images(layout.route, [message.body["key"] for message in paused]).values():
             row = readable(self._store, layout, image)
@@ -281,23 +288,23 @@ class Claims:
                 hold(self._store, layout, row)
         self._store.queues.delete(list(paused))
 
-    def _waiting(self, ask: Ask, now: int) -> list[Message]:
+    def _waiting(self, ask: ClaimRequest, now: int) -> list[SqsMessage]:
         """Fragile items' messages that are still ours to use."""
         return [message for message, until in self._put_by.get((ask.plan.name, ask.stage), ()) if until > now]
 
 
-def _only_looks(ask: Ask) -> bool:
+def _only_looks(ask: ClaimRequest) -> bool:
     """A pure check is not claimed. What took two workers with it is, whatever its stage says."""
     return not ask.plan.by_name[ask.stage].claims and not ask.fragile
 
 
-def _version_in(message: Message) -> int:
+def _version_in(message: SqsMessage) -> int:
     """The version that the row must have for the call to make sense; 0: any."""
     version = message.body.get("version")
     return version if isinstance(version, int) else 0
 
 
-def _claim(ask: Ask, layout: Layout, key: str, now: int) -> dict[str, object]:
+def _claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[str, object]:
     """The plain claim (see `core.due.look`): ready, held by nobody, and nothing said about it that would have to be decided first."""
     update, until = Update(layout, key), iso(ask.grip.until)
     update.set("status", {"S": Status.PROCESSING.value})

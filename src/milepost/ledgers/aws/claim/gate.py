@@ -10,25 +10,25 @@ from msgspec import Struct
 from milepost.core.routes.route import Limits
 from milepost.core.values.durations import rate_per_second
 from milepost.ledgers.aws.claim.tokens import SAVED_S, take
-from milepost.ledgers.aws.queues.messages import Message
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.queues.messages import SqsMessage
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.documents import is_held, scope
-from milepost.ports.ledger import Ask
+from milepost.ports.ledger import ClaimRequest
 
 
 class Admitted(Struct):
     """Messages by what is to become of them. `next_at`: when there will be a token again, where that is why some must wait."""
 
-    chosen: list[Message] = []
-    paused: list[Message] = []
-    waiting: list[Message] = []
+    chosen: list[SqsMessage] = []
+    paused: list[SqsMessage] = []
+    waiting: list[SqsMessage] = []
     next_at: int | None = None
 
 
 class Gate:
     """One stage's gate for one ask."""
 
-    def __init__(self, store: Store, ask: Ask, now: int) -> None:
+    def __init__(self, store: AwsStore, ask: ClaimRequest, now: int) -> None:
         self._store, self._ask, self._now = store, ask, now
         self._stage = ask.plan.by_name[ask.stage]
         self._rate = self._rate_of(None, self._stage.rate)
@@ -50,11 +50,11 @@ class Gate:
             return 0
         return min(want, math.floor(max(1.0, self._rate * SAVED_S)) * self._ask.batch)
 
-    def admit(self, messages: Sequence[Message], known_lanes: set[str]) -> Admitted:
+    def admit(self, messages: Sequence[SqsMessage], known_lanes: set[str]) -> Admitted:
         """Let in what may be claimed: lanes in turn, the one with the least in hand first."""
         holds = self._store.holds(self._now)
         admitted = Admitted()
-        lanes: dict[str, list[Message]] = {}
+        lanes: dict[str, list[SqsMessage]] = {}
         for message in messages:
             lane = lane_of(message)
             if is_held(holds, self._ask.plan.name, self._ask.stage, lane):
@@ -62,7 +62,7 @@ class Gate:
             else:
                 lanes.setdefault(lane, []).append(message)
         room = self._rooms(lanes, known_lanes)
-        picked: list[Message] = []
+        picked: list[SqsMessage] = []
         taken = dict.fromkeys(lanes, 0)
         want = min(self._ask.want, 1) if self._ask.fragile else self._ask.want
         while len(picked) < want:
@@ -90,7 +90,7 @@ class Gate:
             if over > 0 and rate is not None:
                 take(self._store.control, self._name(lane), rate, self._now, 0, -over)
 
-    def _rooms(self, lanes: dict[str, list[Message]], known: set[str]) -> dict[str, float]:
+    def _rooms(self, lanes: dict[str, list[SqsMessage]], known: set[str]) -> dict[str, float]:
         """How many items each lane may still be given, by its limit of calls in hand and by its rate."""
         ask, room = self._ask, {}
         half = math.inf
@@ -125,6 +125,6 @@ class Gate:
         return None if rate is None else rate_per_second(rate, f"the rate of {self._name(lane)}")
 
 
-def lane_of(message: Message) -> str:
+def lane_of(message: SqsMessage) -> str:
     lane = message.body.get("lane", "")
     return lane if isinstance(lane, str) else ""

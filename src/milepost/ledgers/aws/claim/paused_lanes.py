@@ -16,7 +16,7 @@ from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.names import SHARDS, due_shard
 from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ports.documents import is_held, scope
@@ -32,7 +32,7 @@ EMPTY_MS = 600_000
 log = logging.getLogger(__name__)
 
 
-def hold(store: Store, layout: Layout, row: Row) -> None:
+def hold(store: AwsStore, layout: Layout, row: Row) -> None:
     """Put a row apart until its lane is resumed."""
     record_hold(store, row)
     update = Update(layout, row.key)
@@ -42,7 +42,7 @@ def hold(store: Store, layout: Layout, row: Row) -> None:
     _write(store, update)
 
 
-def record_hold(store: Store, row: Row) -> bool:
+def record_hold(store: AwsStore, row: Row) -> bool:
     """Put it on record that there may be rows apart in this one's lane, or `resume` would not look there; False: it was. A record
     that was marked as empty is written anew, so that it cannot be removed for what was seen before."""
     name = scope(row.route, row.stage, row.lane)
@@ -68,7 +68,7 @@ class _Lane(Struct):
     ended: bool = False
 
 
-def resume(store: Store, now: int, most: int = PACE) -> int:
+def resume(store: AwsStore, now: int, most: int = PACE) -> int:
     """Offer what stands apart in lanes that are open again, at most so many rows at a time, shared among the lanes. How many were
     offered. A lane's record goes only when the whole lane was found empty, and again so after `EMPTY_MS`."""
     lanes, done = _open_lanes(store, now), 0
@@ -82,7 +82,7 @@ def resume(store: Store, now: int, most: int = PACE) -> int:
     return done
 
 
-def _open_lanes(store: Store, now: int) -> list[_Lane]:
+def _open_lanes(store: AwsStore, now: int) -> list[_Lane]:
     holds, lanes = store.holds(now), []
     for name, record in store.control.read(HOLDING).items():
         route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
@@ -93,7 +93,7 @@ def _open_lanes(store: Store, now: int) -> list[_Lane]:
     return lanes
 
 
-def _standing_apart(store: Store, layout: Layout, stage: str, lane: str) -> Iterator[str]:
+def _standing_apart(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterator[str]:
     for shard in range(SHARDS):
         found = store.requests.query(
             layout.table,
@@ -106,7 +106,7 @@ def _standing_apart(store: Store, layout: Layout, stage: str, lane: str) -> Iter
         yield from (layout.key_of(image) for image in found)
 
 
-def _resume_some(store: Store, lane: _Lane, now: int, share: int) -> int:
+def _resume_some(store: AwsStore, lane: _Lane, now: int, share: int) -> int:
     """Go on in one lane until so many rows have been offered, or the lane has ended."""
     done = 0
     while done < share:
@@ -127,7 +127,7 @@ def _resume_some(store: Store, lane: _Lane, now: int, share: int) -> int:
     return done
 
 
-def _note_emptiness(store: Store, lane: _Lane, now: int) -> None:
+def _note_emptiness(store: AwsStore, lane: _Lane, now: int) -> None:
     """Remove the record of a lane that was found empty long ago as well; else note whether it is empty now."""
     since = lane.record.value.get("emptyAt")
     if lane.seen:
@@ -139,12 +139,12 @@ def _note_emptiness(store: Store, lane: _Lane, now: int) -> None:
         store.control.write(HOLDING, lane.name, None, lane.record.version)
 
 
-def _write_record(store: Store, lane: _Lane, empty_at: int | None) -> None:
+def _write_record(store: AwsStore, lane: _Lane, empty_at: int | None) -> None:
     value = {name: told for name, told in lane.record.value.items() if name != "emptyAt"}
     store.control.write(HOLDING, lane.name, value if empty_at is None else {**value, "emptyAt": empty_at}, lane.record.version)
 
 
-def _offer(store: Store, layout: Layout, row: Row, stage: Stage, now: int) -> Refused | None:
+def _offer(store: AwsStore, layout: Layout, row: Row, stage: Stage, now: int) -> Refused | None:
     """Back to where what is due is looked for; called at once if its time has come."""
     ready = row.status in (Status.PENDING, Status.QUEUED) or (row.look_at or now) <= now
     if row.stage == stage.name and not row.terminal and ready and not row.later_than(now):
@@ -168,7 +168,7 @@ def held_at(stage: str, lane: str, key: str) -> str:
     return f"held#{stage}#{lane}#{due_shard('', key).removeprefix('#')}"
 
 
-def _write(store: Store, update: Update) -> None:
+def _write(store: AwsStore, update: Update) -> None:
     try:
         store.requests.call("dynamodb", "update_item", **update.params())
     except RowRefused as refused:

@@ -12,12 +12,12 @@ from msgspec import Struct, field
 
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item
-from milepost.ledgers.aws.claim.claim import MOST_COPIES, SOON_MS, Claims, Verdict
+from milepost.ledgers.aws.claim.claim import MOST_COPIES, SOON_MS, MessageClaims, MessageVerdict
 from milepost.ledgers.aws.claim.gate import Gate
-from milepost.ledgers.aws.queues.messages import Message, read
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.queues.messages import SqsMessage, read
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.ledger import Ask
+from milepost.ports.ledger import ClaimRequest
 
 
 class Answered(Struct):
@@ -27,23 +27,23 @@ class Answered(Struct):
     """In hand under the ask's grip."""
     moved: int = 0
     """Rows that were moved on without a worker."""
-    fragile: list[Message] = field(default_factory=list)
+    fragile: list[SqsMessage] = field(default_factory=list)
     """Two workers were lost with their items: ask for each alone, when nothing else runs."""
-    waiting: list[Message] = field(default_factory=list)
+    waiting: list[SqsMessage] = field(default_factory=list)
     """They may not be claimed before `next_at`: there is no token, or no room in their lane."""
     next_at: int | None = None
     """None: when something that is in hand has ended."""
     announced: bool = False
     """A changed route is announced: from `next_at` on they may all be claimed."""
-    failed: list[Message] = field(default_factory=list)
+    failed: list[SqsMessage] = field(default_factory=list)
     """They must come again: AWS was the trouble, or the route is out of date here."""
     outdated: bool = False
 
 
-class Calls(Claims):
+class Calls(MessageClaims):
     """Answers messages that it is lent."""
 
-    def answer(self, ask: Ask, messages: Sequence[Message], now: int, jitter: float) -> Answered:
+    def answer(self, ask: ClaimRequest, messages: Sequence[SqsMessage], now: int, jitter: float) -> Answered:
         """Claim the items that these messages call for, within pauses and rates. One that fails hinders no other."""
         store, route = self._store, ask.plan.name
         layout = store.know(ask.plan)
@@ -60,7 +60,7 @@ class Calls(Claims):
         images = self._read_for_looks(ask, layout, admitted.chosen)
         tries = [partial(self._try, ask, layout, message, now, jitter, images) for message in admitted.chosen]
         verdicts = store.requests.each(tries)
-        later: list[tuple[Message, int]] = []
+        later: list[tuple[SqsMessage, int]] = []
         for message, verdict in zip(admitted.chosen, verdicts, strict=True):
             if verdict is None:
                 answered.failed.append(message)
@@ -82,7 +82,7 @@ class Calls(Claims):
         answered.next_at = gate.next_at
         return answered
 
-    def put_off(self, later: Sequence[tuple[Message, int]]) -> list[Message]:
+    def put_off(self, later: Sequence[tuple[SqsMessage, int]]) -> list[SqsMessage]:
         """A copy of each comes again after so many milliseconds; those of which that could not be arranged are answered."""
         try:
             self._put_off(later)
@@ -91,14 +91,16 @@ class Calls(Claims):
         # What was put off too often is not: it stays in its queue as it is.
         return [message for message, _ in later if int(message.body.get("copies", 0)) >= MOST_COPIES]
 
-    def _try(self, ask: Ask, layout: Layout, message: Message, now: int, jitter: float, images: Mapping[str, Image]) -> Verdict | None:
+    def _try(
+        self, ask: ClaimRequest, layout: Layout, message: SqsMessage, now: int, jitter: float, images: Mapping[str, Image]
+    ) -> MessageVerdict | None:
         try:
             return self._take_alone(ask, layout, message, now, jitter, images)
         except LedgerError:
             return None
 
 
-def from_event(event: Mapping[str, Any], store: Store, url: str) -> list[Message]:
+def from_event(event: Mapping[str, Any], store: AwsStore, url: str) -> list[SqsMessage]:
     """The messages of an SQS event of one queue. A body that is no JSON object is set aside, and so is done with."""
     messages = []
     for record in event["Records"]:
@@ -109,7 +111,7 @@ def from_event(event: Mapping[str, Any], store: Store, url: str) -> list[Message
             "Attributes": record.get("attributes", {}),
         }
         message = read(url, raw, lent=True)
-        if isinstance(message, Message):
+        if isinstance(message, SqsMessage):
             messages.append(message)
         else:
             store.queues.set_aside("message", {"url": url, "id": raw["MessageId"], "body": raw["Body"]}, message)

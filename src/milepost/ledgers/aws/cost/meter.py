@@ -45,7 +45,7 @@ from milepost.ledgers.aws.cost.steps import (
     UNTOUCHED,
     WRITES,
 )
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.tables.values import LARGEST
 
 
@@ -106,7 +106,7 @@ class Need(Struct):
 class Meter:
     """Adds up what one item needs; `row` is how heavy it is by now, part by part."""
 
-    def __init__(self, route: str, usage: Usage, names: Names) -> None:
+    def __init__(self, route: str, usage: Usage, names: ResourceNames) -> None:
         self.rows, self.names = names.rows(route), names
         self.need = Need(defaultdict(float), defaultdict(float), defaultdict(float))
         self.row: dict[str, int] = {}

@@ -33,23 +33,23 @@ from milepost.ledgers.aws.cost.steps import (
     WITH_KEY,
     WORKER_MS,
 )
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.tables.keys import key_attributes
 from milepost.ledgers.aws.tables.values import LARGEST
 
 __all__ = ["Need", "Usage", "predicted"]
 
 
-def predicted(route: Route, usage: Usage | None = None, names: Names | None = None) -> Need:
+def predicted(route: Route, usage: Usage | None = None, names: ResourceNames | None = None) -> Need:
     """What one item of the route needs. With `names` the tables are called as in that deployment, to be compared with what was
     counted there."""
-    return _Walk(route, usage or Usage(), names or Names("milepost")).need()
+    return _Walk(route, usage or Usage(), names or ResourceNames("milepost")).need()
 
 
 class _Walk:
     """An item's way, step by step."""
 
-    def __init__(self, route: Route, usage: Usage, names: Names) -> None:
+    def __init__(self, route: Route, usage: Usage, names: ResourceNames) -> None:
         self._route, self._usage = route, usage
         self._meter = Meter(route.name, usage, names)
         self._held = REFERENCE if self._meter.blob else self._stored()

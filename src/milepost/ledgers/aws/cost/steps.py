@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Step(Struct, frozen=True):
+class CostStep(Struct, frozen=True):
     """One write of a row: one call, so many units for its entry in the index, so many lines of history; and how often a cell of the
     counters is touched for it, mostly twice: when the item comes into a status and when it leaves it."""
 
@@ -15,23 +15,23 @@ class Step(Struct, frozen=True):
     why: str
 
 
-STEPS: dict[str, Step] = {
-    "put": Step(1, 1, 2, "our own conditional put; the entry in the index is new"),
-    "put by others": Step(0, 0, 0, "a plain row without our attributes is in no index"),
-    "adopted": Step(1, 1, 2, "the relay sets our attributes; the entry in the index is new"),
-    "called": Step(2, 0, 2, "sent to our own stage, then marked QUEUED: dueAt moves on, so one entry goes and one comes"),
-    "offered": Step(2, 1, 2, "sent to an external stage, then marked QUEUED: as above, and an event"),
-    "claimed": Step(2, 0, 2, "the lease's end is the new dueAt; no line"),
-    "confirmed": Step(0, 0, 0, "an outsider adds one attribute; nothing that is indexed changes"),
-    "advanced": Step(2, 1, 2, "to the next stage: another dueShard"),
-    "ended": Step(0, 1, 1, "the entry stays in the index until the last line is known to be told"),
-    "failed": Step(2, 1, 3, "to be tried again at another time; the error's group is counted too"),
-    "not yet": Step(2, 0, 2, "to be looked at again at another time; only the first makes a line"),
-    "called again": Step(2, 0, 2, "the resender brings back what is more than a queue's longest delay away"),
-    "resent": Step(2, 1, 0, "the resender offers an external stage again; QUEUED it was, QUEUED it stays"),
-    "marked": Step(1, 0, 0, "all are told: the time to live is set, the entry leaves the index"),
-    "marked failed": Step(2, 0, 0, "all are told: the entry moves to the failed ones"),
-    "gone": Step(0, 0, 1, "DynamoDB removes it for its time to live, which is free; the counters are told"),
+STEPS: dict[str, CostStep] = {
+    "put": CostStep(1, 1, 2, "our own conditional put; the entry in the index is new"),
+    "put by others": CostStep(0, 0, 0, "a plain row without our attributes is in no index"),
+    "adopted": CostStep(1, 1, 2, "the relay sets our attributes; the entry in the index is new"),
+    "called": CostStep(2, 0, 2, "sent to our own stage, then marked QUEUED: dueAt moves on, so one entry goes and one comes"),
+    "offered": CostStep(2, 1, 2, "sent to an external stage, then marked QUEUED: as above, and an event"),
+    "claimed": CostStep(2, 0, 2, "the lease's end is the new dueAt; no line"),
+    "confirmed": CostStep(0, 0, 0, "an outsider adds one attribute; nothing that is indexed changes"),
+    "advanced": CostStep(2, 1, 2, "to the next stage: another dueShard"),
+    "ended": CostStep(0, 1, 1, "the entry stays in the index until the last line is known to be told"),
+    "failed": CostStep(2, 1, 3, "to be tried again at another time; the error's group is counted too"),
+    "not yet": CostStep(2, 0, 2, "to be looked at again at another time; only the first makes a line"),
+    "called again": CostStep(2, 0, 2, "the resender brings back what is more than a queue's longest delay away"),
+    "resent": CostStep(2, 1, 0, "the resender offers an external stage again; QUEUED it was, QUEUED it stays"),
+    "marked": CostStep(1, 0, 0, "all are told: the time to live is set, the entry leaves the index"),
+    "marked failed": CostStep(2, 0, 0, "all are told: the entry moves to the failed ones"),
+    "gone": CostStep(0, 0, 1, "DynamoDB removes it for its time to live, which is free; the counters are told"),
 }
 SAME_CELL = {"called again": "called", "gone": "ended"}
 """Steps that move items into, or out of, the same cell as another."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.change import Change, Teller, change
+from milepost.core.change import Author, Change, change
 from milepost.core.decide import accept
 from milepost.core.history import Line
 from milepost.core.item import Item, digest_of
@@ -20,7 +20,7 @@ from milepost.ledgers.aws.foreign_rows.aside import set_aside
 from milepost.ledgers.aws.offers import call_of, send
 from milepost.ledgers.aws.queues.messages import Outgoing
 from milepost.ledgers.aws.requests.client import ConditionFailed
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, place_of, put_of
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, correlation_of, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
@@ -36,7 +36,7 @@ class Adoption(Struct, frozen=True):
 
 
 def adopt(
-    store: Store,
+    store: AwsStore,
     layout: Layout,
     plan: Plan,
     key: str,
@@ -77,7 +77,7 @@ def _forgotten(plan: Plan, last: Line, now: int) -> bool:
     return remembered is not None and last.status in TERMINAL and last.at < now - remembered
 
 
-def carry_out(store: Store, adoptions: Sequence[Adoption]) -> int:
+def carry_out(store: AwsStore, adoptions: Sequence[Adoption]) -> int:
     """Tell all stages, then write the rows. How many were ours to adopt; somebody else was quicker with the others."""
     send(store, [adoption.call for adoption in adoptions if adoption.call is not None])
     return sum(store.requests.each([partial(_write, store, adoption.update) for adoption in adoptions]))
@@ -99,7 +99,7 @@ def _wrong(layout: Layout, image: Image) -> str | None:
     return None
 
 
-def _take_in(store: Store, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
+def _take_in(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
     """Offered and recorded in one write, after the send; only our own attributes are set, and only if still nobody has."""
     told = correlation_of(image, key)
     start = plan.route.start_of(content, now)
@@ -117,12 +117,12 @@ def _take_in(store: Store, layout: Layout, plan: Plan, key: str, image: Image, c
     return Adoption(call, update)
 
 
-def _restore(store: Store, layout: Layout, key: str, image: Image, old: Image, now: int) -> str:
+def _restore(store: AwsStore, layout: Layout, key: str, image: Image, old: Image, now: int) -> str:
     """Somebody put the row again over ours: everything that was ours comes back, and that it happened is noted."""
     row = row_of(old, layout, store.values)
     again = store.values.decode(image["input"]) if "input" in image else None
     note = {"put again": "with the same content" if digest_of(again) == row.current_digest else {"input": again}}
-    noted = change(row, Reason.NOTED, now, row.status, {}, Teller(OUTSIDE), note=note)
+    noted = change(row, Reason.NOTED, now, row.status, {}, Author(OUTSIDE), note=note)
     update = Update(layout, key)
     restored = _with_line(store, layout, noted, old)
     for name, value in restored.items():
@@ -135,7 +135,7 @@ def _restore(store: Store, layout: Layout, key: str, image: Image, old: Image, n
     return "restored" if _write(store, update) else "known"
 
 
-def _with_line(store: Store, layout: Layout, noted: Change, old: Image) -> Image:
+def _with_line(store: AwsStore, layout: Layout, noted: Change, old: Image) -> Image:
     """The old row with one more line."""
     place = place_of(noted.before.route, noted.before.key)
     trail = [*old.get("trail", {}).get("L", ()), store.values.encode_line(noted.before.head, noted.body, place)]
@@ -145,7 +145,7 @@ def _with_line(store: Store, layout: Layout, noted: Change, old: Image) -> Image
     return {**old, **ours, "trail": {"L": trail}}
 
 
-def _remove(store: Store, layout: Layout, key: str, image: Image) -> str:
+def _remove(store: AwsStore, layout: Layout, key: str, image: Image) -> str:
     """It is known: the row goes again, if nobody has touched it."""
     try:
         store.requests.call(
@@ -162,7 +162,7 @@ def _remove(store: Store, layout: Layout, key: str, image: Image) -> str:
     return "known"
 
 
-def _write(store: Store, update: Update) -> bool:
+def _write(store: AwsStore, update: Update) -> bool:
     try:
         store.requests.call("dynamodb", "update_item", **update.params())
     except ConditionFailed:
@@ -170,7 +170,7 @@ def _write(store: Store, update: Update) -> bool:
     return True
 
 
-def _set_aside(store: Store, layout: Layout, image: Image, reason: str, now: int) -> str:
+def _set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> str:
     """Set the row aside, unless it has been taken in since: a record that comes again shows it as it was before."""
     key = layout.key_of(image)
     if is_ours(store.images(layout.route, [key]).get(key, {})):

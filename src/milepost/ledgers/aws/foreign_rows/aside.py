@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from milepost.core.item import digest_of
 from milepost.ledgers.aws.requests.client import ConditionFailed
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import plain
@@ -22,7 +22,7 @@ ASIDE = "aside#"
 """With a route's name: the kind of these control documents."""
 
 
-class Aside(Struct, frozen=True):
+class AsideDocument(Struct, frozen=True):
     """A control document of kind "aside#<route>", named after the item's key."""
 
     digest: str
@@ -32,7 +32,7 @@ class Aside(Struct, frozen=True):
     seen_at: int
 
 
-def put_aside(store: Store, layout: Layout, image: Image, reason: str, now: int) -> None:
+def put_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> None:
     """Set a row aside that can be neither used nor written: it leaves the index of what is due, so that it is not met again at once.
     The repair scan puts it back there and sees to it again, and so does an operator's replay."""
     if aside(store, layout, image, now) is None:
@@ -47,34 +47,34 @@ def put_aside(store: Store, layout: Layout, image: Image, reason: str, now: int)
         return  # somebody has changed it meanwhile, so that it can be written after all
 
 
-def set_aside(store: Store, layout: Layout, image: Image, reason: str, now: int) -> None:
+def set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> None:
     """Put a copy of the row where people find it, with the reason, and remember that. Long values are cut: what is needed to find
     the row again must fit into a message."""
     row = {name: plain(value) for name, value in image.items()}
     names = (*layout.key, FULL_KEY)
     shown = {name: value if name in names else _cut(value) for name, value in row.items()}
     store.queues.set_aside("row", {"route": layout.route, "table": layout.table, "row": shown}, reason)
-    told = Aside(digest_of(row).hex(), reason, now, now)
+    told = AsideDocument(digest_of(row).hex(), reason, now, now)
     store.control.write(_kind(layout.route), layout.key_of(image), to_builtins(told))
 
 
-def aside(store: Store, layout: Layout, image: Image, now: int) -> Aside | None:
+def aside(store: AwsStore, layout: Layout, image: Image, now: int) -> AsideDocument | None:
     """What is remembered of this row, if it was set aside just as it is; and that it is still there."""
     key = layout.key_of(image)
     held = store.control.get(_kind(layout.route), key)
     if held is None:
         return None
-    told = convert(held.value, Aside)
+    told = convert(held.value, AsideDocument)
     if told.digest != digest_of({name: plain(value) for name, value in image.items()}).hex():
         return None
     store.control.write(_kind(layout.route), key, to_builtins(replace(told, seen_at=now)), held.version)
     return told
 
 
-def forget(store: Store, route: str, before: int) -> None:
+def forget(store: AwsStore, route: str, before: int) -> None:
     """Rows that nobody has seen since then are gone, or were put right."""
     for key, held in store.control.read(_kind(route)).items():
-        if convert(held.value, Aside).seen_at < before:
+        if convert(held.value, AsideDocument).seen_at < before:
             store.control.write(_kind(route), key, None, held.version)
 
 

@@ -15,15 +15,15 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.row_duties import OUTSIDE
-from milepost.ledgers.aws.store import Store
-from milepost.ledgers.aws.stream.records import Record
+from milepost.ledgers.aws.store import AwsStore
+from milepost.ledgers.aws.stream.records import StreamRecord
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import Handle, is_ours
 from milepost.ledgers.aws.tables.keys import WAITING, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 
 
-def keep_input(store: Store, layout: Layout, record: Record) -> None:
+def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
     """A confirmer has rewritten `input`. What its stage was given to work on is kept apart, so that sending it again, or the item
     back to it, gives the same; and the confirmation that came with it is judged by that, in this very record too."""
     old, new = record.old, record.new
@@ -52,7 +52,7 @@ def has_refused(row: Row) -> bool:
     return not ended and row.stage not in row.kept and row.stage not in handle.through
 
 
-def take_off(store: Store, item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
+def take_off(store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
     """The write for an answer on the row that does not confirm its stage: it is noted, once, and leaves the row, so that the same
     answer given again is seen again. None: there is no such answer."""
     row = item.row
@@ -82,7 +82,7 @@ def still_waiting(row: Row, image: Image, plan: Plan, now: int) -> Change | None
     return change(row, Reason.NOTED, now, row.status, {"note": text}, OUTSIDE, note=text, puts=off)
 
 
-def disputed(row: Row, image: Image, layout: Layout, records: Sequence[Record], values: Values, now: int) -> Change | None:
+def disputed(row: Row, image: Image, layout: Layout, records: Sequence[StreamRecord], values: Values, now: int) -> Change | None:
     """The first valid answer wins. One that differs and comes when its stage is behind the item is noted, and what stood there
     before stands there again; so it does when somebody empties it or takes it off."""
     puts, notes = [], []
@@ -97,7 +97,7 @@ def disputed(row: Row, image: Image, layout: Layout, records: Sequence[Record], 
     return change(row, Reason.NOTED, now, row.status, {}, OUTSIDE, note=notes[0] if len(notes) == 1 else notes, puts=tuple(puts))
 
 
-def _overwritten(layout: Layout, records: Sequence[Record]) -> Image:
+def _overwritten(layout: Layout, records: Sequence[StreamRecord]) -> Image:
     """What stood on the row for stages that the item is through, before outsiders wrote over it. Our own writes raise the version."""
     first: Image = {}
     for record in records:

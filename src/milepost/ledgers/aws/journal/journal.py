@@ -16,8 +16,8 @@ from threading import Lock
 from milepost.core.errors import LedgerDamaged
 from milepost.ledgers.aws.journal.blocks import JOURNAL, Block, block_key, block_name, block_of, encode_refs, portions
 from milepost.ledgers.aws.journal.lines import (
-    Batch,
-    Entry,
+    JournalBatch,
+    JournalEntry,
     Ref,
     batch_of,
     images_of,
@@ -29,13 +29,13 @@ from milepost.ledgers.aws.journal.lines import (
     unreadable,
     written_of,
 )
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ledgers.aws.tables.values import Values
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 
-__all__ = ["BLOCK", "JOURNAL", "REACH", "Entry", "Journal"]
+__all__ = ["BLOCK", "JOURNAL", "REACH", "Journal", "JournalEntry"]
 
 BLOCK = 100
 """Lines in a block, at most."""
@@ -49,7 +49,7 @@ UNREADABLE = (LedgerDamaged, FileNotFoundError)
 class Journal:
     """The journal of one ledger, for any number of threads."""
 
-    def __init__(self, requests: Requests, names: Names, values: Values) -> None:
+    def __init__(self, requests: Requests, names: ResourceNames, values: Values) -> None:
         self._requests, self._values = requests, values
         self._history, self._control = names.history, names.control
         self._lock = Lock()
@@ -61,10 +61,10 @@ class Journal:
         """For places that somebody has read up to: where the block begins that holds the next one."""
 
     # Writing --------------------------------------------------------------------------------------------------------
-    def append(self, entries: Sequence[Entry], *, again: bool = False) -> list[int]:
+    def append(self, entries: Sequence[JournalEntry], *, again: bool = False) -> list[int]:
         """Write lines in this order; the place of each. Told `again`, it first looks which ones have a place already: whoever
         cannot know whether an append was carried out must say so, or lines are told twice. None is lost either way."""
-        wanted: dict[Ref, Entry] = {}
+        wanted: dict[Ref, JournalEntry] = {}
         for entry in entries:
             wanted.setdefault(entry.ref, entry)
         places = self.placed(list(wanted.values())) if again else {}
@@ -73,12 +73,12 @@ class Journal:
             places |= self._write(fresh)
         return [places[entry.ref] for entry in entries]
 
-    def _write(self, entries: list[Entry]) -> dict[Ref, int]:
+    def _write(self, entries: list[JournalEntry]) -> dict[Ref, int]:
         after = self._known_head()
-        batches: list[Batch] = []
+        batches: list[JournalBatch] = []
         first = 0
         for length in portions([entry.ref for entry in entries], BLOCK):
-            batches.append(Batch(secrets.token_urlsafe(9), entries[first : first + length], after + first))
+            batches.append(JournalBatch(secrets.token_urlsafe(9), entries[first : first + length], after + first))
             first += length
         self._requests.batch_write(self._history, [image for batch in batches for image in images_of(batch, self._values)])
         places: dict[Ref, int] = {}
@@ -87,7 +87,7 @@ class Journal:
             places |= {entry.ref: start + nth for nth, entry in enumerate(batch.entries)}
         return places
 
-    def _place(self, batch: Batch) -> int:
+    def _place(self, batch: JournalBatch) -> int:
         """Put the batch's block at the end of all blocks; where that is."""
         refs = encode_refs([entry.ref for entry in batch.entries])
         # Threads of one process take turns; other processes are met by the condition.
@@ -116,7 +116,7 @@ class Journal:
                 self._remember(batch.token, start)
                 return start
 
-    def placed(self, entries: Sequence[Entry]) -> dict[Ref, int]:
+    def placed(self, entries: Sequence[JournalEntry]) -> dict[Ref, int]:
         """The places of those that were written before, to the byte, and have one."""
         keys = [line_key(*entry.ref) for entry in entries]
         images = {line_at(image): image for image in self._requests.batch_get(self._history, keys)}
@@ -144,10 +144,10 @@ class Journal:
             self._values.remove(image)
 
     # Reading --------------------------------------------------------------------------------------------------------
-    def feed(self, after: int, limit: int) -> list[Written]:
+    def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         """Lines in the order written, past `after`, with what they offered; those that have been removed are left out."""
         after = max(0, after)
-        found: list[Written] = []
+        found: list[HistoryEntry] = []
         waiting: list[tuple[int, Ref]] = []
         blocks: list[Block] = []
         for block in self._blocks(after, limit):
@@ -167,7 +167,7 @@ class Journal:
         """The newest place; 0: there is none."""
         return self._read_head()
 
-    def history(self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False) -> list[Written]:
+    def history(self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False) -> list[HistoryEntry]:
         """One item's lines, oldest first, with what they offered if `payloads` are asked for. A line whose block is not there yet counts as newer than all that
         have a place: nobody has been told of it. Whoever does not ask for places (`placed`) saves the reading of blocks."""
         images = list(self._lines(route, named(key, life)))
@@ -179,7 +179,7 @@ class Journal:
             places |= {line: place for place, line in enumerate(unplaced, self._read_head() + 1)}
         return [self._read(image, places[line_at(image)], route, key, payloads) for image in images]
 
-    def _read(self, image: Image, place: int, route: str, key: str, payload: bool) -> Written:
+    def _read(self, image: Image, place: int, route: str, key: str, payload: bool) -> HistoryEntry:
         try:
             return written_of(image, place, route, key, self._values, payload=payload)
         except UNREADABLE as error:
@@ -227,7 +227,7 @@ class Journal:
             if block.start <= place <= block.end:
                 self._begins[place] = block.start if place < block.end else block.end + 1
 
-    def _fetch(self, places: list[tuple[int, Ref]]) -> list[Written]:
+    def _fetch(self, places: list[tuple[int, Ref]]) -> list[HistoryEntry]:
         """The lines at these places. Read consistently: a line that is only not seen yet would be taken for a removed one."""
         images = self._requests.batch_get(self._history, [line_key(*ref) for _, ref in places])
         lines = {line_at(image): image for image in images}

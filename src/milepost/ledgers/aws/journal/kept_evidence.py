@@ -13,10 +13,10 @@ from milepost.evidence.record import kept
 from milepost.ledgers.aws.readable_rows import SPOILT
 from milepost.ledgers.aws.tables.item_rows import content_of, correlation_of, is_ours, life_of, links_of, offered_by, row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.ledger import Leaving, Written
+from milepost.ports.ledger import HistoryEntry, Leaving
 
 if TYPE_CHECKING:
-    from milepost.ledgers.aws.store import Sealing, Store
+    from milepost.ledgers.aws.store import AwsStore, Sealing
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ AtHand = Mapping[tuple[str, str], tuple[Image, int]]
 """Rows that have ended, by route and key, as whoever seals them has just seen them, with the place of the last line."""
 
 
-def keep_evidence(store: Store, seals: Sequence[Sealing], at_hand: AtHand) -> None:
+def keep_evidence(store: AwsStore, seals: Sequence[Sealing], at_hand: AtHand) -> None:
     """Of items that are about to be sealed, for the routes that want it. Said again it writes the same; a row that has changed since
     is sealed again, and kept again. Rows that are not at hand are read."""
     wanted: dict[str, list[str]] = {}
@@ -42,7 +42,7 @@ def keep_evidence(store: Store, seals: Sequence[Sealing], at_hand: AtHand) -> No
         store.requests.each([partial(_keep, store, layout, image, place) for image, place in found])
 
 
-def _keep(store: Store, layout: Layout, image: Image, place: int | None) -> None:
+def _keep(store: AwsStore, layout: Layout, image: Image, place: int | None) -> None:
     try:
         going = leaving(store, layout, image, placed=place is None)
         item, lines = going.item, going.lines
@@ -58,14 +58,16 @@ def _keep(store: Store, layout: Layout, image: Image, place: int | None) -> None
         raise LedgerError(f"the evidence of {item.route}/{item.key} cannot be kept, so it is not sealed yet: {error}") from error
 
 
-def leaving(store: Store, layout: Layout, image: Image, *, placed: bool = True) -> Leaving:
+def leaving(store: AwsStore, layout: Layout, image: Image, *, placed: bool = True) -> Leaving:
     """An item as it is in this image, with its lines, and their places unless these are not asked for."""
     item = Item(row_of(image, layout, store.values), content_of(image, layout, store.values))
     lines = history(store, item.route, item.key, image, placed=placed)
     return Leaving(item, lines[: item.row.version])
 
 
-def history(store: Store, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False) -> list[Written]:
+def history(
+    store: AwsStore, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False
+) -> list[HistoryEntry]:
     """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
     life = life_of(image) if image is not None else _sealed_life(store, route, key)
     written = store.journal.history(route, key, life, placed=placed, payloads=payloads)
@@ -76,10 +78,10 @@ def history(store: Store, route: str, key: str, image: Image | None, *, placed: 
     layout = store.layout(route)
     offered = offered_by(fresh, image, layout, store.values) if payloads and layout is not None else {}
     correlation_id = correlation_of(image, key)
-    return written + [Written(0, route, key, correlation_id, link.previous, link.body, offered.get(link.version)) for link in fresh]
+    return written + [HistoryEntry(0, route, key, correlation_id, link.previous, link.body, offered.get(link.version)) for link in fresh]
 
 
-def _sealed_life(store: Store, route: str, key: str) -> int:
+def _sealed_life(store: AwsStore, route: str, key: str) -> int:
     """Which life of the key a row was of that has left."""
     seal = store.seals(route, [key]).get(key)
     return 0 if seal is None else seal.life

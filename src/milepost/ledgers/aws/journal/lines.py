@@ -14,7 +14,7 @@ from milepost.ledgers.aws.tables.conditional_write import place_of
 from milepost.ledgers.aws.tables.item_rows import correlation_of
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ledgers.aws.tables.values import Values
-from milepost.ports.ledger import Written
+from milepost.ports.ledger import HistoryEntry
 
 LONGEST_ITEM = 2048
 """Bytes that DynamoDB takes in a hash key."""
@@ -25,7 +25,7 @@ Ref = tuple[str, str, int]
 """(route, name, version): one line. The name is the item's key, with the life of that key where it may have several (`named`)."""
 
 
-class Entry(Struct, frozen=True):
+class JournalEntry(Struct, frozen=True):
     """A line to be written, with the payload that it offers, if it does."""
 
     route: str
@@ -42,11 +42,11 @@ class Entry(Struct, frozen=True):
         return self.route, named(self.key, self.life), self.version
 
 
-class Batch(Struct):
+class JournalBatch(Struct):
     """Entries that are given their places together. `after` is the place behind which they were written."""
 
     token: str
-    entries: Sequence[Entry]
+    entries: Sequence[JournalEntry]
     after: int
 
 
@@ -78,7 +78,7 @@ def item_name(route: str, name: str) -> str:
     return f"{data[: LONGEST_ITEM - 70].decode(errors='ignore')}#{sha256(data).hexdigest()}"
 
 
-def images_of(batch: Batch, values: Values) -> list[Image]:
+def images_of(batch: JournalBatch, values: Values) -> list[Image]:
     """The rows of a batch's lines. What is large is kept apart, and apart from the item's own blobs too: a line may outlive its row."""
     images = []
     for nth, entry in enumerate(batch.entries):
@@ -104,14 +104,14 @@ def batch_of(image: Image) -> tuple[str, int, int]:
     return image["batch"]["S"], int(image["nth"]["N"]), int(image["after"]["N"])
 
 
-def unreadable(image: Image, seq: int, route: str, key: str, error: Exception) -> Written:
+def unreadable(image: Image, seq: int, route: str, key: str, error: Exception) -> HistoryEntry:
     """In the place of a line whose blob is damaged or gone. It is told to nobody, and stops nobody; the chain tells where it is broken."""
     log.error("line %s of %s/%s cannot be read: %s: %s", image["version"]["N"], route, key, type(error).__name__, error)
     told = f"{type(error).__name__}: {error}".encode()
-    return Written(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), told)
+    return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), told)
 
 
-def written_of(image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False) -> Written:
+def written_of(image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False) -> HistoryEntry:
     """The line in an image, with what it offered if that is asked for."""
     offered = values.decode(image["payload"]) if payload and "payload" in image else None
-    return Written(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), values.text(image["body"]), offered)
+    return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), values.text(image["body"]), offered)

@@ -11,15 +11,15 @@ from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.foreign_rows.aside import put_aside
 from milepost.ledgers.aws.quarantine import quarantine
 from milepost.ledgers.aws.quarantine.strays import PAGE, adopt_at, stray_of
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.item_rows import is_ours
-from milepost.ports.foreign_rows import Adopted, Aside, Stray, Strays
+from milepost.ports.foreign_rows import Adopted, QuarantineEntry, Stray, Strays
 
 
 class Outsiders:
     """Rows that others put, and what was set aside, of one deployment."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: AwsStore) -> None:
         self._store = store
 
     def strays(self, plan: Plan, after: Any = None) -> Strays:
@@ -64,7 +64,7 @@ class Outsiders:
             if layout is not None and image is not None:
                 put_aside(self._store, layout, image, reason, now)
 
-    def set_aside(self, most: int) -> tuple[list[Aside], bool]:
+    def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
         return quarantine.look(self._store, most)
 
     def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:

@@ -11,14 +11,14 @@ from msgspec import Struct
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.quarantine.lambda_failures import BATCH, LIST, batch_of, read_failure
 from milepost.ledgers.aws.quarantine.strays import adopt_at
-from milepost.ledgers.aws.queues.messages import Message, Outgoing
+from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage
 from milepost.ledgers.aws.repair.row_pages import Mender
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream.shards import note_gap
-from milepost.ledgers.aws.tables.counter_cells import Tally
+from milepost.ledgers.aws.tables.counter_cells import CounterTally
 from milepost.ledgers.aws.tables.item_rows import is_ours
 from milepost.ledgers.aws.tables.keys import FULL_KEY
-from milepost.ports.foreign_rows import Adopted, Aside
+from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 
 IN_HAND_S = 30
 """For so long nobody else sees what is being looked at; it is given back at once when that is done."""
@@ -29,11 +29,11 @@ Jitter = Callable[[], float]
 
 
 class _Held(Struct, frozen=True):
-    aside: Aside
-    message: Message
+    aside: QuarantineEntry
+    message: SqsMessage
 
 
-def look(store: Store, most: int) -> tuple[list[Aside], bool]:
+def look(store: AwsStore, most: int) -> tuple[list[QuarantineEntry], bool]:
     """Some of what is set aside, and whether there is more. All of it stays."""
     held = _take(store, most, None)
     store.queues.release([one.message for one in held])
@@ -41,7 +41,7 @@ def look(store: Store, most: int) -> tuple[list[Aside], bool]:
     return sorted((one.aside for one in held), key=lambda aside: aside.at), visible + in_flight + delayed > len(held)
 
 
-def drop(store: Store, ids: Sequence[str]) -> list[str]:
+def drop(store: AwsStore, ids: Sequence[str]) -> list[str]:
     """Throw these away; those that there were."""
     found, others = _find(store, ids)
     store.queues.delete([one.message for one in found])
@@ -49,7 +49,7 @@ def drop(store: Store, ids: Sequence[str]) -> list[str]:
     return [one.aside.id for one in found]
 
 
-def replay(store: Store, plans: Mapping[str, Plan], jitter: Jitter, ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
+def replay(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
     """See to these again. What could be seen to is set aside no more; the rest is given back with the reason."""
     found, others = _find(store, ids)
     answers = {one.aside.id: _again(store, plans, jitter, one.aside, now, by, why) for one in found}
@@ -60,7 +60,7 @@ def replay(store: Store, plans: Mapping[str, Plan], jitter: Jitter, ids: Sequenc
     return [answers.get(id) or Adopted(id, False, why=absent) for id in ids]
 
 
-def _again(store: Store, plans: Mapping[str, Plan], jitter: Jitter, aside: Aside, now: int, by: str, why: str) -> Adopted:
+def _again(store: AwsStore, plans: Mapping[str, Plan], jitter: Jitter, aside: QuarantineEntry, now: int, by: str, why: str) -> Adopted:
     content = aside.content
     if not isinstance(content, dict) or "cut" in content:
         return Adopted(aside.id, False, why="it was too long to be kept whole, or says nothing that can be seen to; drop it")
@@ -89,11 +89,11 @@ def _again(store: Store, plans: Mapping[str, Plan], jitter: Jitter, aside: Aside
     if not is_ours(image):
         adopted = adopt_at(store, layout, plan, image, now, by=by, why=why)
         return Adopted(aside.id, adopted.done, adopted.stage, adopted.why)
-    found = Mender(store, plan, jitter).mend([image], Tally(), now)
+    found = Mender(store, plan, jitter).mend([image], CounterTally(), now)
     return Adopted(aside.id, not found.left, why="; ".join(found.examples))
 
 
-def _repair_soon(store: Store, plans: Mapping[str, Plan], aside: Aside, now: int) -> Adopted:
+def _repair_soon(store: AwsStore, plans: Mapping[str, Plan], aside: QuarantineEntry, now: int) -> Adopted:
     """Changes that the relay function gave up: a gap in the stream, like any other. The repair scan goes through the whole table, so it
     covers every sequence number of the batch."""
     table, shard = batch_of(aside.content)
@@ -104,14 +104,14 @@ def _repair_soon(store: Store, plans: Mapping[str, Plan], aside: Aside, now: int
     return Adopted(aside.id, True, why="the resender's next run goes through the route's rows and mends what these changes left open")
 
 
-def _find(store: Store, ids: Sequence[str]) -> tuple[list[_Held], list[_Held]]:
+def _find(store: AwsStore, ids: Sequence[str]) -> tuple[list[_Held], list[_Held]]:
     """Those of these ids, in hand, and whatever else had to be taken in hand to find them."""
     held = _take(store, MOST, frozenset(ids))
     wanted = set(ids)
     return [one for one in held if one.aside.id in wanted], [one for one in held if one.aside.id not in wanted]
 
 
-def _take(store: Store, most: int, wanted: frozenset[str] | None) -> list[_Held]:
+def _take(store: AwsStore, most: int, wanted: frozenset[str] | None) -> list[_Held]:
     """Take up to so many in hand, or until all that are wanted have been."""
     url = store.queues.quarantine()
     held: dict[str, _Held] = {}
@@ -140,9 +140,9 @@ def _held(url: str, raw: dict[str, Any]) -> _Held:
     at = int(raw.get("Attributes", {}).get("SentTimestamp", 0))
     name = raw.get("MessageId", "")
     if isinstance(body, dict) and {"kind", "reason", "content"} <= body.keys():
-        aside = Aside(name, str(body["kind"]), str(body["reason"]), body["content"], at)
+        aside = QuarantineEntry(name, str(body["kind"]), str(body["reason"]), body["content"], at)
     elif (given_up := read_failure(body)) is not None:
-        aside = Aside(name, given_up.kind, given_up.reason, body, at)
+        aside = QuarantineEntry(name, given_up.kind, given_up.reason, body, at)
     else:
-        aside = Aside(name, "unknown", "somebody else put it here", raw.get("Body", ""), at)
-    return _Held(aside, Message(url, raw["ReceiptHandle"], {}, 1, name))
+        aside = QuarantineEntry(name, "unknown", "somebody else put it here", raw.get("Body", ""), at)
+    return _Held(aside, SqsMessage(url, raw["ReceiptHandle"], {}, 1, name))

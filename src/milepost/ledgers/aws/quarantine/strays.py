@@ -18,7 +18,7 @@ from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import call_of, send
 from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.row_duties import deciding
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, put_of
 from milepost.ledgers.aws.tables.item_rows import content_of, correlation_of
 from milepost.ledgers.aws.tables.keys import PREFIXES, Image, Layout
@@ -28,7 +28,7 @@ PAGE = 500
 TODAY = PREFIXES["today"]
 
 
-def stray_of(store: Store, layout: Layout, plan: Plan, image: Image) -> Stray:
+def stray_of(store: AwsStore, layout: Layout, plan: Plan, image: Image) -> Stray:
     """Where a row that others put stands: at the stage that its `queue` names, else at the first; through those before it that it
     has a valid answer for."""
     try:
@@ -46,7 +46,7 @@ def stray_of(store: Store, layout: Layout, plan: Plan, image: Image) -> Stray:
     return Stray(key, named, tuple(stage for stage in before if _answered(store, layout, stage, image)))
 
 
-def adopt_at(store: Store, layout: Layout, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
+def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
     """Take it in where it stands. Its stage is called, unless the old call is still in the same queue or the answer is there."""
     stray = stray_of(store, layout, plan, image)
     wrong = stray.wrong or _known_before(store, layout, stray.key, image)
@@ -75,7 +75,7 @@ def adopt_at(store: Store, layout: Layout, plan: Plan, image: Image, now: int, *
 
 
 def _first(
-    store: Store, layout: Layout, plan: Plan, stage: Stage, stray: Stray, image: Image, content: Any, now: int, by: str, why: str
+    store: AwsStore, layout: Layout, plan: Plan, stage: Stage, stray: Stray, image: Image, content: Any, now: int, by: str, why: str
 ) -> Change:
     """Its first line, which says what it came with."""
     found = {"queue": stray.stage, "through": list(stray.through)} if "queue" in image or stray.through else None
@@ -99,7 +99,7 @@ def _first(
     return replace(made, after=row)
 
 
-def _update(store: Store, layout: Layout, plan: Plan, stage: Stage, stray: Stray, first: Change, image: Image, content: Any) -> Update:
+def _update(store: AwsStore, layout: Layout, plan: Plan, stage: Stage, stray: Stray, first: Change, image: Image, content: Any) -> Update:
     update = Update(layout, stray.key)
     for name, value in put_of(first, content, layout, store.values, "").items():
         if name not in (*layout.key, "input", "createToken", "firstQueued", "lastQueued"):
@@ -123,7 +123,7 @@ def _carried(plan: Plan, layout: Layout, stray: Stray, image: Image) -> Image:
     return carried
 
 
-def _called_again(store: Store, stage: Stage, stray: Stray, layout: Layout, image: Image, now: int) -> bool:
+def _called_again(store: AwsStore, stage: Stage, stray: Stray, layout: Layout, image: Image, now: int) -> bool:
     """Must its stage be called? Not if it was, in the very queue that the stage still has and that still keeps the call."""
     if _answered(store, layout, stray.stage, image):
         return False
@@ -131,7 +131,7 @@ def _called_again(store: Store, stage: Stage, stray: Stray, layout: Layout, imag
     return stage.queue is None or last is None or last + stage.offer_life_ms <= now
 
 
-def _known_before(store: Store, layout: Layout, key: str, image: Image) -> str | None:
+def _known_before(store: AwsStore, layout: Layout, key: str, image: Image) -> str | None:
     seal = store.seals(layout.route, [key]).get(key)
     if seal is not None:
         return f"it ended before ({seal.status}, {iso(seal.ended_at or 0)}); a finished item is not done again"
@@ -139,7 +139,7 @@ def _known_before(store: Store, layout: Layout, key: str, image: Image) -> str |
     return f"it has {len(written)} history lines but had no row: somebody removed it" if written else None
 
 
-def _answered(store: Store, layout: Layout, stage: str, image: Image) -> bool:
+def _answered(store: AwsStore, layout: Layout, stage: str, image: Image) -> bool:
     name = layout.prefix + stage
     return name in image and layout.valid(stage, store.values.decode(image[name]))
 

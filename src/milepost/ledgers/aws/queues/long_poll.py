@@ -11,7 +11,7 @@ from contextlib import suppress
 from msgspec import Struct, field
 
 from milepost.core.errors import LedgerError
-from milepost.ledgers.aws.queues.messages import Message, Queues
+from milepost.ledgers.aws.queues.messages import Queues, SqsMessage
 
 IDLE_POLLS = 10
 """A queue is idle when so many receives in a row have brought nothing. Whoever comes only to work off what there is has left by then."""
@@ -25,7 +25,7 @@ class _Wait(Struct):
     thread: threading.Thread
     visibility_s: int
     done: threading.Event = field(default_factory=threading.Event)
-    messages: list[Message] = field(default_factory=list)
+    messages: list[SqsMessage] = field(default_factory=list)
     received_at: float = 0.0
 
 
@@ -45,7 +45,7 @@ class LongPolls:
             wait = self._waits.get(url)
             return wait is not None and not wait.done.is_set()
 
-    def take(self, url: str) -> list[Message]:
+    def take(self, url: str) -> list[SqsMessage]:
         """What a wait has brought, once. Messages whose visibility may have run out are left to come again."""
         with self._lock:
             wait = self._waits.get(url)
@@ -80,7 +80,7 @@ class LongPolls:
 
     def _wait(self, url: str) -> None:
         wait = self._waits[url]
-        found: list[Message] = []
+        found: list[SqsMessage] = []
         try:
             found = self._queues.receive(url, 10, wait.visibility_s, self._wait_s)
         except LedgerError as error:
@@ -95,6 +95,6 @@ class LongPolls:
         if closed:
             self._release(found)
 
-    def _release(self, messages: list[Message]) -> None:
+    def _release(self, messages: list[SqsMessage]) -> None:
         with suppress(LedgerError):
             self._queues.release(messages)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from milepost.core.errors import LedgerError
 from milepost.core.values.json import check_depth
-from milepost.ledgers.aws.names import Names, b64
+from milepost.ledgers.aws.names import ResourceNames, b64
 from milepost.ledgers.aws.requests.client import PASSING, AwsRefused, Requests
 
 BATCH = 10
@@ -55,7 +55,7 @@ class Outgoing(Struct, frozen=True):
     attributes: dict[str, str] = {}
 
 
-class Message(Struct, frozen=True):
+class SqsMessage(Struct, frozen=True):
     """A message in hand until its visibility runs out. `received` counts how often it was given to anyone."""
 
     url: str
@@ -77,7 +77,7 @@ class Refusal(Struct, frozen=True):
 class Queues:
     """The queues of one deployment: one for each stage, and the quarantine."""
 
-    def __init__(self, requests: Requests, names: Names) -> None:
+    def __init__(self, requests: Requests, names: ResourceNames) -> None:
         self._requests, self._names = requests, names
         self._urls: dict[str, str] = {}
         self._retention: dict[str, int] = {}
@@ -110,10 +110,10 @@ class Queues:
                 answers[int(name)] = refusal.why
         return answers
 
-    def receive(self, url: str, most: int, visibility_s: int, wait_s: int = 0) -> list[Message]:
+    def receive(self, url: str, most: int, visibility_s: int, wait_s: int = 0) -> list[SqsMessage]:
         """Up to `most` messages, nobody else's for `visibility_s`; waits for the first of them at most `wait_s`, which SQS takes up to 20.
         A body that is no JSON object goes to the quarantine and does not hinder the others."""
-        messages: list[Message] = []
+        messages: list[SqsMessage] = []
         taken = 0  # with those that cannot be read, so that a flood of them keeps nobody here for ever
         while taken < most:
             try:
@@ -137,21 +137,21 @@ class Queues:
             taken += len(received)
             for raw in received:
                 message = read(url, raw)
-                if isinstance(message, Message):
+                if isinstance(message, SqsMessage):
                     messages.append(message)
                 else:
                     self._quarantine(url, raw, message)
         return messages
 
-    def delete(self, messages: Sequence[Message]) -> None:
+    def delete(self, messages: Sequence[SqsMessage]) -> None:
         """Delete them; those that are no longer ours are left to whoever has them."""
         self._settle("delete_message_batch", [message for message in messages if not message.lent], {})
 
-    def extend(self, messages: Sequence[Message], seconds: int) -> None:
+    def extend(self, messages: Sequence[SqsMessage], seconds: int) -> None:
         """Keep them invisible for so many seconds from now; those that are no longer ours are left to whoever has them."""
         self._settle("change_message_visibility_batch", messages, {"VisibilityTimeout": min(max(seconds, 0), LONGEST_VISIBILITY_S)})
 
-    def release(self, messages: Sequence[Message]) -> None:
+    def release(self, messages: Sequence[SqsMessage]) -> None:
         """Give them back: anyone may receive them at once."""
         self.extend(messages, 0)
 
@@ -182,7 +182,7 @@ class Queues:
             # Not deleted, so not lost: it comes again when its visibility ends. The readable ones are not to suffer for it.
             _log.warning("a message that cannot be read stays in %s: %s", url, error)
 
-    def _settle(self, operation: str, messages: Sequence[Message], params: dict[str, Any]) -> None:
+    def _settle(self, operation: str, messages: Sequence[SqsMessage], params: dict[str, Any]) -> None:
         by_url: dict[str, list[dict[str, Any]]] = {}
         for number, message in enumerate(messages):
             by_url.setdefault(message.url, []).append({"Id": str(number), "ReceiptHandle": message.handle, **params})
@@ -215,7 +215,7 @@ class Queues:
             done = {entry["Id"] for entry in answer.get("Successful") or ()}
             why = "some entries went unanswered"
             for failed in answer.get("Failed") or ():
-                code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('Message')}"
+                code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('SqsMessage')}"
                 if failed.get("SenderFault") and code not in PASSING:
                     refused[failed["Id"]] = Refusal(code, why)
             entries = [entry for entry in entries if entry["Id"] not in done and entry["Id"] not in refused]
@@ -265,7 +265,7 @@ def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, li
         yield url, entries
 
 
-def read(url: str, raw: dict[str, Any], *, lent: bool = False) -> Message | str:
+def read(url: str, raw: dict[str, Any], *, lent: bool = False) -> SqsMessage | str:
     """The message, or why it cannot be read."""
     try:
         text = raw.get("Body", "")
@@ -276,7 +276,7 @@ def read(url: str, raw: dict[str, Any], *, lent: bool = False) -> Message | str:
     if not isinstance(body, dict):
         return f"the message is JSON, but {type(body).__name__} and not an object"
     received = int(raw.get("Attributes", {}).get("ApproximateReceiveCount", 1))
-    return Message(url, raw["ReceiptHandle"], body, received, raw.get("MessageId", ""), lent)
+    return SqsMessage(url, raw["ReceiptHandle"], body, received, raw.get("MessageId", ""), lent)
 
 
 def _fitting(content: Any) -> Any:

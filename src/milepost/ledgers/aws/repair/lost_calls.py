@@ -22,7 +22,7 @@ from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.queues.messages import LONGEST_DELAY_S
 from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.repair.missing_calls import missing_calls
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Layout
 from milepost.ports.documents import is_held
 
@@ -43,7 +43,7 @@ class LostCalls:
     """Compares queues with rows, each at most once a minute, and names as many rows as are missing a message. Every stage of ours has
     a queue of its own."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: AwsStore) -> None:
         self._store = store
         self._found: dict[tuple[str, str], _Comparison] = {}
 

@@ -18,10 +18,10 @@ from milepost.core.errors import LedgerDamaged, RouteChanged
 from milepost.core.routes.plan import Plan
 from milepost.ledgers.aws.foreign_rows.aside import forget
 from milepost.ledgers.aws.repair.row_pages import Findings, Mender
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.stream.shards import GAP
 from milepost.ledgers.aws.tables.conditional_write import place_of
-from milepost.ledgers.aws.tables.counter_cells import Tally
+from milepost.ledgers.aws.tables.counter_cells import CounterTally
 from milepost.ledgers.aws.tables.counters import Snapshot
 from milepost.ledgers.aws.tables.keys import Image
 
@@ -37,7 +37,7 @@ EVERY_MS = 86_400_000
 Attribute = dict[str, Any]
 
 
-class Run(Struct, frozen=True):
+class RepairRun(Struct, frozen=True):
     """The document: how far a run has come, and who holds it until when."""
 
     started: int
@@ -88,11 +88,13 @@ class Repair:
     was counted here already, and stays wrong until the next run.
     """
 
-    def __init__(self, store: Store, route: str, plan: Plan, jitter: Callable[[], float], *, pace: float = PACE, page: int = PAGE) -> None:
+    def __init__(
+        self, store: AwsStore, route: str, plan: Plan, jitter: Callable[[], float], *, pace: float = PACE, page: int = PAGE
+    ) -> None:
         self._store, self._route, self._plan, self._jitter = store, route, plan, jitter
         self._pace, self._page = pace, page
         self._holder = secrets.token_urlsafe(9)
-        self._run: Run | None = None
+        self._run: RepairRun | None = None
         """The run that is ours, as we wrote it last."""
         self._version = 0
 
@@ -101,7 +103,7 @@ class Repair:
         document = self._store.control.get(REPAIR, self._route)
         if document is None:
             return True
-        run = convert(document.value, Run)
+        run = convert(document.value, RepairRun)
         return run.finished is None or not 0 <= now - run.started < EVERY_MS or self._gap() is not None
 
     def urgent(self) -> bool:
@@ -127,7 +129,9 @@ class Repair:
             # What the run had kept apart is gone; it begins again.
             further = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
         else:
-            further = self._finish(run, snapshot, Tally.of(tally), now) if run.scanned else self._go_on(run, Tally.of(tally), now)
+            further = (
+                self._finish(run, snapshot, CounterTally.of(tally), now) if run.scanned else self._go_on(run, CounterTally.of(tally), now)
+            )
         if not self._save(further):
             return Progress(self._route, run.started, next_at=now + LEASE_MS, standing_by="another process has taken it over")
         self._let_go(run.tally, further.tally)
@@ -137,13 +141,13 @@ class Repair:
         return self._progress(further)
 
     # Whose run it is --------------------------------------------------------------------------------------------------
-    def _hold(self, now: int) -> Run | None:
+    def _hold(self, now: int) -> RepairRun | None:
         """The run, ours for a while; None: somebody else has it."""
         if self._run is not None and now < self._run.until:
             return self._run
         document = self._store.control.get(REPAIR, self._route)
         self._version = 0 if document is None else document.version
-        run = None if document is None else convert(document.value, Run)
+        run = None if document is None else convert(document.value, RepairRun)
         if run is None or run.finished is not None:
             run = self._begin(now)
         elif run.holder != self._holder and now < run.until:
@@ -151,7 +155,7 @@ class Repair:
         run = replace(run, holder=self._holder, until=max(now, run.next_at) + LEASE_MS)
         return run if self._save(run) else None
 
-    def _save(self, run: Run) -> bool:
+    def _save(self, run: RepairRun) -> bool:
         version = self._store.control.put(REPAIR, self._route, to_builtins(run), self._version)
         if version is None:
             self._run = None
@@ -160,13 +164,13 @@ class Repair:
         return True
 
     # What it does -----------------------------------------------------------------------------------------------------
-    def _begin(self, now: int) -> Run:
+    def _begin(self, now: int) -> RepairRun:
         """What is known of counters and lost records is written down before the first row is read."""
         gap = self._gap()
         snapshot = [[*cell, token] for cell, token in self._store.counters.snapshot(self._route).items()]
-        return Run(now, self._keep(snapshot), self._keep(Tally().told()), gap=gap)
+        return RepairRun(now, self._keep(snapshot), self._keep(CounterTally().told()), gap=gap)
 
-    def _go_on(self, run: Run, tally: Tally, now: int) -> Run:
+    def _go_on(self, run: RepairRun, tally: CounterTally, now: int) -> RepairRun:
         more = {} if run.place is None else {"ExclusiveStartKey": run.place}
         mender = Mender(self._store, self._plan, self._jitter)
         answer = self._store.requests.call(
@@ -195,7 +199,7 @@ class Repair:
             until=next_at + LEASE_MS,
         )
 
-    def _finish(self, run: Run, told: Any, tally: Tally, now: int) -> Run:
+    def _finish(self, run: RepairRun, told: Any, tally: CounterTally, now: int) -> RepairRun:
         store = self._store
         snapshot: Snapshot = {(kind, name): token for kind, name, token in told}
         wrong = store.counters.replace(self._route, tally, now, snapshot)
@@ -221,7 +225,7 @@ class Repair:
         if old != new:
             self._store.values.remove({"old": old})
 
-    def _progress(self, run: Run, standing_by: str | None = None) -> Progress:
+    def _progress(self, run: RepairRun, standing_by: str | None = None) -> Progress:
         found = run.found
         done = run.finished is not None
         next_at = None if done else run.next_at

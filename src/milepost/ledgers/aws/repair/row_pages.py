@@ -21,15 +21,15 @@ from milepost.ledgers.aws.claim.paused_lanes import partition, record_hold
 from milepost.ledgers.aws.foreign_rows.adoption import adopt
 from milepost.ledgers.aws.foreign_rows.aside import aside, set_aside
 from milepost.ledgers.aws.foreign_rows.confirmations import has_refused, take_off
-from milepost.ledgers.aws.journal.journal import Entry
+from milepost.ledgers.aws.journal.journal import JournalEntry
 from milepost.ledgers.aws.journal.lines import named
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, ms
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.retention.row_end import Ended, finish
+from milepost.ledgers.aws.retention.row_end import EndedRow, finish
 from milepost.ledgers.aws.row_duties import answered, deciding, seal_for, uncopied
-from milepost.ledgers.aws.store import Store
+from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
-from milepost.ledgers.aws.tables.counter_cells import Tally
+from milepost.ledgers.aws.tables.counter_cells import CounterTally
 from milepost.ledgers.aws.tables.item_rows import attributes, content_of, copied_of, index_place, is_ours, row_of
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ledgers.aws.tables.row_faults import why_unreadable
@@ -73,7 +73,7 @@ class _Seen(Struct):
 
     image: Image
     row: Row
-    lines: list[Entry]
+    lines: list[JournalEntry]
     untold: bool = False
     place: int | None = None
     """Of its last line, where that has been looked for."""
@@ -82,14 +82,14 @@ class _Seen(Struct):
 class Mender:
     """Mends the rows of one route."""
 
-    def __init__(self, store: Store, plan: Plan, jitter: Callable[[], float]) -> None:
+    def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float]) -> None:
         self._store, self._jitter = store, jitter
         self._layout = store.know(plan)
         self._plan = deciding(store, plan)
         self.asked = 0
         """How many lines and seals have been asked for, one by one."""
 
-    def mend(self, images: Sequence[Image], tally: Tally, now: int) -> Findings:
+    def mend(self, images: Sequence[Image], tally: CounterTally, now: int) -> Findings:
         """Look at each row, count it as it stands, and mend it. Raises LedgerError when AWS is the trouble: then the page is to
         be gone through again. What is wrong with one row sets that row aside, and hinders no other."""
         found = Findings(len(images))
@@ -103,7 +103,7 @@ class Mender:
             found.add(more)
         return found
 
-    def _read(self, images: Sequence[Image], tally: Tally, found: Findings, now: int) -> tuple[list[Image], list[_Seen]]:
+    def _read(self, images: Sequence[Image], tally: CounterTally, found: Findings, now: int) -> tuple[list[Image], list[_Seen]]:
         store, layout = self._store, self._layout
         others: list[Image] = []
         seen: list[_Seen] = []
@@ -135,7 +135,7 @@ class Mender:
         entries = [entry for one in seen for entry in one.lines]
         self.asked += len(entries)
         places = self._store.journal.placed(entries)
-        missing: list[Entry] = []
+        missing: list[JournalEntry] = []
         for one in seen:
             first = next((nth for nth, entry in enumerate(one.lines) if entry.ref not in places), None)
             if first is not None:
@@ -205,7 +205,7 @@ class Mender:
         row = one.row
         if not _ended_badly(one):
             return []
-        finish(self._store, [Ended(row.route, row.key, row.version, row.status, row.entered_at)], now)
+        finish(self._store, [EndedRow(row.route, row.key, row.version, row.status, row.entered_at)], now)
         return ["ended"]
 
     def _go_on(self, one: _Seen, now: int) -> list[str]:

@@ -16,7 +16,7 @@ from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError
 from milepost.ledgers.aws.requests.deadline import CALL, Deadline
 from milepost.ledgers.aws.requests.errors import PASSING, AwsRefused, ConditionFailed, Image, RowRefused, TransactionRefused, passing
 
-__all__ = ["PASSING", "AwsRefused", "ConditionFailed", "Image", "Patience", "Requests", "RowRefused", "TransactionRefused"]
+__all__ = ["PASSING", "AwsRefused", "ConditionFailed", "Image", "Requests", "RetryBudget", "RowRefused", "TransactionRefused"]
 
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
@@ -33,7 +33,7 @@ _WRITES = {"put_item", "update_item", "delete_item", "batch_write_item", "transa
 _METERED = {*_WRITES, "get_item", "query", "scan", "batch_get_item", "transact_get_items"}
 
 
-class Patience:
+class RetryBudget:
     """How long one wish is tried again: pauses grow, with full jitter, and none reaches past the deadline."""
 
     def __init__(self, requests: Requests) -> None:
@@ -118,15 +118,15 @@ class Requests:
                     self._clients[service, timeouts] = made
         return made
 
-    def patience(self) -> Patience:
+    def patience(self) -> RetryBudget:
         """The deadline for one wish that takes several requests."""
-        return Patience(self)
+        return RetryBudget(self)
 
     def call(self, service: str, operation: str, /, **params: Any) -> dict[str, Any]:
         """One request, tried again until the deadline while what stands in its way is passing; see the errors of this module."""
         return self.attempt(self.patience(), service, operation, params)
 
-    def attempt(self, patience: Patience, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+    def attempt(self, patience: RetryBudget, service: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         """`call`, within a deadline that several requests share."""
         if operation in _METERED and self.measure:
             params = {"ReturnConsumedCapacity": "INDEXES", **params}
@@ -212,7 +212,7 @@ class Requests:
         chunks = [wishes[start : start + 25] for start in range(0, len(wishes), 25)]
         self.each([partial(self._write, table, chunk) for chunk in chunks])
 
-    def _write(self, table: str, wishes: list[dict[str, Any]], patience: Patience | None = None) -> None:
+    def _write(self, table: str, wishes: list[dict[str, Any]], patience: RetryBudget | None = None) -> None:
         patience = patience or self.patience()
         while wishes:
             try:

@@ -19,10 +19,10 @@ from milepost.ledgers.aws.journal.kept_evidence import leaving
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.readable_rows import SPOILT, readable
 from milepost.ledgers.aws.requests.client import ConditionFailed
-from milepost.ledgers.aws.store import SEALED_FOR_MS, Store, seal_of
+from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, seal_of
 from milepost.ledgers.aws.tables.item_rows import copied_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.ledger import Keep, Leaving, Pruned, Told
+from milepost.ports.ledger import DeliveredLines, Keep, Leaving, Pruned
 
 PAGE = 100
 
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 
 def prune(
-    store: Store,
+    store: AwsStore,
     route: str,
     statuses: frozenset[Status],
     ended_before: int,
     forget_before: int | None,
-    told: Told,
+    told: DeliveredLines,
     limit: int,
     keep: Keep | None = None,
 ) -> Pruned:
@@ -52,7 +52,7 @@ def prune(
 
 # Rows -----------------------------------------------------------------------------------------------------------------
 def _let_rows_go(
-    store: Store, layout: Layout, statuses: frozenset[Status], ended_before: int, limit: int, keep: Keep | None
+    store: AwsStore, layout: Layout, statuses: frozenset[Status], ended_before: int, limit: int, keep: Keep | None
 ) -> tuple[Counter[Status], bool]:
     """Each call goes on where the one before stopped, so that going through all of a table reads it once."""
     left: Counter[Status] = Counter()
@@ -69,7 +69,9 @@ def _let_rows_go(
     return left, False
 
 
-def _let_go(store: Store, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int, keep: Keep | None) -> Status | None:
+def _let_go(
+    store: AwsStore, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int, keep: Keep | None
+) -> Status | None:
     """The status of the row, if it was let go of. One that cannot be read stays, and hinders no other."""
     try:
         status = _may_go(store, layout, image, statuses, ended_before)
@@ -86,7 +88,7 @@ def _let_go(store: Store, layout: Layout, image: Image, statuses: frozenset[Stat
     return status if _delete(store, layout, layout.key_of(image), image) else None
 
 
-def _may_go(store: Store, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int) -> Status | None:
+def _may_go(store: AwsStore, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int) -> Status | None:
     if image.get("status", {}).get("S") not in statuses & TERMINAL:
         return None  # the rest of what it says need not be read
     row = readable(store, layout, image)
@@ -104,7 +106,7 @@ def _whole(going: Leaving) -> bool:
     return verify_chain(links, origin(row.route, row.key, row.input_digest, row.life), row.head) is None
 
 
-def _delete(store: Store, layout: Layout, key: str, image: Image) -> bool:
+def _delete(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
     """Let the row go if it is still the one that was read. One that is gone is let go of too: that may have been this very write,
     whose answer was lost."""
     try:
@@ -125,7 +127,7 @@ def _delete(store: Store, layout: Layout, key: str, image: Image) -> bool:
 
 # Lines and seals ------------------------------------------------------------------------------------------------------
 def _along_the_seals(
-    store: Store, route: str, ended_before: int, forget_before: int | None, told: Told, limit: int
+    store: AwsStore, route: str, ended_before: int, forget_before: int | None, told: DeliveredLines, limit: int
 ) -> tuple[int, int, bool]:
     """How many items' lines were removed, how many seals forgotten, and whether there is more. Goes on where the last call stopped."""
     lines = forgotten = 0
@@ -145,11 +147,13 @@ def _along_the_seals(
     return lines + more_lines, forgotten + more_forgotten, False
 
 
-def _seals(store: Store, route: str, start: Image | None) -> Iterable[Image]:
+def _seals(store: AwsStore, route: str, start: Image | None) -> Iterable[Image]:
     return (image for image in _scan(store, store.names.seen, start) if image["route"]["S"] == route)
 
 
-def _page(store: Store, route: str, page: Sequence[Image], ended_before: int, forget_before: int | None, told: Told) -> tuple[int, int]:
+def _page(
+    store: AwsStore, route: str, page: Sequence[Image], ended_before: int, forget_before: int | None, told: DeliveredLines
+) -> tuple[int, int]:
     spent = [
         image
         for image in page
@@ -167,19 +171,19 @@ def _page(store: Store, route: str, page: Sequence[Image], ended_before: int, fo
     return len(spent), sum(store.requests.each([partial(_forget, store, image) for image in old]))
 
 
-def _let_lines_go(store: Store, route: str, image: Image) -> bool:
+def _let_lines_go(store: AwsStore, route: str, image: Image) -> bool:
     """Remove the lines, then say so on the seal; whether that is still the one that was read."""
     seal = seal_of(image, route)
     store.journal.remove(route, seal.key, int(image["place"]["N"]), seal.life)
     return _still(store, image, "update_item", UpdateExpression="REMOVE #place", more_names={"#place": "place"})
 
 
-def _forget(store: Store, image: Image) -> bool:
+def _forget(store: AwsStore, image: Image) -> bool:
     """Forget the seal, unless the key has ended again since it was read."""
     return _still(store, image, "delete_item")
 
 
-def _still(store: Store, image: Image, verb: str, more_names: dict[str, str] | None = None, **params: Any) -> bool:
+def _still(store: AwsStore, image: Image, verb: str, more_names: dict[str, str] | None = None, **params: Any) -> bool:
     try:
         store.requests.call(
             "dynamodb",
@@ -196,7 +200,7 @@ def _still(store: Store, image: Image, verb: str, more_names: dict[str, str] | N
     return True
 
 
-def _scan(store: Store, table: str, start: Image | None) -> Iterable[Image]:
+def _scan(store: AwsStore, table: str, start: Image | None) -> Iterable[Image]:
     try:
         yield from store.requests.scan(table, ConsistentRead=True, **({} if start is None else {"ExclusiveStartKey": start}))
     except LedgerMissing:

@@ -11,13 +11,13 @@ from msgspec import Struct
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, due_shard, iso
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
-from milepost.ledgers.aws.store import SEALED_FOR_MS, Store
+from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 
 log = logging.getLogger(__name__)
 
 
-class Ended(Struct, frozen=True):
+class EndedRow(Struct, frozen=True):
     """A row that has ended, sealed, all of whose lines are in the journal."""
 
     route: str
@@ -27,10 +27,10 @@ class Ended(Struct, frozen=True):
     at: int
 
 
-def finish(store: Store, ended: Sequence[Ended], now: int) -> int:
+def finish(store: AwsStore, ended: Sequence[EndedRow], now: int) -> int:
     """Mark rows as finished; how many were. Telling goes by the journal alone, so nobody waits for the row (decision 20)."""
 
-    def one(end: Ended) -> bool:
+    def one(end: EndedRow) -> bool:
         update = _finished(store, end, now)
         if update is None:
             return False
@@ -47,7 +47,7 @@ def finish(store: Store, ended: Sequence[Ended], now: int) -> int:
     return sum(store.requests.each([partial(one, end) for end in ended]))
 
 
-def _finished(store: Store, end: Ended, now: int) -> Update | None:
+def _finished(store: AwsStore, end: EndedRow, now: int) -> Update | None:
     layout = store.layout(end.route)
     if layout is None:
         return None

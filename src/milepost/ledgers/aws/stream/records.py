@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from milepost.core.errors import ConfigMistake, LedgerMissing
 from milepost.ledgers.aws.requests.client import AwsRefused, Requests
-from milepost.ledgers.aws.stream.shards import LEASE_MS, Gap, Held, Shards
+from milepost.ledgers.aws.stream.shards import LEASE_MS, HeldShard, LostRecords, Shards
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.keys import Image
 
@@ -19,7 +19,7 @@ PAGE = 1000
 BATCH = 100
 
 
-class Record(Struct, frozen=True):
+class StreamRecord(Struct, frozen=True):
     """One change of one row."""
 
     route: str
@@ -38,7 +38,7 @@ class Record(Struct, frozen=True):
     it was not."""
 
 
-Handle = Callable[[list[Record]], str | None]
+Handle = Callable[[list[StreamRecord]], str | None]
 """Takes records of one shard in their order. None: all done; else the seq of the first one that must be read again."""
 
 
@@ -54,12 +54,12 @@ class Stream:
         self.route = route
 
     @property
-    def gap(self) -> Gap | None:
+    def gap(self) -> LostRecords | None:
         """Set when records were lost unread, by whichever poller noticed; a scan of the table must find what they would have
         told. Say so to `mended` after it."""
         return self._shards.gap
 
-    def mended(self, gap: Gap) -> None:
+    def mended(self, gap: LostRecords) -> None:
         """The scan for this gap is done; it began after the gap had been noticed."""
         self._shards.mended(gap)
 
@@ -101,7 +101,7 @@ class Stream:
         """Stop reading here; others can take our shards over at once."""
         self._shards.leave(now)
 
-    def _read_on(self, held: Held, handle: Handle, now: int) -> int:
+    def _read_on(self, held: HeldShard, handle: Handle, now: int) -> int:
         if now >= held.place.until - LEASE_MS // 2 and not self._shards.keep(held, now, held.place.seq):
             return 0
         page = self._page(held, now)
@@ -128,7 +128,7 @@ class Stream:
             self._shards.finish(held, now)
         return done
 
-    def _page(self, held: Held, now: int) -> dict[str, Any] | None:
+    def _page(self, held: HeldShard, now: int) -> dict[str, Any] | None:
         """The next records; None if the shard is ours no longer. From a place that is too old to be read, on to the oldest record
         that there is."""
         trimmed = expired = False
@@ -151,7 +151,7 @@ class Stream:
             if not self._shards.keep(held, now, None):
                 return None
 
-    def _iterator(self, held: Held) -> str:
+    def _iterator(self, held: HeldShard) -> str:
         place = {"ShardIteratorType": "TRIM_HORIZON"}
         if held.place.seq is not None:
             place = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": held.place.seq}
@@ -160,7 +160,7 @@ class Stream:
         return iterator
 
 
-def from_event(event: Mapping[str, Any], routes: Mapping[str, str] | Callable[[str], str | None]) -> list[Record]:
+def from_event(event: Mapping[str, Any], routes: Mapping[str, str] | Callable[[str], str | None]) -> list[StreamRecord]:
     """The records of a Lambda stream event, in their order; `routes` tells the route of a table by its name."""
     find = routes if callable(routes) else routes.get
     records = []
@@ -180,13 +180,13 @@ def from_event(event: Mapping[str, Any], routes: Mapping[str, str] | Callable[[s
     return records
 
 
-def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = True) -> Record:
+def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = True) -> StreamRecord:
     change = content["dynamodb"]
     at = change.get("ApproximateCreationDateTime", 0)
     seconds = at.timestamp() if isinstance(at, datetime) else at
     # The API writes these names with capitals, Lambda without.
     actor = {name.lower(): value for name, value in (content.get("userIdentity") or {}).items()}
-    return Record(
+    return StreamRecord(
         route=route,
         name=content["eventName"],
         keys=change["Keys"],

@@ -26,7 +26,7 @@ GAP, SHARD, POLLER = "gap", "shard", "poller"
 """Kinds of control documents: which shards' records of a route were lost unread; how far a shard is read; which processes read."""
 
 
-class Place(Struct, frozen=True, omit_defaults=True):
+class ShardPosition(Struct, frozen=True, omit_defaults=True):
     """A shard's document: read up to and including `seq` (None: from the oldest record on), by `holder` until `until`."""
 
     stream: str
@@ -41,32 +41,32 @@ class Place(Struct, frozen=True, omit_defaults=True):
         return self.holder is not None and self.until > now
 
 
-class Held(Struct):
+class HeldShard(Struct):
     """A shard that is ours as far as we know. `version` is what its document must still have when we write it."""
 
     shard: str
-    place: Place
+    place: ShardPosition
     version: int
     iterator: str | None = None
     again: bool = True
     """What is read next may have been handled before: nothing has been since the place that is written down was read."""
 
 
-class Gap(Struct, frozen=True):
+class LostRecords(Struct, frozen=True):
     """Records were lost before they were read: of these shards, noticed then. Holds until it is `mended`."""
 
     shards: dict[str, int]
     version: int
 
 
-def note_gap(control: Control, route: str, shards: list[str], now: int) -> Gap:
+def note_gap(control: Control, route: str, shards: list[str], now: int) -> LostRecords:
     """Write down that records of these shards were not carried out: the next repair scan of the route begins at once."""
     while True:
         document = control.get(GAP, route)
         noticed = {**(document.value if document else {}), **dict.fromkeys(shards, now)}
         written = control.put(GAP, route, noticed, document.version if document else 0)
         if written is not None:
-            return Gap(noticed, written)
+            return LostRecords(noticed, written)
 
 
 class Shards:
@@ -77,12 +77,12 @@ class Shards:
         self._requests, self._control = requests, control
         self.route, self.table, self.holder = route, table, holder
         self.arn = ""
-        self.held: dict[str, Held] = {}
-        self.gap: Gap | None = None
+        self.held: dict[str, HeldShard] = {}
+        self.gap: LostRecords | None = None
         self.doubtful = False
         """Is there a shard whose reader may be dead? Somebody else's lease on it has neither been renewed nor run out since we first saw
         it, or it is left to somebody who has not taken it yet."""
-        self._others: dict[str, Place] = {}
+        self._others: dict[str, ShardPosition] = {}
         """Others' shards, as they were when each reader of theirs was first seen."""
         self._looked_at: int | None = None
         self._found_at: int | None = None
@@ -108,11 +108,11 @@ class Shards:
         """Something has changed: the next `look` does not wait."""
         self._looked_at = None
 
-    def keep(self, held: Held, now: int, seq: str | None) -> bool:
+    def keep(self, held: HeldShard, now: int, seq: str | None) -> bool:
         """Hold the shard for another lease, read up to `seq`. False: it is not ours any more, and must be read no further."""
         return self._put(held, replace(held.place, holder=self.holder, until=now + LEASE_MS, seq=seq))
 
-    def finish(self, held: Held, now: int) -> None:
+    def finish(self, held: HeldShard, now: int) -> None:
         """All its records have been handled, and there will be no more: its children may be read."""
         self._put(held, replace(held.place, holder=None, until=now, ended=now))
         self.held.pop(held.shard, None)
@@ -130,19 +130,19 @@ class Shards:
         """Records of these shards are lost. It is written down before anybody reads on, so that a crash does not hide it."""
         self.gap = note_gap(self._control, self.route, shards, now)
 
-    def mended(self, gap: Gap) -> None:
+    def mended(self, gap: LostRecords) -> None:
         """What that gap lost has been found by other means. What was noticed since then stays."""
         self._control.write(GAP, self.route, {}, expect=gap.version)
         self._read_gap()
 
     def _read_gap(self) -> None:
         document = self._control.get(GAP, self.route)
-        self.gap = Gap(document.value, document.version) if document and document.value else None
+        self.gap = LostRecords(document.value, document.version) if document and document.value else None
 
     def _name(self, part: str) -> str:
         return f"{self.route}/{part}"
 
-    def _put(self, held: Held, place: Place) -> bool:
+    def _put(self, held: HeldShard, place: ShardPosition) -> bool:
         if not self._write(held.shard, place, held.version):
             self.held.pop(held.shard, None)
             self.look_again()
@@ -150,11 +150,11 @@ class Shards:
         held.place, held.version = place, held.version + 1
         return True
 
-    def _write(self, shard: str, place: Place | None, version: int) -> bool:
+    def _write(self, shard: str, place: ShardPosition | None, version: int) -> bool:
         value = None if place is None else msgspec.to_builtins(place)
         return self._control.write(SHARD, self._name(shard), value, expect=version)
 
-    def _let_go(self, held: Held, now: int) -> None:
+    def _let_go(self, held: HeldShard, now: int) -> None:
         self._put(held, replace(held.place, holder=None, until=now))
         self.held.pop(held.shard, None)
 
@@ -192,16 +192,16 @@ class Shards:
         """What tells this stream from an earlier one of the same table."""
         return self.arn.rpartition("/")[2]
 
-    def _documents(self) -> dict[str, tuple[Place, int]]:
+    def _documents(self) -> dict[str, tuple[ShardPosition, int]]:
         documents = self._control.read(SHARD).items()
         ours = self._name("")
         return {
-            name.removeprefix(ours): (msgspec.convert(document.value, Place), document.version)
+            name.removeprefix(ours): (msgspec.convert(document.value, ShardPosition), document.version)
             for name, document in documents
             if name.startswith(ours)
         }
 
-    def _pollers(self, documents: dict[str, tuple[Place, int]], now: int) -> set[str]:
+    def _pollers(self, documents: dict[str, tuple[ShardPosition, int]], now: int) -> set[str]:
         """Who reads this stream at present; we are one of them from now on."""
         ours = self._name("")
         heard = {name.removeprefix(ours): document for name, document in self._control.read(POLLER).items() if name.startswith(ours)}
@@ -217,13 +217,13 @@ class Shards:
         return {holder for holder, document in heard.items() if document.value > now} | {self.holder}
 
     # Whose they are ---------------------------------------------------------------------------------------------------
-    def _forget_lost(self, documents: dict[str, tuple[Place, int]]) -> None:
+    def _forget_lost(self, documents: dict[str, tuple[ShardPosition, int]]) -> None:
         for shard, held in list(self.held.items()):
             place, version = documents.get(shard, (held.place, 0))
             if version != held.version or place.holder != self.holder:
                 del self.held[shard]
 
-    def _see_to_the_gone(self, listed: dict[str, str | None], documents: dict[str, tuple[Place, int]], now: int) -> None:
+    def _see_to_the_gone(self, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]], now: int) -> None:
         """Shards that have left the list, and those of a stream that was switched off: what had not been read is lost."""
         self._missing = {shard: at for shard, at in self._missing.items() if shard in documents and shard not in listed}
         for shard, (place, version) in list(documents.items()):
@@ -239,7 +239,7 @@ class Shards:
             if place.ended is None:
                 self.missed([shard], now)
             if shard in listed:
-                changed: Place | None = Place(self._stream)
+                changed: ShardPosition | None = ShardPosition(self._stream)
             elif place.ended is None:
                 changed = replace(place, holder=None, until=now, ended=now)
             elif replaced or place.ended < now - DAY_MS:
@@ -253,7 +253,7 @@ class Shards:
             else:
                 documents[shard] = changed, version + 1
 
-    def _watch(self, listed: dict[str, str | None], documents: dict[str, tuple[Place, int]], now: int) -> bool:
+    def _watch(self, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]], now: int) -> bool:
         """Is there anybody of whom only an old lease is known? Who renews it lives, and reads on."""
         known, self._others = self._others, {}
         for shard, (place, _) in documents.items():
@@ -262,7 +262,7 @@ class Shards:
                 self._others[shard] = first if first.holder == place.holder else place
         return any(first == documents[shard][0] for shard, first in self._others.items())
 
-    def _share(self, listed: dict[str, str | None], documents: dict[str, tuple[Place, int]], live: set[str], now: int) -> bool:
+    def _share(self, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]], live: set[str], now: int) -> bool:
         """Take what is free and ours to take, let go of one when others have too few. Was anything left to others?"""
         counts = dict.fromkeys(live, 0)
         for place, _ in documents.values():
@@ -271,7 +271,7 @@ class Shards:
         left = False
         for shard, parent in listed.items():
             counts[self.holder] = len(self.held)
-            place, version = documents.get(shard, (Place(self._stream), 0))
+            place, version = documents.get(shard, (ShardPosition(self._stream), 0))
             if shard in self.held or place.ended is not None or place.stream != self._stream:
                 continue
             if parent is not None and not self._read_through(parent, listed, documents):
@@ -286,7 +286,7 @@ class Shards:
             place = replace(place, holder=self.holder, until=now + LEASE_MS)
             written = self._control.put("shard", self._name(shard), msgspec.to_builtins(place), version)
             if written is not None:
-                self.held[shard] = Held(shard, place, written)
+                self.held[shard] = HeldShard(shard, place, written)
         counts[self.holder] = len(self.held)
         # One at a time, by one poller at a time, and only once there is nothing free that others could take.
         first = max(sorted(counts), key=counts.__getitem__)
@@ -295,7 +295,7 @@ class Shards:
         return left
 
     @staticmethod
-    def _read_through(shard: str, listed: dict[str, str | None], documents: dict[str, tuple[Place, int]]) -> bool:
+    def _read_through(shard: str, listed: dict[str, str | None], documents: dict[str, tuple[ShardPosition, int]]) -> bool:
         """Nothing more is to come of this shard: a later change of an item may be read."""
         known = documents.get(shard)
         return shard not in listed if known is None else known[0].ended is not None

@@ -20,7 +20,7 @@ Cell = tuple[str, str]
 """(kind, name) in the control table."""
 
 
-class Seen(Struct):
+class GroupDetails(Struct):
     """What is kept of a group of errors beside how many items have it."""
 
     category: str
@@ -30,13 +30,13 @@ class Seen(Struct):
     total: int = 0
 
 
-class Tally:
+class CounterTally:
     """Deltas of many changes, added up before they are written. Begun empty and given every row, it is what the cells should say."""
 
     def __init__(self) -> None:
         self.counters: dict[CounterKey, int] = {}
         self.groups: dict[GroupKey, int] = {}
-        self.seen: dict[GroupKey, Seen] = {}
+        self.seen: dict[GroupKey, GroupDetails] = {}
 
     def change(self, before: Row, after: Row) -> None:
         """One change; a `before` of version 0 never was."""
@@ -67,18 +67,18 @@ class Tally:
         ]
 
     @classmethod
-    def of(cls, told: Any) -> Tally:
+    def of(cls, told: Any) -> CounterTally:
         """The tally that `told` gave."""
         tally = cls()
         counters, groups, seen = told
         tally.counters = {(route, stage, Status(status), hour): n for route, stage, status, hour, n in counters}
         tally.groups = {(route, stage, group): n for route, stage, group, n in groups}
-        tally.seen = {(route, stage, group): convert(content, Seen) for route, stage, group, content in seen}
+        tally.seen = {(route, stage, group): convert(content, GroupDetails) for route, stage, group, content in seen}
         return tally
 
     def _see(self, at: GroupKey, error: Failure, new: bool) -> None:
         """An error that is new, or that a moved item takes along to a stage that may not have seen its like."""
-        seen = self.seen.setdefault(at, Seen(error.category, error.message[:SAMPLE], error.at, error.at))
+        seen = self.seen.setdefault(at, GroupDetails(error.category, error.message[:SAMPLE], error.at, error.at))
         if new:
             seen.total += 1
             seen.last_at = max(seen.last_at, error.at)
@@ -106,22 +106,24 @@ def number(image: Image) -> int:
     return int(image["n"]["N"]) if "n" in image else 0
 
 
-def seen_in(image: Image) -> Seen | None:
+def seen_in(image: Image) -> GroupDetails | None:
     """What a group's cell says of its errors; None where it was only ever counted out."""
     if "category" not in image:
         return None
     moments = (ms(image["firstAt"]["S"]), ms(image["lastAt"]["S"]))
-    return Seen(image["category"]["S"], image["sample"]["S"], *moments, int(image["total"]["N"]))
+    return GroupDetails(image["category"]["S"], image["sample"]["S"], *moments, int(image["total"]["N"]))
 
 
-def together(one: Seen | None, other: Seen | None) -> Seen | None:
+def together(one: GroupDetails | None, other: GroupDetails | None) -> GroupDetails | None:
     """Two groups as one; the second's own words are kept."""
     if one is None or other is None:
         return one or other
-    return Seen(other.category, other.sample, min(one.first_at, other.first_at), max(one.last_at, other.last_at), one.total + other.total)
+    return GroupDetails(
+        other.category, other.sample, min(one.first_at, other.first_at), max(one.last_at, other.last_at), one.total + other.total
+    )
 
 
-def cell_image(cell: Cell, n: int, seen: Seen | None, token: str) -> Image:
+def cell_image(cell: Cell, n: int, seen: GroupDetails | None, token: str) -> Image:
     image: Image = {**cell_key(cell), "n": {"N": str(n)}, "token": {"S": token}}
     if seen is not None:
         image |= {"category": {"S": seen.category}, "sample": {"S": seen.sample}, "total": {"N": str(seen.total)}}

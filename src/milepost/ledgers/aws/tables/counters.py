@@ -13,15 +13,15 @@ from typing import Any
 
 from milepost.core.item import Row
 from milepost.core.status import Status
-from milepost.ledgers.aws.names import Names, iso, ms
+from milepost.ledgers.aws.names import ResourceNames, iso, ms
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests, TransactionRefused
 from milepost.ledgers.aws.tables.counter_cells import (
     COUNT,
     COUNTED,
     GROUP,
     Cell,
-    Seen,
-    Tally,
+    CounterTally,
+    GroupDetails,
     cell_image,
     cell_key,
     count_cell,
@@ -42,7 +42,7 @@ Snapshot = dict[Cell, str]
 class Counters:
     """The counters of one ledger."""
 
-    def __init__(self, requests: Requests, names: Names) -> None:
+    def __init__(self, requests: Requests, names: ResourceNames) -> None:
         self._requests = requests
         self._table = names.control
         self._known: set[str] = set()
@@ -50,19 +50,19 @@ class Counters:
     # Written --------------------------------------------------------------------------------------------------------
     def add(self, changes: Sequence[tuple[Row, Row]]) -> None:
         """Count changes, each a row before and after. One write for each cell that they touch, side by side."""
-        tally = Tally()
+        tally = CounterTally()
         for before, after in changes:
             tally.change(before, after)
         self._write(tally)
 
     def removed(self, rows: Sequence[Row]) -> None:
         """Rows that have left the table: their cells hold them no more; how many ever had an error stays."""
-        tally = Tally()
+        tally = CounterTally()
         for row in rows:
             tally.gone(row)
         self._write(tally)
 
-    def _write(self, tally: Tally) -> None:
+    def _write(self, tally: CounterTally) -> None:
         self._announce({at[0] for at in tally.counters} | {at[0] for at in tally.groups})
         token = secrets.token_urlsafe(9)
         jobs = [partial(self._add, count_cell(at), n, None, token) for at, n in tally.counters.items() if n]
@@ -78,7 +78,7 @@ class Counters:
             self._requests.call("dynamodb", "update_item", TableName=self._table, Key=cell_key((COUNTED, route)))
             self._known.add(route)
 
-    def _add(self, cell: Cell, n: int, seen: Seen | None, token: str, *, latest: bool = True) -> None:
+    def _add(self, cell: Cell, n: int, seen: GroupDetails | None, token: str, *, latest: bool = True) -> None:
         """Add to one cell. A token tells whether a refused repeat was written before; without it a lost answer would count twice."""
         adds, sets = ["#n :n"], ["#token = :token"]
         names = {"#n": "n", "#token": "token"}
@@ -162,13 +162,15 @@ class Counters:
         """To be taken before the rows are gone through; see `replace`."""
         return {cell: image["token"]["S"] for cell, image in self._both(route).items()}
 
-    def replace(self, route: str, truth: Tally, now: int, since: Snapshot | None = None) -> int:
+    def replace(self, route: str, truth: CounterTally, now: int, since: Snapshot | None = None) -> int:
         """Set the route's cells to what its rows say; how many were wrong. Cells that hold nothing go.
 
         Rows change while they are gone through. So a cell that was written after the snapshot `since` is left to the next
         repair; cells are by hour, and each comes to rest. What has changed but is not counted yet must not be in `truth`.
         """
-        wanted: dict[Cell, tuple[int, Seen | None]] = {count_cell(at): (n, None) for at, n in truth.counters.items() if at[0] == route}
+        wanted: dict[Cell, tuple[int, GroupDetails | None]] = {
+            count_cell(at): (n, None) for at, n in truth.counters.items() if at[0] == route
+        }
         wanted |= {group_cell(at): (n, truth.seen.get(at)) for at, n in truth.groups.items() if at[0] == route}
         present = self._both(route)
         jobs = []
@@ -199,7 +201,7 @@ class Counters:
         images = [image for kind in (COUNT, GROUP) for image in self._cells(kind + route)]
         return {(image["kind"]["S"], image["name"]["S"]): image for image in images}
 
-    def _set(self, cell: Cell, image: Image | None, n: int, seen: Seen | None) -> bool:
+    def _set(self, cell: Cell, image: Image | None, n: int, seen: GroupDetails | None) -> bool:
         found = {} if image is None else image
         right = number(found) == n and (seen is None or seen_in(found) is not None)
         if right and (n or image is None or cell[0].startswith(GROUP)):

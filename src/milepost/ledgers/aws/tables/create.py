@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from milepost.core.routes.plan import Plan
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import AwsRefused, Requests
 from milepost.ledgers.aws.tables.keys import key_attributes
 
 RETENTION_S = 14 * 86_400
 
 
-def make_common(requests: Requests, names: Names) -> None:
+def make_common(requests: Requests, names: ResourceNames) -> None:
     """What every route shares: history, seals, control documents, and the queue for what is set aside."""
     _table(requests, names.control, [("kind", "S"), ("name", "S")])
     _table(requests, names.history, [("item", "S"), ("version", "N")])
@@ -20,7 +20,7 @@ def make_common(requests: Requests, names: Names) -> None:
     _queue(requests, names.quarantine)
 
 
-def make_route(requests: Requests, names: Names, plan: Plan) -> None:
+def make_route(requests: Requests, names: ResourceNames, plan: Plan) -> None:
     """A route's table, with its stream and index, and a queue for each stage that has none of its own."""
     index = {
         "IndexName": "due",

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from milepost.ledgers.aws.names import Names
+from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
 from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.ledger import Document
@@ -38,7 +38,7 @@ class Control:
     removed before, and nothing has to be kept of that one.
     """
 
-    def __init__(self, requests: Requests, names: Names, first_version: Callable[[], int] = _microseconds) -> None:
+    def __init__(self, requests: Requests, names: ResourceNames, first_version: Callable[[], int] = _microseconds) -> None:
         self._requests = requests
         self._table = names.control
         self._first_version = first_version

@@ -15,7 +15,7 @@ from milepost.core.item import Content, Failure, Item, Row, digest_of
 from milepost.core.outcome import Done, outcome_to_builtins
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, due_shard, iso, ms
-from milepost.ledgers.aws.queues.messages import Message
+from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.values import LARGEST, WITH_KEY, Values
 
@@ -282,7 +282,7 @@ def carried_of(attribute: dict[str, Any], image: Image, layout: Layout, values: 
     return {**{name: image[name]["S"] for name in layout.key}, **msgspec.json.decode(rest["S"])}
 
 
-def item_of(image: Image, layout: Layout, values: Values, ticket: Message | None = None) -> Item:
+def item_of(image: Image, layout: Layout, values: Values, ticket: SqsMessage | None = None) -> Item:
     return Item(row_of(image, layout, values), content_of(image, layout, values), ticket)
 
 

@@ -16,7 +16,7 @@ from milepost.core.errors import LedgerReadOnly
 from milepost.core.item import SEPARATOR
 from milepost.ledgers.sqlite.errors import BUSY, primary_code, said_in_ours, translated
 from milepost.ledgers.sqlite.file import schema
-from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.names import NameNumbers
 
 T = TypeVar("T")
 
@@ -32,13 +32,13 @@ def blobs_folder(path: str | Path) -> Path:
     return Path(f"{path}-blobs")
 
 
-class Run(Protocol):
+class TransactionRunner(Protocol):
     """How the ledger reads, or writes: in a transaction of its own."""
 
-    def __call__(self, run: Callable[[sqlite3.Connection, Names], T], /) -> T: ...
+    def __call__(self, run: Callable[[sqlite3.Connection, NameNumbers], T], /) -> T: ...
 
 
-class Work(Generic[T]):
+class CommitPart(Generic[T]):
     """One caller's part of a group commit."""
 
     __slots__ = ("done", "error", "result", "run")
@@ -56,7 +56,7 @@ def _key_part(key: str, position: int) -> str | None:
     return parts[position] if position < len(parts) else None
 
 
-class Store:
+class SqliteFile:
     """A SQLite file in WAL mode. A commit is on disk before `write` returns (`synchronous=FULL`).
 
     Writes of several threads that come together share one commit: whoever comes first carries the others' work along.
@@ -68,7 +68,7 @@ class Store:
         self.crowded = False
         """Other processes write here too: leave them a gap between our transactions."""
         self.on_rollback: Callable[[], None] = lambda: None
-        self._queue: deque[Work[Any]] = deque()
+        self._queue: deque[CommitPart[Any]] = deque()
         self._turn = threading.Lock()
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
@@ -120,7 +120,7 @@ class Store:
 
     def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
         """Carry out `run` in a transaction and return when it is on disk. If `run` raises, its part is undone alone."""
-        work = Work(run)
+        work = CommitPart(run)
         self._queue.append(work)
         with self._turn:
             if not work.done:
@@ -134,7 +134,7 @@ class Store:
             raise work.error
         return work.result  # type: ignore[return-value]
 
-    def _commit(self, group: list[Work[Any]]) -> None:
+    def _commit(self, group: list[CommitPart[Any]]) -> None:
         connection = self._writer
         try:
             if self.crowded and time.monotonic() - self._last_commit < 0.001:
@@ -165,7 +165,7 @@ class Store:
             for work in group:
                 work.done = True
 
-    def _run_one(self, connection: sqlite3.Connection, work: Work[Any], *, alone: bool) -> None:
+    def _run_one(self, connection: sqlite3.Connection, work: CommitPart[Any], *, alone: bool) -> None:
         if alone:
             work.result = work.run(connection)
             return

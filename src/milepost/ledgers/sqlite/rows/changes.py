@@ -12,7 +12,7 @@ from milepost.core.item import Row
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
 from milepost.ledgers.sqlite.rows.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
 from milepost.ledgers.sqlite.rows.like_rows import FEW, HISTORY_LIKE, UPDATE_LIKE, digests_of
-from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ports.ledger import Refused
 
 HISTORY = "INSERT INTO history (item, previous, body) VALUES (?, ?, ?)"
@@ -28,7 +28,7 @@ LAST_OFFER = (
 )
 
 
-class Tally:
+class CounterDeltas:
     """Counter deltas of one transaction, added up before they are written."""
 
     __slots__ = ("counters", "failures", "groups")
@@ -53,7 +53,7 @@ class Tally:
                     times + (after.error is not before.error),
                 )
 
-    def write(self, connection: sqlite3.Connection, names: Names) -> None:
+    def write(self, connection: sqlite3.Connection, names: NameNumbers) -> None:
         counters = [
             (names.stage(connection, route, stage), CODES[status], hour, n)
             for (route, stage, status, hour), n in self.counters.items()
@@ -75,7 +75,7 @@ class Tally:
             )
 
 
-def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequence[Change], tally: Tally) -> None:
+def write_changes(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence[Change], tally: CounterDeltas) -> None:
     """Write changes that the fence has let through in this transaction, no two of them of one item."""
     places, place = names.places, names.place
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -99,7 +99,7 @@ def write_changes(connection: sqlite3.Connection, names: Names, changes: Sequenc
     tally.add(changes)
 
 
-def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> None:
+def write_lines(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence[Change]) -> None:
     groups: dict[bytes, list[Change]] = {}
     for change in changes:
         body = change.body
@@ -129,7 +129,7 @@ def write_lines(connection: sqlite3.Connection, names: Names, changes: Sequence[
             _write_offer(connection, names, change)
 
 
-def _write_offer(connection: sqlite3.Connection, names: Names, change: Change) -> None:
+def _write_offer(connection: sqlite3.Connection, names: NameNumbers, change: Change) -> None:
     """Keep what the change's line offered with that line: the payload as it is in this transaction."""
     line, row = change.line, change.after
     assert line is not None, "it offers something"
@@ -148,7 +148,9 @@ def _write_offer(connection: sqlite3.Connection, names: Names, change: Change) -
 T = TypeVar("T")
 
 
-def one_by_one(connection: sqlite3.Connection, names: Names, values: Sequence[T], write: Callable[[list[T]], None]) -> dict[int, Refused]:
+def one_by_one(
+    connection: sqlite3.Connection, names: NameNumbers, values: Sequence[T], write: Callable[[list[T]], None]
+) -> dict[int, Refused]:
     """Write each alone; those that cannot be written, by place, with the reason. What others wrote stays."""
     refused: dict[int, Refused] = {}
     for place, value in enumerate(values):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from milepost.core.item import Content, Failure, Item, Row
 from milepost.core.status import Status
-from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ports.ledger import Refused
 
 STATUSES: tuple[Status, ...] = tuple(Status)
@@ -54,7 +54,7 @@ def json_text(value: Any) -> str:
 decode_rest = msgspec.json.Decoder(Rest).decode
 
 
-def row_of(columns: Sequence[Any], names: Names) -> Row:
+def row_of(columns: Sequence[Any], names: NameNumbers) -> Row:
     """The row in these columns (see COLUMNS)."""
     (
         number, place_id, key, status, version, head, created_at, updated_at, entered_at, correlation_id, input_digest,
@@ -78,7 +78,7 @@ def row_of(columns: Sequence[Any], names: Names) -> Row:
 NO_REST = Rest()
 
 
-def rows_of(found: Iterable[Sequence[Any]], names: Names) -> list[Row | Refused]:
+def rows_of(found: Iterable[Sequence[Any]], names: NameNumbers) -> list[Row | Refused]:
     """The rows in these columns; Refused in the place of one that cannot be read."""
     found = list(found)
     try:
@@ -87,7 +87,7 @@ def rows_of(found: Iterable[Sequence[Any]], names: Names) -> list[Row | Refused]
         return [_row_or_refused(columns, names) for columns in found]
 
 
-def _row_or_refused(columns: Sequence[Any], names: Names) -> Row | Refused:
+def _row_or_refused(columns: Sequence[Any], names: NameNumbers) -> Row | Refused:
     try:
         return row_of(columns, names)
     except UNREADABLE as error:
@@ -155,7 +155,7 @@ INPUT, PAYLOAD, RESULT = 0, 1, 2
 CONTENT_OF = "SELECT item, kind, stage, body FROM content WHERE item IN (SELECT value FROM json_each(?))"
 
 
-def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: Names) -> dict[int, Content | str]:
+def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: NameNumbers) -> dict[int, Content | str]:
     """The content of each of these items; a sentence in the place of one that cannot be read."""
     found: dict[int, Content | str] = {}
     for number, kind, stage, body in connection.execute(CONTENT_OF, (json_text(numbers),)):
@@ -176,7 +176,7 @@ def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: N
     return found
 
 
-def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: Names) -> list[Item | Refused]:
+def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: NameNumbers) -> list[Item | Refused]:
     """These rows with their content; Refused in the place of one whose content cannot be read."""
     rows = list(rows)
     contents = contents_of(connection, [row.handle for row in rows], names)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from milepost.core.change import Change, keeps_lease
 from milepost.ledgers.sqlite.rows.codec import CODES, UNREADABLE, json_text, look_at_of
 from milepost.ledgers.sqlite.rows.like_rows import FEW, OWN_DIGEST, digests_of
-from milepost.ledgers.sqlite.rows.names import Names
+from milepost.ledgers.sqlite.rows.names import NameNumbers
 
 LOST = (
     "SELECT json_each.key FROM json_each(?) LEFT JOIN item ON item.id = json_each.value"
@@ -21,7 +21,7 @@ LOST = (
 NOW = "SELECT id, head, lease, status, place, due_at, look_at FROM item WHERE id IN (SELECT value FROM json_each(?))"
 
 
-def fenced(connection: sqlite3.Connection, names: Names, changes: Sequence[Change]) -> list[Change | None]:
+def fenced(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence[Change]) -> list[Change | None]:
     """The changes as they may be written now, and None in the place of each that lost its race: see `core.change.holds`. No two of
     the changes are of one item. The head stands for the version too: it is the digest of a line that holds it."""
     answers: list[Change | None] = list(changes)
@@ -52,7 +52,7 @@ def fenced(connection: sqlite3.Connection, names: Names, changes: Sequence[Chang
     return answers
 
 
-def _fenced_alone(change: Change, now: tuple[Any, ...] | None, names: Names) -> Change | None:
+def _fenced_alone(change: Change, now: tuple[Any, ...] | None, names: NameNumbers) -> Change | None:
     before = change.before
     if now is None:
         return None

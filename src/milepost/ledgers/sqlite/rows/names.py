@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any, NamedTuple
 
 
-class Place(NamedTuple):
+class StageNumbers(NamedTuple):
     route: str
     stage: str
     lane: str
@@ -14,7 +14,7 @@ class Place(NamedTuple):
     stage_id: int
 
 
-class Names:
+class NameNumbers:
     """The numbers of names as one connection has seen them; refreshed at the start of each of its transactions."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Names:
         self.stages: dict[tuple[str, str], int] = {}
         self.stage_names: dict[int, tuple[str, str]] = {}
         self.places: dict[tuple[str, str, str], int] = {}
-        self.by_id: dict[int, Place] = {}
+        self.by_id: dict[int, StageNumbers] = {}
         self.lanes: dict[tuple[str, str], list[tuple[int, str]]] = {}
         """The lanes of a stage that have ever been used, as (place, lane)."""
         self._seen: tuple[Any, ...] = ()
@@ -52,7 +52,7 @@ class Names:
         for number, stage, lane in connection.execute("SELECT id, stage, lane FROM place WHERE id > ?", (known[1],)):
             route, name = self.stage_names[stage]
             if number not in self.by_id:
-                self._remember(number, Place(route, name, lane, self.routes[route], stage))
+                self._remember(number, StageNumbers(route, name, lane, self.routes[route], stage))
         self._seen = seen
 
     def route(self, connection: sqlite3.Connection, name: str) -> int:
@@ -80,10 +80,10 @@ class Names:
             pair = (self.stage(connection, route, stage), lane)
             connection.execute("INSERT INTO place (stage, lane) VALUES (?, ?) ON CONFLICT DO NOTHING", pair)
             number = connection.execute("SELECT id FROM place WHERE stage = ? AND lane = ?", pair).fetchone()[0]
-            self._remember(number, Place(route, stage, lane, self.routes[route], pair[0]))
+            self._remember(number, StageNumbers(route, stage, lane, self.routes[route], pair[0]))
         return number
 
-    def _remember(self, number: int, place: Place) -> None:
+    def _remember(self, number: int, place: StageNumbers) -> None:
         self.places[place.route, place.stage, place.lane] = number
         self.by_id[number] = place
         self.lanes.setdefault((place.route, place.stage), []).append((number, place.lane))

@@ -13,11 +13,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from milepost.core.item import Row
-from milepost.ledgers.sqlite.rows.changes import HISTORY, Tally
+from milepost.ledgers.sqlite.rows.changes import HISTORY, CounterDeltas
 from milepost.ledgers.sqlite.rows.codec import INPUT, encode, json_text, shared
 from milepost.ledgers.sqlite.rows.like_rows import DIGEST, FEW
-from milepost.ledgers.sqlite.rows.names import Names
-from milepost.ports.ledger import Newcomer
+from milepost.ledgers.sqlite.rows.names import NameNumbers
+from milepost.ports.ledger import NewItem
 
 PORTION = 1 << 20
 """About how many bytes are packed into one value, so that a batch of large inputs is never in memory twice."""
@@ -57,7 +57,7 @@ NEW_OFFER = (
 )
 
 
-def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[Newcomer], tally: Tally) -> list[int]:
+def write_new(connection: sqlite3.Connection, names: NameNumbers, newcomers: Sequence[NewItem], tally: CounterDeltas) -> list[int]:
     """Write new items whose keys differ from each other. Answers the places of those whose key has a row already: of these nothing
     is written. The unique index on the keys is what tells, in the caller's transaction, so there is no look-up before."""
     first: int = connection.execute(NEXT_NUMBER).fetchone()[0]
@@ -85,7 +85,7 @@ def write_new(connection: sqlite3.Connection, names: Names, newcomers: Sequence[
     return there
 
 
-def _write_rows(connection: sqlite3.Connection, names: Names, first: int, rows: Sequence[Row]) -> int:
+def _write_rows(connection: sqlite3.Connection, names: NameNumbers, first: int, rows: Sequence[Row]) -> int:
     """Write those rows whose key has none yet, each under the number that its place gives it; how many that were."""
     written = 0
     single: list[tuple[Any, ...]] = []
@@ -99,7 +99,7 @@ def _write_rows(connection: sqlite3.Connection, names: Names, first: int, rows: 
     return written + connection.executemany(INSERT, single).rowcount if single else written
 
 
-def _alike(connection: sqlite3.Connection, names: Names, rows: Sequence[Row]) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
+def _alike(connection: sqlite3.Connection, names: NameNumbers, rows: Sequence[Row]) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
     """The columns that rows have in common, with the places of the rows that have them."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     last: Row | None = None

@@ -14,7 +14,7 @@ from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
 
-class Holding(Promises):
+class ControlsContract(Promises):
     @pytest.mark.parametrize("name", ["parcels", "parcels/weigh", "parcels/weigh/", "parcels/weigh/north"])
     def test_a_pause_holds_exactly_its_scope(self, world: World, name: str) -> None:
         world.add("plain")

@@ -8,7 +8,7 @@ from milepost.core.item import digest_of
 from milepost.core.operators import cancel, replace, rerun, reschedule
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Status
-from milepost.ports.ledger import Conflict, Told
+from milepost.ports.ledger import Conflict, DeliveredLines
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
@@ -16,7 +16,7 @@ WHO: dict[str, Any] = {"by": "ops", "why": "because"}
 HOUR = 3_600_000
 
 
-class Acting(Promises):
+class ActsContract(Promises):
     # rerun ----------------------------------------------------------------------------------------------------------
     def test_a_finished_item_runs_again_from_the_first_stage(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
@@ -121,7 +121,7 @@ class Acting(Promises):
         world.confirm("p1", "delivered")
         world.add("p2")  # the item of the newest line always stays
         world.clock.advance("2d")
-        assert world.ledger.prune("parcels", TERMINAL, world.now, None, Told(world.ledger.last_seq()), 10).items == 1
+        assert world.ledger.prune("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10).items == 1
         [known] = world.ledger.peek("parcels", ["p1"])
         assert known is not None
         assert known.sealed

@@ -35,7 +35,7 @@ def tape_route() -> Route:
     return route
 
 
-class PartialAnswers(Promises):
+class PartialAnswersContract(Promises):
     @pytest.fixture
     def tapes(self, ledger: Ledger) -> World:
         world = World(ledger, tape_route())

@@ -8,7 +8,7 @@ from milepost.core.outcome import Done, Reject
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ports.documents import HOLD, LIMIT, scope
-from milepost.ports.ledger import Conflict, Ledger, Query, Told
+from milepost.ports.ledger import Conflict, DeliveredLines, Ledger, Query
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
@@ -21,7 +21,7 @@ def renamed_plan(ledger: Ledger) -> Plan:
     return Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
 
 
-class Renaming(Promises):
+class RenameContract(Promises):
     def test_every_item_of_the_stage_comes_along_with_its_counters_and_payload(self, world: World) -> None:
         world.bring("here", to="stamp")
         world.bring("failed", to="stamp")
@@ -65,7 +65,7 @@ class Renaming(Promises):
         world.apply(cancel(world.item("gone"), world.plan, world.now, by="ops"))
         world.apply(cancel(world.item("anchor"), world.plan, world.now, by="ops"))
         world.clock.advance("1h")
-        world.ledger.prune("parcels", TERMINAL, world.now, None, Told(world.ledger.last_seq()), 10)
+        world.ledger.prune("parcels", TERMINAL, world.now, None, DeliveredLines(world.ledger.last_seq()), 10)
         world.bring("p2", to="stamp")
         world.ledger.rename_stage("parcels", "weigh", "stamp")
         known = world.ledger.peek("parcels", ["gone"])[0]

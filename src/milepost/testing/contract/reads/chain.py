@@ -10,7 +10,7 @@ from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
 
-class Chain(Promises):
+class ChainContract(Promises):
     def test_the_chain_begins_with_nothing_and_ends_at_the_rows_head(self, world: World) -> None:
         world.bring("p1", to="COMPLETED")
         written = world.ledger.history("parcels", "p1")

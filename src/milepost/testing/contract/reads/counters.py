@@ -11,7 +11,7 @@ from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
 
-class Counting(Promises):
+class CountersContract(Promises):
     def test_counters_follow_an_item_through_its_life(self, world: World) -> None:
         world.add("p1")
         steps: list[Outcome] = [Retry("busy"), NotYet(), HandedOver("1s"), Done()]

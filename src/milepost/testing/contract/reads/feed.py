@@ -15,7 +15,7 @@ from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
 
-class Feeding(Promises):
+class FeedContract(Promises):
     def test_lines_of_all_items_come_in_the_order_written(self, ledger: Ledger) -> None:
         parcels, letters = World(ledger), World(ledger, sample_route("letters"))
         parcels.add("p1")

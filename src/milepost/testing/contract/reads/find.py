@@ -15,7 +15,7 @@ from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
 
-class Finding(Promises):
+class FindContract(Promises):
     def find(self, world: World, **query: Any) -> set[str]:
         return {item.key for item in world.ledger.find(Query(route="parcels", **query)).items}
 

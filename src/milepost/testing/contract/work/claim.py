@@ -10,7 +10,7 @@ from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World, sample_route
 
 
-class Claiming(Promises):
+class ClaimContract(Promises):
     def test_a_claimed_item_is_held_under_the_grip_and_has_its_content(self, world: World) -> None:
         world.add("p1", colour="red")
         world.clock.advance(1)

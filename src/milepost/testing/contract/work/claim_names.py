@@ -17,10 +17,10 @@ from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.resend import Resender
-from milepost.engine.work.remote import Remote, Shown, Wish
+from milepost.engine.work.remote import Remote, ShownLease, Wish
 from milepost.engine.work.settle import recorded, settle
 from milepost.ports.ledger import Conflict, Ledger
-from milepost.ports.runner import Ran
+from milepost.ports.runner import JobResult
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
@@ -29,7 +29,7 @@ OUTCOMES: list[Outcome] = [Done({"grams": 3}), Done(), Retry("busy"), Reject("br
 names = [f"{type(outcome).__name__}-{number}" for number, outcome in enumerate(OUTCOMES)]
 
 
-class Claims(Promises):
+class ClaimNamesContract(Promises):
     @pytest.mark.parametrize("outcome", OUTCOMES, ids=names)
     def test_the_line_of_an_outcome_names_its_claim(self, world: World, outcome: Outcome) -> None:
         world.add("p1")
@@ -79,7 +79,7 @@ class Claims(Promises):
         assert world.settle(second, Retry("busy")) is None
         assert (first.row.holder, first.row.claimed_at) == (second.row.holder, second.row.claimed_at)
         assert [_recorded(world, first), _recorded(world, second)] == [False, True]
-        summary = settle(_context(world), [Ran(first, Done(), 1)])
+        summary = settle(_context(world), [JobResult(first, Done(), 1)])
         assert (summary.written, summary.refused) == (0, 1)
         assert world.reasons("p1")[-1] == "late"
         assert world.lines("p1")[-1].claim == claim_digest(first.row.lease or "")
@@ -97,7 +97,7 @@ class Claims(Promises):
         if not world.row("p1").terminal:
             assert remote.claim(Wish(world.plan, world.plan.first, "worker", 1, LEASE)).items == []
         assert world.row("p1").status is Status.MAX_RETRIES_EXCEEDED
-        shown = [(Shown("p1", item.row.lease or ""), Done())]
+        shown = [(ShownLease("p1", item.row.lease or ""), Done())]
         assert remote.settle(world.plan, world.plan.first, shown) == [False]
         assert Remote(_context(world)).settle(world.plan, world.plan.first, shown) == [False]
         assert [line.reason for line in world.lines("p1")][-2:] == [Reason.EXHAUSTED, Reason.LATE]
@@ -111,12 +111,12 @@ class Claims(Promises):
         one, two = Remote(_context(world)), Remote(_context(other))
         world.add("p1")
         [item] = one.claim(Wish(plan, stage, "worker", 1, LEASE)).items
-        shown = Shown("p1", item.row.lease or "")
+        shown = ShownLease("p1", item.row.lease or "")
         assert one.settle(plan, stage, [(shown, outcome)]) == [True]
         assert two.settle(plan, stage, [(shown, outcome)]) == [True]
         assert one.settle(plan, stage, [(shown, outcome)]) == [True]
         different = Retry("something else")
-        assert two.settle(plan, stage, [(shown, different), (Shown("p1", "no such lease"), outcome)]) == [False, False]
+        assert two.settle(plan, stage, [(shown, different), (ShownLease("p1", "no such lease"), outcome)]) == [False, False]
         assert one.settle(plan, stage, [(shown, different)]) == [False]
 
     # Extensions -------------------------------------------------------------------------------------------------------

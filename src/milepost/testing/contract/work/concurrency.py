@@ -9,12 +9,12 @@ from threading import Barrier
 from typing import Any
 
 from milepost.core.decide import decide
-from milepost.core.due import Grip
+from milepost.core.due import Lease
 from milepost.core.item import digest_of
 from milepost.core.operators import cancel, skip
 from milepost.core.outcome import Done
 from milepost.core.status import Status
-from milepost.ports.ledger import Ask, Conflict, Known, Ledger, Refused
+from milepost.ports.ledger import ClaimRequest, Conflict, KnownKey, Ledger, Refused
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
 
@@ -31,7 +31,7 @@ def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
         return [future.result() for future in [threads.submit(run, job) for job in jobs]]
 
 
-class Concurrency(Promises):
+class ConcurrencyContract(Promises):
     def test_64_concurrent_adds_of_one_key_make_one_row(self, ledger: Ledger) -> None:
         world = World(ledger)
         handles = [ledger, self.another(ledger)]
@@ -59,7 +59,7 @@ class Concurrency(Promises):
         for batch, answer in zip(batches, answers, strict=True):
             for newcomer, known in zip(batch, answer, strict=True):
                 key = newcomer.change.after.key
-                assert known is None or (isinstance(known, Known) and (known.key, known.input_digest) == (key, won[key]))
+                assert known is None or (isinstance(known, KnownKey) and (known.key, known.input_digest) == (key, won[key]))
         assert {key: digest_of(world.item(key).input) for key in won} == won
         assert world.count() == {"QUEUED": len(won)}
         world.audit()
@@ -70,7 +70,7 @@ class Concurrency(Promises):
         handles = [ledger, self.another(ledger)]
 
         def claim(number: int) -> list[str]:
-            ask = Ask(world.plan, "weigh", 20, Grip(f"token-{number}", f"worker-{number}", world.now + LEASE))
+            ask = ClaimRequest(world.plan, "weigh", 20, Lease(f"token-{number}", f"worker-{number}", world.now + LEASE))
             return [item.key for item in handles[number % 2].claim([ask], world.now, 0.0)[0].items]
 
         given = [key for keys in at_once([partial(claim, n) for n in range(16)]) for key in keys]
@@ -129,8 +129,8 @@ class Concurrency(Promises):
         def work(number: int) -> int:
             handle, settled = handles[number % 2], 0
             for turn in range(200):
-                grip = Grip(f"token-{number}-{turn}", f"worker-{number}", world.now + LEASE)
-                asks = [Ask(world.plan, stage, 7, grip) for stage in ("weigh", "stamp")]
+                grip = Lease(f"token-{number}-{turn}", f"worker-{number}", world.now + LEASE)
+                asks = [ClaimRequest(world.plan, stage, 7, grip) for stage in ("weigh", "stamp")]
                 items = [item for claimed in handle.claim(asks, world.now, 0.0) for item in claimed.items]
                 if not items and world.count("delivered") == {"QUEUED": 120}:
                     break

@@ -15,7 +15,7 @@ from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import LEASE, World
 
 
-class Fencing(Promises):
+class FencesContract(Promises):
     def test_a_stale_lease_loses(self, world: World) -> None:
         world.add("p1")
         late_one = world.take("p1", holder="slow")

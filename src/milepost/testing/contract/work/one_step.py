@@ -7,13 +7,13 @@ from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.core.status import Status
 from milepost.ports.documents import HOLD, scope
-from milepost.ports.ledger import Claimed, Conflict, Ledger, Refused
+from milepost.ports.ledger import ClaimResult, Conflict, Ledger, Refused
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
 
-class OneStep(Promises):
-    def step(self, world: World, items: list[Item], want: int = 100) -> tuple[list[Conflict | Refused | None], Claimed]:
+class OneStepContract(Promises):
+    def step(self, world: World, items: list[Item], want: int = 100) -> tuple[list[Conflict | Refused | None], ClaimResult]:
         """Settle these items as done, and claim at the stage that they go on to."""
         changes = [decide(item, Done(), world.plan, world.now, 0.0) for item in items]
         versions = {world.plan.name: world.plan.version}

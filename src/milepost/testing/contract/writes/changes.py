@@ -12,7 +12,7 @@ from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
 
-class Applying(Promises):
+class ChangesContract(Promises):
     def test_done_moves_the_item_on_with_its_result_and_payload(self, world: World) -> None:
         world.add("p1", colour="red")
         assert world.settle(world.take("p1"), Done({"grams": 340})) is None

@@ -15,7 +15,7 @@ def version(ledger: Ledger, kind: str, name: str) -> int:
     return 0 if document is None else document.version
 
 
-class Documents(Promises):
+class DocumentsContract(Promises):
     def test_each_write_raises_the_version_by_one(self, ledger: Ledger) -> None:
         assert ledger.read("hold") == {}
         assert ledger.write("hold", "parcels", {"n": 0})

@@ -9,12 +9,12 @@ from milepost.core.errors import RouteChanged
 from milepost.core.item import Put, digest_of
 from milepost.core.outcome import Done
 from milepost.core.status import Reason, Status
-from milepost.ports.ledger import Known, Ledger, Same
+from milepost.ports.ledger import KnownKey, Ledger, Same
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route
 
 
-class Adding(Promises):
+class IntakeContract(Promises):
     def test_a_new_item_is_recorded_with_its_row_content_line_and_counter(self, world: World) -> None:
         assert world.add("p1", colour="red") == [None]
         item = world.item("p1")
@@ -31,7 +31,7 @@ class Adding(Promises):
         before, lines = world.row("p1"), world.ledger.last_seq()
         world.clock.advance(5)
         (known,) = world.add("p1", colour="blue", list_id="second")
-        assert isinstance(known, Known)
+        assert isinstance(known, KnownKey)
         assert (known.key, known.status, known.stage, known.sealed) == ("p1", Status.QUEUED, "weigh", False)
         assert known.input_digest == digest_of({"id": "p1", "colour": "red"}), "other content is a conflict that the caller can see"
         assert world.row("p1") == before
@@ -90,7 +90,7 @@ class Adding(Promises):
         made = change(item.row, Reason.NOTED, world.now, item.row.status, {"content_digest": second}, note="blue", puts=(put,))
         assert world.apply(made) is None
         (was,), (now,) = (world.ledger.recognise("parcels", ["a"], [digest]) for digest in (first, second))
-        assert isinstance(was, Known)
+        assert isinstance(was, KnownKey)
         assert was.current_digest == second
         assert now == Same(Status.QUEUED, "weigh")
 

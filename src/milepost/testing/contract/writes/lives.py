@@ -9,13 +9,13 @@ from milepost.core.outcome import Done, Retry
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL
 from milepost.evidence.record import differences, evidence
-from milepost.ports.ledger import Ledger, Told
+from milepost.ports.ledger import DeliveredLines, Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.retention import prune
 from milepost.testing.contract.world import World
 
 
-class Lives(Promises):
+class LivesContract(Promises):
     def test_a_key_that_comes_again_has_ids_and_a_chain_of_its_own(self, ledger: Ledger) -> None:
         world = World(ledger, _forgetful_route())
         first = _live(world, retries=2)
@@ -102,7 +102,10 @@ def _forget(world: World) -> None:
     assert prune(world).items == 1
     assert world.add("p1") != [None]
     world.clock.advance("3d")
-    assert world.ledger.prune("parcels", TERMINAL, world.now, world.now - 86_400_000, Told(world.ledger.last_seq()), 10).forgotten == 1
+    assert (
+        world.ledger.prune("parcels", TERMINAL, world.now, world.now - 86_400_000, DeliveredLines(world.ledger.last_seq()), 10).forgotten
+        == 1
+    )
     # Only what is asked for now is looked up again.
     world.ledger.peek("parcels", ["p1"])
     for item in world.claim().items:

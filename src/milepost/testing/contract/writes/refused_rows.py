@@ -12,12 +12,12 @@ from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, NotYet
 from milepost.core.status import Reason, Status
-from milepost.ports.ledger import Ledger, Newcomer, Query, Refused
+from milepost.ports.ledger import Ledger, NewItem, Query, Refused
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World
 
 
-class Refusing(Promises):
+class RefusedRowsContract(Promises):
     def test_a_change_that_the_storage_cannot_take_is_refused_and_its_neighbours_are_written(self, ledger: Ledger) -> None:
         world = World(ledger)
         world.add("a", "b", "c")
@@ -52,7 +52,7 @@ class Refusing(Promises):
         size = self.refused_size(ledger)
         newcomers = [world.newcomer(key) for key in ("a", "b", "c")]
         change = newcomers[1].change
-        newcomers[1] = Newcomer(replace(change, after=replace(change.after, list_id="x" * size)), newcomers[1].input)
+        newcomers[1] = NewItem(replace(change, after=replace(change.after, list_id="x" * size)), newcomers[1].input)
         first, refused, third = ledger.add(world.plan, newcomers, world.now)
         assert (first, third) == (None, None)
         assert isinstance(refused, Refused)
