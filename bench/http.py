@@ -85,7 +85,7 @@ def text(found: dict[str, Any]) -> str:
 
 
 class FromMemory(ServerState):
-    """A desk that answers as if every item were new, and records nothing."""
+    """A state that answers as if every item were new, and records nothing."""
 
     def _take(self, route: str, contents: Sequence[Any], *rest: Any) -> list[Receipt]:
         return [Receipt(content["id"], "new", Status.QUEUED, STAGES[0]) for content in contents]

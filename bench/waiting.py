@@ -167,8 +167,8 @@ def measure(folder: Path, n: int) -> None:
         until(lambda: desk.waiting() == n)
         span.stop()
         facts |= {"behind_ms": took, "behind_worst_ms": took, "first_looks_a_second": (n + 1) / span.seconds}
-        newcomers = [next(fresh) for _ in range(SAMPLES)]
-        facts |= figures("new", [desk.ms_until_confirmed(number, partial(desk.submit, [number])) for number in newcomers])
+        new_items = [next(fresh) for _ in range(SAMPLES)]
+        facts |= figures("new", [desk.ms_until_confirmed(number, partial(desk.submit, [number])) for number in new_items])
         if n:
             # Not due for hours by themselves.
             last = range(n - SAMPLES, n)

@@ -196,7 +196,7 @@ class Process:
         self.relay = StreamRelay(self.store, {ROUTE: self.plan}, lambda: 0.0)
         self.stream = Stream(self.requests, self.store.control, ROUTE, self.store.names.rows(ROUTE), self.name)
         self.resender = Resender(self.ctx)
-        self.teller = Teller(self.ctx, scene.desk, self.name)
+        self.author = Teller(self.ctx, scene.desk, self.name)
         self.claims = 0
 
     def _sleep(self, seconds: float) -> None:
@@ -233,8 +233,8 @@ class Process:
         for fragile in (False, True):
             now = self.clock.now()
             self.claims += 1
-            grip = Lease(f"{self.name}/{self.claims}", self.name, now + LEASE_MS)
-            (claimed,) = self.ledger.claim([ClaimRequest(self.plan, "pack", 5, grip, fragile=fragile)], now, 0.0)
+            lease = Lease(f"{self.name}/{self.claims}", self.name, now + LEASE_MS)
+            (claimed,) = self.ledger.claim([ClaimRequest(self.plan, "pack", 5, lease, fragile=fragile)], now, 0.0)
             if claimed.items:
                 rows, tickets = [item.row for item in claimed.items], [item.ticket for item in claimed.items]
                 held = self.ledger.extend(rows, now + 2 * LEASE_MS, now, tickets)
@@ -248,7 +248,7 @@ class Process:
         resume(self.store, self.clock.now())
 
     def tell(self) -> None:
-        while self.teller.run_once().waiting:
+        while self.author.run_once().waiting:
             pass
 
     def prune(self) -> None:

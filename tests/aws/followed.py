@@ -111,9 +111,9 @@ class Followed:
         requests = Requests(first.region, first.endpoint, endpoints=first.endpoints)
         return Followed(AwsLedger(requests, self.store.names.prefix, MemoryBlobs(), settings=PROMPT, make=True), self.follower)
 
-    def add(self, plan: Plan, newcomers: Sequence[Any], now: int) -> Any:
+    def add(self, plan: Plan, new_items: Sequence[Any], now: int) -> Any:
         self.follower.know(plan)
-        answer = self.ledger.add(plan, newcomers, now)
+        answer = self.ledger.add(plan, new_items, now)
         self.follower.follow(now)
         return answer
 

@@ -55,12 +55,12 @@ def plan() -> Plan:
     return Plan(route, grace_ms=600_000, offer_life_ms=1_209_600_000)
 
 
-def newcomer(plan: Plan, now: int = NOW, correlation_id: str = "c-1") -> NewItem:
+def new_item(plan: Plan, now: int = NOW, correlation_id: str = "c-1") -> NewItem:
     return NewItem(accept(plan, "a", CONTENT, now, correlation_id=correlation_id, digest=digest_of(CONTENT)), CONTENT)
 
 
 def test_ones_own_put_is_known_when_the_item_has_left_its_first_stage(ledger: Followed, plan: Plan, client: Callable[[str], Any]) -> None:
-    first = newcomer(plan)
+    first = new_item(plan)
     assert ledger.add(plan, [first], NOW) == [None]
     table = ledger.store.names.rows("assets")
     client("dynamodb").update_item(
@@ -73,15 +73,15 @@ def test_ones_own_put_is_known_when_the_item_has_left_its_first_stage(ledger: Fo
     (image,) = ledger.store.images("assets", ["a"]).values()
     assert (image["queue"]["S"], "createToken" in image) == ("TC", False)
     assert ledger.ledger.add(plan, [first], NOW) == [None], "the same put, repeated after its answer was lost"
-    for other in (newcomer(plan, NOW + 1), newcomer(plan, correlation_id="c-2")):
+    for other in (new_item(plan, NOW + 1), new_item(plan, correlation_id="c-2")):
         (known,) = ledger.ledger.add(plan, [other], NOW)
         assert known is not None
         assert (known.stage, known.sealed) == ("TC", False)
 
 
 def test_somebody_elses_put_of_the_same_key_is_theirs(ledger: Followed, plan: Plan) -> None:
-    assert ledger.add(plan, [newcomer(plan)], NOW) == [None]
-    (known,) = ledger.ledger.add(plan, [newcomer(plan)], NOW)
+    assert ledger.add(plan, [new_item(plan)], NOW) == [None]
+    (known,) = ledger.ledger.add(plan, [new_item(plan)], NOW)
     assert known is not None, "as alike as can be, but put by another call"
 
 
@@ -92,7 +92,7 @@ def test_seals_are_looked_for_once_unless_that_was_long_ago(ledger: Followed, pl
     assert ledger.peek("assets", ["a"]) == [None]
     watch.at += LOOKED_UP_S + 1
     ledger.store.write_seals([Sealing("assets", seal)], NOW)
-    (known,) = ledger.ledger.add(plan, [newcomer(plan)], NOW)
+    (known,) = ledger.ledger.add(plan, [new_item(plan)], NOW)
     assert known is not None
     assert known.sealed
     assert ledger.peek("assets", ["b"]) == [None]

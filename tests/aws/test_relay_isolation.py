@@ -47,8 +47,8 @@ def test_a_write_that_aws_refuses_sets_aside_that_row_alone(ledger: Followed, mo
 def test_a_damaged_blob_sets_aside_its_row_alone(ledger: Followed) -> None:
     world = World(ledger)
     ledger.follower.plans.clear()
-    newcomers = [world.newcomer("a"), world.newcomer("bad", text="x" * 9000), world.newcomer("c")]
-    ledger.ledger.add(world.plan, newcomers, world.now)
+    new_items = [world.new_item("a"), world.new_item("bad", text="x" * 9000), world.new_item("c")]
+    ledger.ledger.add(world.plan, new_items, world.now)
     image = ledger.store.images("parcels", ["bad"])["bad"]
     ledger.store.values._blobs.write(image["input"]["M"]["blob"]["S"], [b'"something else"'])
     ledger.follower.know(world.plan)

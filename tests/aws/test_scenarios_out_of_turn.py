@@ -110,8 +110,8 @@ def fetched(open_at: Opener, **options: Any) -> Postingest:
 
 def claimed(post: Postingest) -> Any:
     now = post.clock.now()
-    grip = Lease(f"token-{now}", "worker", now + 60_000)
-    (answer,) = post.ledger.claim([ClaimRequest(post.plan, "fetch", 1, grip)], now, 0.0)
+    lease = Lease(f"token-{now}", "worker", now + 60_000)
+    (answer,) = post.ledger.claim([ClaimRequest(post.plan, "fetch", 1, lease)], now, 0.0)
     (item,) = answer.items
     return item
 

@@ -49,7 +49,7 @@ def test_nothing_is_wider_than_a_narrow_screen(full: Visitor, window: Open, path
 
 
 def test_who_has_no_key_is_led_to_the_log_in(full: Visitor, window: Open) -> None:
-    _, text = make_key(full.ctx, "desk", ["read", "operate"], by="ops", reason="test")
+    _, text = make_key(full.ctx, "state", ["read", "operate"], by="ops", reason="test")
     page = window()
     page.goto(full.url)
     expect(page).to_have_url(f"{full.url}/login")

@@ -59,8 +59,8 @@ def full(tmp_path: Path, hook: Hook) -> Iterator[Visitor]:
         door.ctx.ledger.write(ACT, cut.id, cut)
         slow = [{"route": "parcels", "stage": "weigh", "key": "P-3", "seconds": 4_321}]
         for process in (
-            Process("desk-1", "archive-1", 1, now, now + 60_000, {"worker": now}, 3, slow, ["letters"]),
-            Process("desk-2", "archive-2", 2, now - 900_000, now - 600_000, {"resender": now - 600_000}),
+            Process("state-1", "archive-1", 1, now, now + 60_000, {"worker": now}, 3, slow, ["letters"]),
+            Process("state-2", "archive-2", 2, now - 900_000, now - 600_000, {"resender": now - 600_000}),
         ):
             door.ctx.ledger.write(PROCESS, process.holder, msgspec.to_builtins(process))
         yield door
@@ -182,20 +182,20 @@ def test_limits_are_set_and_cleared_and_what_is_paused_goes_on(full: Visitor, wi
 
 
 def test_who_logs_in_lands_where_they_wanted_to_go_and_can_log_out_anywhere(full: Visitor, window: Open) -> None:
-    _, key = make_key(full.ctx, "archive desk", ["read"], by="ops", reason="a test")
+    _, key = make_key(full.ctx, "archive state", ["read"], by="ops", reason="a test")
     page = window()
     page.goto(f"{full.url}/items/parcels?status=failed")
     page.get_by_label("Your key").fill(key)
     page.get_by_role("button", name="Log in").click()
     expect(page).to_have_url(f"{full.url}/items/parcels?status=failed")
-    expect(page.get_by_role("banner")).to_contain_text("archive desk")
+    expect(page.get_by_role("banner")).to_contain_text("archive state")
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(f"{full.url}/login")
     expect(page.get_by_label("Your key")).to_be_visible()
 
 
 def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(full: Visitor, window: Open) -> None:
-    _, key = make_key(full.ctx, "archive desk", ["read"], by="ops", reason="a test")
+    _, key = make_key(full.ctx, "archive state", ["read"], by="ops", reason="a test")
     page = window()
     page.goto(f"{full.url}/login?then=/events%3Fkind%3Daccepted")
     page.get_by_label("Your key").fill(key)
@@ -212,7 +212,7 @@ def test_a_page_that_is_open_when_the_session_ends_leads_to_the_log_in(full: Vis
 def test_everybody_can_read_the_system_on_any_screen(full: Visitor, window: Open, theme: str) -> None:
     """Roles, labels and contrast, by the rules of axe; and nothing is wider than a narrow screen."""
     make_key(full.ctx, "a key with a name that is rather long for its purpose", ["read"], by="ops", reason="a test")
-    _, key = make_key(full.ctx, "head desk", ["admin"], by="ops", reason="a test")
+    _, key = make_key(full.ctx, "head state", ["admin"], by="ops", reason="a test")
     page = window(color_scheme=theme)
     page.goto(f"{full.url}/login?then=/system%3Fdoctor%3D1")
     page.get_by_label("Your key").fill(key)

@@ -111,8 +111,8 @@ def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[st
     if step in ("claim", "look"):
         if row.due_at is None or row.due_at > now:
             return step, None
-        grip = Lease(f"t{row.version}-{now}", "worker", now + LEASE) if step == "claim" else None
-        return step, look(item, plan, now, jitter, grip)
+        lease = Lease(f"t{row.version}-{now}", "worker", now + LEASE) if step == "claim" else None
+        return step, look(item, plan, now, jitter, lease)
     if step == "settle":
         return step, decide(item, data.draw(outcomes, label="outcome"), plan, now, jitter) if held else None
     if step == "back":

@@ -22,7 +22,7 @@ PLAN = make_plan()
 HOUR, DAY = 3_600_000, 86_400_000
 
 
-def grip(now: int = START, token: str = "t2") -> Lease:
+def lease(now: int = START, token: str = "t2") -> Lease:
     return Lease(token, "worker-2", now + LEASE)
 
 
@@ -58,8 +58,8 @@ def test_a_due_item_is_never_left_alone_by_a_worker(data: st.DataObject) -> None
         row = change.after
         if row.due_at is not None:
             item = Item(row, new_item(PLAN).content)
-            assert look(item, PLAN, row.due_at, 0.0, grip(row.due_at)) is not None
-            assert row.undecided is not None or row.stage in row.kept or look(item, PLAN, row.due_at - 1, 0.0, grip()) is None
+            assert look(item, PLAN, row.due_at, 0.0, lease(row.due_at)) is not None
+            assert row.undecided is not None or row.stage in row.kept or look(item, PLAN, row.due_at - 1, 0.0, lease()) is None
 
 
 @pytest.mark.parametrize("outcome", [Retry("busy"), NotYet(after="1s"), HandedOver(within="1s")])
@@ -72,7 +72,7 @@ def test_an_outside_outcome_does_not_make_an_item_due_before_its_start(outcome: 
 
 
 def test_a_ready_item_is_claimed_without_a_line() -> None:
-    change = seen(new_item(PLAN), START, grip())
+    change = seen(new_item(PLAN), START, lease())
     assert (change.line, change.after.version) == (None, 1)
     assert (change.after.status, change.after.lease, change.after.holder) == (Status.PROCESSING, "t2", "worker-2")
 
@@ -83,13 +83,13 @@ def test_the_resender_leaves_work_for_workers() -> None:
 
 def test_ended_items_and_unknown_stages_are_left_alone() -> None:
     ended = settled(claimed(new_item(PLAN), PLAN), Reject("no"), PLAN)
-    assert look(ended, PLAN, START + DAY, 0.0, grip()) is None
+    assert look(ended, PLAN, START + DAY, 0.0, lease()) is None
     elsewhere = new_item(PLAN)
-    assert look(Item(replace(elsewhere.row, stage="gone"), elsewhere.content), PLAN, START, 0.0, grip()) is None
+    assert look(Item(replace(elsewhere.row, stage="gone"), elsewhere.content), PLAN, START, 0.0, lease()) is None
 
 
 def test_an_expired_lease_is_a_loss_and_a_claim_in_one_write() -> None:
-    change = seen(claimed(new_item(PLAN), PLAN), START + LEASE, grip(START + LEASE))
+    change = seen(claimed(new_item(PLAN), PLAN), START + LEASE, lease(START + LEASE))
     assert change.line is not None
     assert (change.line.reason, change.line.by, change.line.since) == (Reason.LOST, "worker", START)
     row = change.after
@@ -102,7 +102,7 @@ def test_without_a_worker_an_expired_lease_goes_back_to_the_queue() -> None:
 
 
 def test_a_lease_that_holds_is_respected() -> None:
-    assert look(claimed(new_item(PLAN), PLAN), PLAN, START + LEASE - 1, 0.0, grip()) is None
+    assert look(claimed(new_item(PLAN), PLAN), PLAN, START + LEASE - 1, 0.0, lease()) is None
 
 
 def test_losses_are_bounded() -> None:
@@ -110,7 +110,7 @@ def test_losses_are_bounded() -> None:
     for losses in range(1, MAX_LOSSES + 1):
         assert fragile(item.row) is (losses >= FRAGILE)
         now += LEASE
-        item = after(item, seen(item, now, grip(now)))
+        item = after(item, seen(item, now, lease(now)))
         assert item.row.losses == losses
     assert item.row.status is Status.MAX_RETRIES_EXCEEDED
     assert item.row.error is not None
@@ -120,8 +120,8 @@ def test_losses_are_bounded() -> None:
 
 def test_silence_after_handing_over_is_counted_as_no_answer() -> None:
     item = settled(claimed(new_item(PLAN), PLAN), HandedOver("1h"), PLAN)
-    assert look(item, PLAN, START + HOUR - 1, 0.0, grip()) is None
-    for by in (None, grip(START + HOUR)):
+    assert look(item, PLAN, START + HOUR - 1, 0.0, lease()) is None
+    for by in (None, lease(START + HOUR)):
         row = seen(item, START + HOUR, by).after
         assert (row.status, row.attempts, row.unknown, row.handed_over) == (Status.RETRY_SCHEDULED, 1, True, False)
         assert row.error is not None
@@ -131,7 +131,7 @@ def test_silence_after_handing_over_is_counted_as_no_answer() -> None:
 def test_an_external_stage_is_sent_again_with_the_same_work_id() -> None:
     item = at_stage("delivered", PLAN)
     assert look(item, PLAN, START + DAY - 1, 0.0, None) is None
-    for by in (None, grip(START + DAY)):
+    for by in (None, lease(START + DAY)):
         change = seen(item, START + DAY, by)
         assert change.line is not None
         assert (change.line.reason, change.line.offered) == (Reason.RESENT, item.work_id)
@@ -178,12 +178,12 @@ def test_overdue_is_told_once_whatever_the_status() -> None:
     assert look(after(waiting, change), PLAN, START + HOUR, 0.0, None) is None
     held = claimed(at_stage("stamp", PLAN), PLAN)
     held = Item(replace(held.row, look_at=START + 2 * HOUR), held.content)
-    told = seen(held, START + HOUR, grip())
+    told = seen(held, START + HOUR, lease())
     assert (told.after.status, told.after.lease) == (Status.PROCESSING, held.row.lease), "whoever holds it keeps it"
 
 
 def test_overdue_and_ready_is_told_by_the_claim() -> None:
-    change = seen(at_stage("stamp", PLAN), START + HOUR, grip(START + HOUR))
+    change = seen(at_stage("stamp", PLAN), START + HOUR, lease(START + HOUR))
     assert change.line is not None
     assert (change.line.reason, change.after.status, change.after.overdue_at) == (Reason.OVERDUE, Status.PROCESSING, None)
 
@@ -194,7 +194,7 @@ def test_a_kept_confirmation_is_applied_by_whoever_looks() -> None:
     assert isinstance(kept, Change)
     item = settled(claimed(after(item, kept), PLAN), Done(), PLAN)
     assert (item.stage, item.row.due_at) == ("stamp", START), "it is due at once"
-    for by in (None, grip()):
+    for by in (None, lease()):
         change = seen(item, START, by)
         assert (change.after.stage, change.after.kept, change.after.lease) == ("delivered", {}, None)
 
@@ -202,7 +202,7 @@ def test_a_kept_confirmation_is_applied_by_whoever_looks() -> None:
 def test_an_undecided_outcome_is_decided_by_whoever_looks() -> None:
     held = claimed(new_item(PLAN), PLAN)
     item = after(held, undecided(held.row, Done({"g": 1}), START, by="old"))
-    for by in (None, grip()):
+    for by in (None, lease()):
         change = seen(item, START, by)
         assert change.line is not None
         assert (change.after.stage, change.after.undecided, change.line.by) == ("stamp", None, "worker")
@@ -226,7 +226,7 @@ def test_a_claim_on_arrival_is_the_claim_that_a_look_would_make(data: st.DataObj
     for _, change, _ in walk(data, PLAN, 20):
         stage = PLAN.by_name[change.after.stage]
         moment = change.after.updated_at
-        by = grip(moment)
+        by = lease(moment)
         arrived = claimed_on_arrival(change, moment, by)
         looked = look(Item(change.after, new_item(PLAN).content), PLAN, moment, 0.0, by) if stage.ours else None
         plain = looked is not None and not looked.body and looked.after.lease == by.token

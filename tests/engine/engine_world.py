@@ -51,17 +51,17 @@ class World:
         return World(self.ledger, self.clock, parcels(*stages) if stages else self.plan.route, seed)
 
     def add(self, *keys: str, **content: Any) -> None:
-        newcomers = []
+        new_items = []
         for key in keys:
             given = {"id": key, **content}
             change = accept(self.plan, key, given, self.clock.now(), correlation_id=f"c-{key}", digest=digest_of(given))
-            newcomers.append(NewItem(change, given))
-        assert self.ledger.add(self.plan, newcomers, self.clock.now()) == [None] * len(keys)
+            new_items.append(NewItem(change, given))
+        assert self.ledger.add(self.plan, new_items, self.clock.now()) == [None] * len(keys)
 
     def claim(self, stage: str, want: int = 100, holder: str = "host:1", *, fragile: bool = False) -> list[Item]:
         now = self.clock.now()
-        grip = Lease(self.ctx.chance.token(), holder, now + 30_000)
-        return self.ledger.claim([ClaimRequest(self.plan, stage, want, grip, fragile=fragile)], now, 0.0)[0].items
+        lease = Lease(self.ctx.chance.token(), holder, now + 30_000)
+        return self.ledger.claim([ClaimRequest(self.plan, stage, want, lease, fragile=fragile)], now, 0.0)[0].items
 
     def settle(self, items: Sequence[Item], outcome: Outcome) -> None:
         now = self.clock.now()

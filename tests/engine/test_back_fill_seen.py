@@ -139,7 +139,7 @@ def test_a_preview_says_how_many_how_long_and_what_cannot_be_done(world: World, 
     gone = 4 - sum(count.n for count in world.ledger.counts(ROUTE))
     assert gone, "some rows have left"
     finished(world, "a", "b")
-    before = world.ledger.pulse()
+    before = world.ledger.change_counter()
     newer = world.beside("weigh", "stamp", "filed", "Delivered")
     given: dict[str, Any] = {"mapping": {}, "by": "", "reason": "", "dry_run": True, "back_fill": "filed"}
     coming = apply_route(newer.ctx, newer.plan, pace=0.5, **given).back_fill
@@ -160,4 +160,4 @@ def test_a_preview_says_how_many_how_long_and_what_cannot_be_done(world: World, 
     some = apply_route(newer.ctx, newer.plan, **given).back_fill
     assert some is not None
     assert (some.sealed, some.sealed_more) == (1, True)
-    assert world.ledger.pulse() == before
+    assert world.ledger.change_counter() == before

@@ -22,109 +22,109 @@ def make_desks(*paces: float, **options: Any) -> list[StageSlots]:
     for number in range(len(paces)):
         route.stage(f"s{number}", **options)(lambda item: Done())
     plan = Plan(route)
-    crew: Any = None
-    desks = [StageSlots(plan, stage, crew) for stage in plan.stages]
-    for desk, pace in zip(desks, paces, strict=True):
-        desk.mean_ms, desk.pace = (0, pace) if pace else (None, None)
-    return desks
+    pool: Any = None
+    all_slots = [StageSlots(plan, stage, pool) for stage in plan.stages]
+    for slots, pace in zip(all_slots, paces, strict=True):
+        slots.mean_ms, slots.pace = (0, pace) if pace else (None, None)
+    return all_slots
 
 
-def fill(desk: StageSlots, in_hand: int, finished: int, outcome: Outcome | None = None) -> None:
+def fill(slots: StageSlots, in_hand: int, finished: int, outcome: Outcome | None = None) -> None:
     item: Any = None
     items: list[Item] = [item] * in_hand
-    desk.in_hand = {(str(number), "lease"): one for number, one in enumerate(items)}
-    desk.finished = [JobResult(item, outcome or Done(), 0) for _ in range(finished)]
+    slots.in_hand = {(str(number), "lease"): one for number, one in enumerate(items)}
+    slots.finished = [JobResult(item, outcome or Done(), 0) for _ in range(finished)]
 
 
-def rooms(desks: list[StageSlots]) -> list[int]:
-    found = {desk.stage.name: room for desk, room in rooms_after_a_settle(desks)}
-    return [found.get(desk.stage.name, 0) for desk in desks]
+def rooms(all_slots: list[StageSlots]) -> list[int]:
+    found = {slots.stage.name: room for slots, room in rooms_after_a_settle(all_slots)}
+    return [found.get(slots.stage.name, 0) for slots in all_slots]
 
 
 def test_what_goes_on_to_a_quick_stage_is_claimed_there_however_full_it_is() -> None:
-    desks = make_desks(QUICK, QUICK)
-    fill(desks[0], 1_000, 600)
-    fill(desks[1], QUICK_IN_HAND, 0)
-    assert rooms(desks) == [0, 600]
+    all_slots = make_desks(QUICK, QUICK)
+    fill(all_slots[0], 1_000, 600)
+    fill(all_slots[1], QUICK_IN_HAND, 0)
+    assert rooms(all_slots) == [0, 600]
 
 
 def test_quick_stages_share_one_measure_of_what_is_in_hand() -> None:
-    desks = make_desks(QUICK, QUICK, QUICK)
-    fill(desks[0], 500, 0)
-    fill(desks[1], 300, 0)
-    fill(desks[2], 900, 900)
+    all_slots = make_desks(QUICK, QUICK, QUICK)
+    fill(all_slots[0], 500, 0)
+    fill(all_slots[1], 300, 0)
+    fill(all_slots[2], 900, 900)
     spare = QUICK_IN_HAND - 800
-    assert rooms(desks) == [spare, spare, spare]
-    fill(desks[2], 900, 0)
+    assert rooms(all_slots) == [spare, spare, spare]
+    fill(all_slots[2], 900, 0)
     # 300 more would be a trickle.
-    assert rooms(desks) == [0, 0, 0]
+    assert rooms(all_slots) == [0, 0, 0]
 
 
 def test_only_items_that_are_done_count_as_arriving() -> None:
-    desks = make_desks(QUICK, QUICK)
-    fill(desks[0], 2_000, 100, NotYet())
-    fill(desks[1], 0, 0)
-    assert rooms(desks) == [0, 0]
+    all_slots = make_desks(QUICK, QUICK)
+    fill(all_slots[0], 2_000, 100, NotYet())
+    fill(all_slots[1], 0, 0)
+    assert rooms(all_slots) == [0, 0]
 
 
 def test_a_slow_stage_takes_no_more_than_it_gets_through_in_a_second() -> None:
-    desks = make_desks(QUICK, 4, concurrency=4)
-    fill(desks[0], 400, 400)
-    fill(desks[1], 3, 0)
+    all_slots = make_desks(QUICK, 4, concurrency=4)
+    fill(all_slots[0], 400, 400)
+    fill(all_slots[1], 3, 0)
     # Four can be started there: one is free, and it is taken although it is a trickle, since items arrive.
-    assert rooms(desks)[1] == 1
-    fill(desks[1], 4, 0)
-    assert rooms(desks)[1] == 0
+    assert rooms(all_slots)[1] == 1
+    fill(all_slots[1], 4, 0)
+    assert rooms(all_slots)[1] == 0
 
 
 def test_a_stage_that_has_not_shown_its_pace_gets_one_item_for_each_hand() -> None:
-    desks = make_desks(0, concurrency=4)
-    assert rooms(desks) == [4]
+    all_slots = make_desks(0, concurrency=4)
+    assert rooms(all_slots) == [4]
 
 
 def test_a_stage_never_asks_for_more_than_the_shared_measure() -> None:
-    desks = make_desks(QUICK, QUICK)
-    fill(desks[0], 2 * QUICK_IN_HAND, 2 * QUICK_IN_HAND)
-    assert max(rooms(desks)) <= QUICK_IN_HAND
+    all_slots = make_desks(QUICK, QUICK)
+    fill(all_slots[0], 2 * QUICK_IN_HAND, 2 * QUICK_IN_HAND)
+    assert max(rooms(all_slots)) <= QUICK_IN_HAND
     assert MOST_IN_HAND < QUICK_IN_HAND
 
 
 def test_an_ask_counts_the_items_of_a_lane_that_stay_in_hand() -> None:
     """Were finished ones counted, a lane with a limit would look full whenever its items are settled, and get none in that turn."""
-    desk = make_desks(0, lane=lambda content: content["to"])[0]
+    slots = make_desks(0, lane=lambda content: content["to"])[0]
     items: list[Any] = [
         SimpleNamespace(lane=lane, row=SimpleNamespace(key=str(number), lease="lease"))
         for number, lane in enumerate(["north"] * 3 + ["south"])
     ]
-    desk.take_in_hand(items)
-    desk.finished = [JobResult(item, Done(), 0) for item in items[1:]]
-    assert desk.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
-    desk.let_go(items[1:])
-    desk.finished = []
-    assert desk.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
+    slots.take_in_hand(items)
+    slots.finished = [JobResult(item, Done(), 0) for item in items[1:]]
+    assert slots.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
+    slots.let_go(items[1:])
+    slots.finished = []
+    assert slots.ask(Lease("token", "host-1", 1_000), 10).held == {"north": 1, "south": 0}
 
 
 def test_the_pace_is_what_this_process_gets_through_while_it_has_items_in_hand() -> None:
-    [desk] = make_desks(0)
+    [slots] = make_desks(0)
 
     def ran(claimed_at: int, response_ms: int) -> JobResult:
         item: Any = SimpleNamespace(lane="", row=SimpleNamespace(claimed_at=claimed_at))
         return JobResult(item, Done(), response_ms)
 
     # Handlers that compute share one interpreter: sixteen that took 1 ms of it each, and 16 by the clock.
-    desk.learn([ran(1_000, 16)] * 16, 1_256)
-    assert desk.pace == 62.5
-    assert desk.room() == 62
+    slots.learn([ran(1_000, 16)] * 16, 1_256)
+    assert slots.pace == 62.5
+    assert slots.room() == 62
     # A day without work says nothing about the pace, and nor does a clock that is set back.
-    desk.learn([ran(86_400_000, 16)] * 16, 86_400_256)
-    assert desk.pace == 62.5
-    desk.learn([ran(500, 16)], 600)
-    assert desk.pace == 62.5
+    slots.learn([ran(86_400_000, 16)] * 16, 86_400_256)
+    assert slots.pace == 62.5
+    slots.learn([ran(500, 16)], 600)
+    assert slots.pace == 62.5
 
 
 def test_calls_that_end_one_right_after_the_other_do_not_look_quick() -> None:
-    [desk] = make_desks(0, concurrency=4)
+    [slots] = make_desks(0, concurrency=4)
     item: Any = SimpleNamespace(lane="", row=SimpleNamespace(claimed_at=0))
     for now in (2_500, 2_501, 2_502, 2_503):
-        desk.learn([JobResult(item, Done(), 2_500)], now)
-    assert desk.room() == 4
+        slots.learn([JobResult(item, Done(), 2_500)], now)
+    assert slots.room() == 4

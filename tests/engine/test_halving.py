@@ -21,7 +21,7 @@ from milepost.testing.contract import World
 
 def make_items(n: int) -> list[Item]:
     world = World(MemoryLedger())
-    return [Item(world.newcomer(str(number)).change.after, Content({"id": str(number)})) for number in range(n)]
+    return [Item(world.new_item(str(number)).change.after, Content({"id": str(number)})) for number in range(n)]
 
 
 ITEMS = make_items(300)

@@ -71,9 +71,9 @@ def test_receipts_keep_the_order_across_batches(ctx: Context, monkeypatch: pytes
 
 
 def test_nothing_handed_over(ctx: Context) -> None:
-    pulse = ctx.ledger.last_seq()
+    change_counter = ctx.ledger.last_seq()
     assert submit(ctx, "parcels", []) == []
-    assert ctx.ledger.last_seq() == pulse
+    assert ctx.ledger.last_seq() == change_counter
 
 
 def test_an_unknown_route_is_a_mistake_of_the_call(ctx: Context) -> None:
@@ -157,9 +157,9 @@ def test_dry_run_answers_the_same_and_writes_nothing(ctx: Context) -> None:
     submit(ctx, "parcels", [{"id": "old"}])
     inputs: list[Any] = [{"id": "old"}, {"id": "old", "x": 1}, {"id": "new"}, {"id": "new"}, {}, {"id": "new", "x": 1}]
     plan = ctx.plan("parcels")
-    before = (ctx.ledger.last_seq(), ctx.ledger.pulse())
+    before = (ctx.ledger.last_seq(), ctx.ledger.change_counter())
     planned = take_in(ctx, plan, inputs, dry_run=True)
-    assert (ctx.ledger.last_seq(), ctx.ledger.pulse()) == before
+    assert (ctx.ledger.last_seq(), ctx.ledger.change_counter()) == before
     assert planned == take_in(ctx, plan, inputs)
     assert answers(planned) == ["known", "changed", "new", "known", "malformed", "changed"]
 
@@ -168,11 +168,11 @@ def test_a_lost_race_is_answered_from_what_won() -> None:
     class Raced(MemoryLedger):
         """Somebody else records the same keys, with other content for one, just before our write."""
 
-        def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | None]:
+        def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | None]:
             other = context(MemoryLedger())
             other.ledger.add = super().add  # type: ignore[method-assign]
             submit(other, "parcels", [{"id": "a"}, {"id": "b", "theirs": True}])
-            return super().add(plan, newcomers, now)
+            return super().add(plan, new_items, now)
 
     receipts = submit(context(Raced()), "parcels", [{"id": "a"}, {"id": "b"}, {"id": "c"}, {"id": "a"}])
     assert answers(receipts) == ["known", "changed", "new", "known"]

@@ -85,7 +85,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(ctx: Context, tmp_path: Path) -> Desk:
+def slots(ctx: Context, tmp_path: Path) -> Desk:
     return Desk(ctx, tmp_path)
 
 
@@ -95,20 +95,20 @@ def counts(report: ListReport) -> dict[str, int]:
 
 
 def state(ctx: Context) -> tuple[Any, ...]:
-    return ctx.ledger.last_seq(), ctx.ledger.pulse(), ctx.ledger.read(LIST), dict(ctx.blobs.held)  # type: ignore[attr-defined]
+    return ctx.ledger.last_seq(), ctx.ledger.change_counter(), ctx.ledger.read(LIST), dict(ctx.blobs.held)  # type: ignore[attr-defined]
 
 
 # Reconciling
 
 
-def test_every_category(desk: Desk) -> None:
-    submit(desk.ctx, "parcels", [{"id": key} for key in ("moving", "through", "spent", "refused", "taken-off", "other")])
-    desk.end("through", Status.COMPLETED, Reason.CONFIRMED)
-    desk.end("spent", Status.MAX_RETRIES_EXCEEDED, Reason.EXHAUSTED)
-    desk.end("refused", Status.REJECTED, Reason.REJECTED)
-    desk.end("taken-off", Status.CANCELLED, Reason.CANCELLED)
+def test_every_category(slots: Desk) -> None:
+    submit(slots.ctx, "parcels", [{"id": key} for key in ("moving", "through", "spent", "refused", "taken-off", "other")])
+    slots.end("through", Status.COMPLETED, Reason.CONFIRMED)
+    slots.end("spent", Status.MAX_RETRIES_EXCEEDED, Reason.EXHAUSTED)
+    slots.end("refused", Status.REJECTED, Reason.REJECTED)
+    slots.end("taken-off", Status.CANCELLED, Reason.CANCELLED)
     lines = [f'{{"id": "{key}"}}' for key in ("moving", "through", "spent", "refused", "taken-off", "fresh", "fresh", "moving")]
-    report = desk.submit([*lines, '{"id": "other", "x": 1}', "", "{}", "nonsense"], "list.jsonl")
+    report = slots.submit([*lines, '{"id": "other", "x": 1}', "", "{}", "nonsense"], "list.jsonl")
     assert report.counts == {"new": 1, "changed": 1, "in_progress": 1, "finished": 1, "failed": 3, "repeated": 2, "malformed": 2}
     assert report.lines == 11
     assert [(bad.line, bad.text) for bad in report.malformed] == [(11, "{}"), (12, "nonsense")]
@@ -116,100 +116,100 @@ def test_every_category(desk: Desk) -> None:
     assert [(one.line, one.key) for one in report.changed] == [(9, "other")]
 
 
-def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(desk: Desk) -> None:
-    before = state(desk.ctx)
+def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(slots: Desk) -> None:
+    before = state(slots.ctx)
     for dry_run in (True, False):
         with pytest.raises(UsageError, match=r"line 2: the header lacks the column 'id'.* it has 'name', 'x'.*--no-header"):
-            desk.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run)
-    assert state(desk.ctx) == before
+            slots.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run)
+    assert state(slots.ctx) == before
     for dry_run in (True, False):
-        report = desk.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run, no_header=True)
+        report = slots.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run, no_header=True)
         assert counts(report) == {"new": 3}
         assert report.notes == ["the list has no header: the first column of every line was taken for the key, in the first line 'name'"]
     with pytest.raises(UsageError, match="is a header with 'id'; leave out --no-header"):
-        desk.submit(["x,ID", "1,a"], "list.csv", no_header=True)
+        slots.submit(["x,ID", "1,a"], "list.csv", no_header=True)
     with pytest.raises(UsageError, match="jsonl, which has no header"):
-        desk.submit(['{"id": "a"}'], "list.jsonl", no_header=True)
-    assert desk.submit(["x,ID", "1,a"], "list.csv").notes == []
-    assert desk.submit(["a,1"], "list.txt").notes == []
+        slots.submit(['{"id": "a"}'], "list.jsonl", no_header=True)
+    assert slots.submit(["x,ID", "1,a"], "list.csv").notes == []
+    assert slots.submit(["a,1"], "list.txt").notes == []
 
 
-def test_a_csv_without_a_header_names_all_fields_of_a_key(desk: Desk) -> None:
-    desk.ctx.plans["shelf"] = Plan(two_fields())
+def test_a_csv_without_a_header_names_all_fields_of_a_key(slots: Desk) -> None:
+    slots.ctx.plans["shelf"] = Plan(two_fields())
     with pytest.raises(UsageError, match="lacks the columns 'batch', 'asset'"):
-        submit_list(desk.ctx, "shelf", desk.file(["box,no,x", "a,1,2"], "list.csv"))
+        submit_list(slots.ctx, "shelf", slots.file(["box,no,x", "a,1,2"], "list.csv"))
     with pytest.raises(UsageError, match="lacks the column 'asset'"):
-        submit_list(desk.ctx, "shelf", desk.file(["batch,no,x", "a,1,2"], "list.csv"))
-    report = submit_list(desk.ctx, "shelf", desk.file(["box,no,x", "a,1,2"], "list.csv"), no_header=True)
+        submit_list(slots.ctx, "shelf", slots.file(["batch,no,x", "a,1,2"], "list.csv"))
+    report = submit_list(slots.ctx, "shelf", slots.file(["box,no,x", "a,1,2"], "list.csv"), no_header=True)
     assert report.notes == [
         "the list has no header: the first 2 columns of every line were taken for the key, in the first line 'box', 'no'"
     ]
 
 
-def test_what_is_no_list_is_not_recorded(desk: Desk) -> None:
-    before = state(desk.ctx)
+def test_what_is_no_list_is_not_recorded(slots: Desk) -> None:
+    before = state(slots.ctx)
     with pytest.raises(UsageError, match="is a PDF document"):
-        desk.submit(b"%PDF-1.4\n1 0 obj\n", "list.txt")
-    assert state(desk.ctx) == before
+        slots.submit(b"%PDF-1.4\n1 0 obj\n", "list.txt")
+    assert state(slots.ctx) == before
 
 
-def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_list(desk: Desk) -> None:
+def test_lines_with_other_content_are_named_also_where_the_first_is_of_the_same_list(slots: Desk) -> None:
     for dry_run in (True, False):
-        report = desk.submit(['{"id": "a"}', '{"id": "b"}', '{"id": "a", "x": 1}'], "a.jsonl", dry_run=dry_run)
+        report = slots.submit(['{"id": "a"}', '{"id": "b"}', '{"id": "a", "x": 1}'], "a.jsonl", dry_run=dry_run)
         assert [(one.line, one.key) for one in report.changed] == [(3, "a")]
         assert counts(report) == {"new": 2, "changed": 1}
-    many = desk.submit([f'{{"id": "a", "x": {n}}}' for n in range(1_500)], "a.jsonl")
+    many = slots.submit([f'{{"id": "a", "x": {n}}}' for n in range(1_500)], "a.jsonl")
     assert [one.line for one in many.changed] == list(range(1, 1_001))
 
 
-def test_a_key_counts_once_however_its_lines_lie(desk: Desk) -> None:
+def test_a_key_counts_once_however_its_lines_lie(slots: Desk) -> None:
     """Also across batches, where the second line meets the first one's row; each line whose content differs is a conflict."""
     lines = [f'{{"id": "{n % 1_500}", "x": {n // 3_000}}}' for n in range(6_000)]
-    assert counts(desk.submit(lines, "a.jsonl", dry_run=True)) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
-    assert counts(desk.submit(lines, "a.jsonl")) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
-    assert counts(desk.submit(lines[:1_500], "a.jsonl")) == {"in_progress": 1_500}
-    assert counts(desk.submit(lines[3_000:], "a.jsonl")) == {"changed": 3_000}
+    assert counts(slots.submit(lines, "a.jsonl", dry_run=True)) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
+    assert counts(slots.submit(lines, "a.jsonl")) == {"new": 1_500, "changed": 3_000, "repeated": 1_500}
+    assert counts(slots.submit(lines[:1_500], "a.jsonl")) == {"in_progress": 1_500}
+    assert counts(slots.submit(lines[3_000:], "a.jsonl")) == {"changed": 3_000}
 
 
-def test_more_malformed_lines_than_a_report_holds(desk: Desk) -> None:
-    report = desk.submit([*["{"] * 2_500, '{"id": 1}', "[]"], "a.jsonl")
+def test_more_malformed_lines_than_a_report_holds(slots: Desk) -> None:
+    report = slots.submit([*["{"] * 2_500, '{"id": 1}', "[]"], "a.jsonl")
     assert counts(report) == {"new": 1, "malformed": 2_501}
     assert [bad.line for bad in report.malformed] == list(range(1, 1_001))
 
 
-def test_three_bad_lines_among_many(desk: Desk) -> None:
+def test_three_bad_lines_among_many(slots: Desk) -> None:
     rows = ["id,n", *(f"k{n},{n}" for n in range(2, 10_002))]
     rows[17], rows[5_000], rows[9_999] = "k18", ",5", '"'
-    report = desk.submit(rows, "a.csv")
+    report = slots.submit(rows, "a.csv")
     assert counts(report) == {"new": 9_997, "malformed": 3}
     assert [bad.line for bad in report.malformed] == [18, 5_001, 10_000]
 
 
-def test_bom_crlf_and_the_digest_of_the_very_bytes(desk: Desk) -> None:
+def test_bom_crlf_and_the_digest_of_the_very_bytes(slots: Desk) -> None:
     data = b"\xef\xbb\xbfa\r\nb\r\n"
-    report = desk.submit(data)
+    report = slots.submit(data)
     assert counts(report) == {"new": 2}
     assert report.digest == hashlib.sha256(data).hexdigest()
 
 
-def test_an_empty_list(desk: Desk) -> None:
-    report = desk.submit(b"", full=True)
+def test_an_empty_list(slots: Desk) -> None:
+    report = slots.submit(b"", full=True)
     assert (report.lines, counts(report)) == (0, {})
-    assert records(desk.ctx, "parcels")[0].counts == report.counts
+    assert records(slots.ctx, "parcels")[0].counts == report.counts
 
 
-def test_standard_input(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input(slots: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
-    report = submit_list(desk.ctx, "parcels", "-")
+    report = submit_list(slots.ctx, "parcels", "-")
     assert (report.name, counts(report)) == ("stdin", {"new": 2})
 
 
 # What is recorded
 
 
-def test_the_list_is_recorded_and_items_know_it(desk: Desk) -> None:
-    report = desk.submit(["b", "a", "b"], name="weekly.txt", by="ada")
-    [record] = records(desk.ctx, "parcels")
+def test_the_list_is_recorded_and_items_know_it(slots: Desk) -> None:
+    report = slots.submit(["b", "a", "b"], name="weekly.txt", by="ada")
+    [record] = records(slots.ctx, "parcels")
     assert (record.id, record.name, record.by, record.digest, record.counts) == (
         report.id,
         "weekly.txt",
@@ -217,73 +217,73 @@ def test_the_list_is_recorded_and_items_know_it(desk: Desk) -> None:
         report.digest,
         report.counts,
     )
-    assert list(unpack(desk.ctx.blobs.read(record.keys_blob))) == ["a", "b"]
-    item = desk.ctx.ledger.get([("parcels", "a")])[0]
+    assert list(unpack(slots.ctx.blobs.read(record.keys_blob))) == ["a", "b"]
+    item = slots.ctx.ledger.get([("parcels", "a")])[0]
     assert item is not None
     assert item.row.list_id == report.id
-    assert records(desk.ctx, "letters") == []
+    assert records(slots.ctx, "letters") == []
 
 
-def test_lists_of_one_moment_are_in_order(desk: Desk) -> None:
-    ids = [desk.submit(["a"], full=True).id for _ in range(5)]
-    assert [record.id for record in records(desk.ctx, "parcels")] == ids
+def test_lists_of_one_moment_are_in_order(slots: Desk) -> None:
+    ids = [slots.submit(["a"], full=True).id for _ in range(5)]
+    assert [record.id for record in records(slots.ctx, "parcels")] == ids
 
 
-def test_dry_run_changes_nothing_at_all(desk: Desk) -> None:
-    desk.submit(["a", "b"], full=True)
-    before = state(desk.ctx)
-    report = desk.submit(["b", "c"], full=True, dry_run=True)
-    assert state(desk.ctx) == before
+def test_dry_run_changes_nothing_at_all(slots: Desk) -> None:
+    slots.submit(["a", "b"], full=True)
+    before = state(slots.ctx)
+    report = slots.submit(["b", "c"], full=True, dry_run=True)
+    assert state(slots.ctx) == before
     assert counts(report) == {"new": 1, "in_progress": 1, "vanished": 1}
     assert (report.id, report.vanished) == ("", ["a"])
-    real = desk.submit(["b", "c"], full=True)
+    real = slots.submit(["b", "c"], full=True)
     assert (real.counts, real.vanished, real.digest) == (report.counts, report.vanished, report.digest)
 
 
 # Vanished
 
 
-def test_vanished_is_the_last_full_list_minus_this_one(desk: Desk) -> None:
-    first = desk.submit(["a", "b", "c", "d"], full=True)
+def test_vanished_is_the_last_full_list_minus_this_one(slots: Desk) -> None:
+    first = slots.submit(["a", "b", "c", "d"], full=True)
     assert first.counts["vanished"] == 0
     assert first.compared_with == ""
-    part = desk.submit(["x"])
+    part = slots.submit(["x"])
     assert "vanished" not in part.counts
-    second = desk.submit(["e", "d", "b"], full=True)
+    second = slots.submit(["e", "d", "b"], full=True)
     assert (second.counts["vanished"], second.vanished, second.compared_with) == (2, ["a", "c"], first.id)
-    third = desk.submit(["a", "b"], full=True)
+    third = slots.submit(["a", "b"], full=True)
     assert third.vanished == ["d", "e"]
-    assert [list(vanished_keys(desk.ctx, "parcels", each.id)) for each in (first, second, third)] == [[], ["a", "c"], ["d", "e"]]
+    assert [list(vanished_keys(slots.ctx, "parcels", each.id)) for each in (first, second, third)] == [[], ["a", "c"], ["d", "e"]]
     with pytest.raises(UsageError, match=r"not a full list.*--full"):
-        vanished_keys(desk.ctx, "parcels", part.id)
+        vanished_keys(slots.ctx, "parcels", part.id)
     with pytest.raises(UsageError, match=f"no list 'nonesuch'; its last ones: .*{third.id}"):
-        vanished_keys(desk.ctx, "parcels", "nonesuch")
+        vanished_keys(slots.ctx, "parcels", "nonesuch")
 
 
-def test_more_vanished_than_a_report_holds(desk: Desk) -> None:
-    desk.submit([f"k{n:05d}" for n in range(3_000)], full=True)
-    report = desk.submit(["k00001"], full=True)
+def test_more_vanished_than_a_report_holds(slots: Desk) -> None:
+    slots.submit([f"k{n:05d}" for n in range(3_000)], full=True)
+    report = slots.submit(["k00001"], full=True)
     assert report.counts["vanished"] == 2_999
     assert report.vanished == ["k00000", *(f"k{n:05d}" for n in range(2, 1_001))]
-    assert sum(1 for _ in vanished_keys(desk.ctx, "parcels", report.id)) == 2_999
+    assert sum(1 for _ in vanished_keys(slots.ctx, "parcels", report.id)) == 2_999
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "spoilt"])
-def test_a_lost_blob_does_not_lose_the_list(desk: Desk, damage: str) -> None:
-    first = desk.submit([f"k{random.random()}" for n in range(100)], full=True)
-    held = desk.ctx.blobs.held  # type: ignore[attr-defined]
+def test_a_lost_blob_does_not_lose_the_list(slots: Desk, damage: str) -> None:
+    first = slots.submit([f"k{random.random()}" for n in range(100)], full=True)
+    held = slots.ctx.blobs.held  # type: ignore[attr-defined]
     name = f"lists/{first.id}"
     if damage == "gone":
         del held[name]
     else:
         held[name] = held[name][:-20] if damage == "cut" else b"no such thing"
-    report = desk.submit(["a"], full=True)
+    report = slots.submit(["a"], full=True)
     assert counts(report) == {"new": 1}
     assert "vanished" not in report.counts
     assert report.notes[0].startswith(f"what has vanished is not known: the keys of list {first.id!r} of 2033-11-14T")
-    assert desk.submit(["b"], full=True).vanished == ["a"]
+    assert slots.submit(["b"], full=True).vanished == ["a"]
     with pytest.raises(MilepostError, match="cannot be read"):
-        list(vanished_keys(desk.ctx, "parcels", report.id))
+        list(vanished_keys(slots.ctx, "parcels", report.id))
 
 
 # Interrupted
@@ -293,28 +293,28 @@ def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -
     class Flaky(MemoryLedger):
         batches = 3
 
-        def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | None]:
+        def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | None]:
             if self.batches == 0:
                 raise KeyboardInterrupt
             self.batches -= 1
-            return super().add(plan, newcomers, now)
+            return super().add(plan, new_items, now)
 
     ledger = Flaky()
-    desk = Desk(context(ledger), tmp_path)
-    desk.submit(["k1", "old"], full=True)
+    slots = Desk(context(ledger), tmp_path)
+    slots.submit(["k1", "old"], full=True)
     lines = [f"k{n}" for n in range(5_000)]
     with pytest.raises(KeyboardInterrupt):
-        desk.submit(lines, full=True)
-    begun = records(desk.ctx, "parcels")[-1]
+        slots.submit(lines, full=True)
+    begun = records(slots.ctx, "parcels")[-1]
     assert (begun.keys_blob, begun.digest, begun.counts) == ("", "", {})
     with pytest.raises(UsageError, match="not finished"):
-        vanished_keys(desk.ctx, "parcels", begun.id)
+        vanished_keys(slots.ctx, "parcels", begun.id)
     item = ledger.get([("parcels", "k2")])[0]
     assert item is not None
     assert item.row.list_id == begun.id
 
     ledger.batches = 100
-    again = desk.submit(lines, full=True)
+    again = slots.submit(lines, full=True)
     assert counts(again) == {"new": 3_000, "in_progress": 2_000, "vanished": 1}
     assert again.vanished == ["old"]
 
@@ -322,19 +322,19 @@ def test_a_list_interrupted_half_way_is_simply_submitted_again(tmp_path: Path) -
 # Files that cannot be read
 
 
-def test_files_that_are_not_there_or_not_files(desk: Desk, tmp_path: Path) -> None:
-    before = state(desk.ctx)
+def test_files_that_are_not_there_or_not_files(slots: Desk, tmp_path: Path) -> None:
+    before = state(slots.ctx)
     with pytest.raises(UsageError, match=r"there is no file '.*nowhere\.txt' in '.*'; check the name"):
-        submit_list(desk.ctx, "parcels", str(tmp_path / "nowhere.txt"))
+        submit_list(slots.ctx, "parcels", str(tmp_path / "nowhere.txt"))
     with pytest.raises(UsageError, match="is a directory; give one file of it"):
-        submit_list(desk.ctx, "parcels", str(tmp_path))
+        submit_list(slots.ctx, "parcels", str(tmp_path))
     with pytest.raises(UsageError, match="cannot be opened"):
-        submit_list(desk.ctx, "parcels", "nul\0byte")
+        submit_list(slots.ctx, "parcels", "nul\0byte")
     with pytest.raises(UsageError, match="no list format 'xls'"):
-        desk.submit(["a"], format="xls")
+        slots.submit(["a"], format="xls")
     with pytest.raises(UsageError, match="no route 'letters'"):
-        submit_list(desk.ctx, "letters", desk.file(["a"]))
-    assert state(desk.ctx) == before
+        submit_list(slots.ctx, "letters", slots.file(["a"]))
+    assert state(slots.ctx) == before
 
 
 @contextmanager
@@ -349,8 +349,8 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(me)
 
 
-def test_a_file_that_may_not_be_read(desk: Desk) -> None:
-    path = desk.file(["a"])
+def test_a_file_that_may_not_be_read(slots: Desk) -> None:
+    path = slots.file(["a"])
     os.chmod(path, 0)
     with as_nobody(), pytest.raises(UsageError, match="make it readable"), open_source(str(path)):
         pass
@@ -385,9 +385,9 @@ def test_slices_are_whole_batches_unless_lines_are_long(length: int, lines: int,
 # Progress, memory and order
 
 
-def test_progress_is_told_now_and_then_and_at_the_end(desk: Desk) -> None:
+def test_progress_is_told_now_and_then_and_at_the_end(slots: Desk) -> None:
     told: list[tuple[int, int, int | None]] = []
-    clock = desk.ctx.clock
+    clock = slots.ctx.clock
     assert isinstance(clock, VirtualClock)
 
     def tell(lines: int, done: int, total: int | None) -> None:
@@ -395,8 +395,8 @@ def test_progress_is_told_now_and_then_and_at_the_end(desk: Desk) -> None:
         if lines == 3_000:
             clock.advance("1s")
 
-    path = desk.file([f"k{n:05d}" for n in range(5_000)])
-    submit_list(desk.ctx, "parcels", path, on_progress=tell)
+    path = slots.file([f"k{n:05d}" for n in range(5_000)])
+    submit_list(slots.ctx, "parcels", path, on_progress=tell)
     assert [lines for lines, _, _ in told] == [1_000, 5_000]
     assert told[-1][1:] == (35_000, 35_000)
 
@@ -439,16 +439,16 @@ def test_memory_does_not_grow_with_the_list(tmp_path: Path) -> None:
     class Forgetful(MemoryLedger):
         """Says yes and keeps nothing, so that only the list's own memory is measured."""
 
-        def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | None]:
-            return [None] * len(newcomers)
+        def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | None]:
+            return [None] * len(new_items)
 
-    desk = Desk(context(Forgetful()), tmp_path)
-    path = desk.file([f"10.{n % 977}/{n:020d}" for n in range(60_000)])
+    slots = Desk(context(Forgetful()), tmp_path)
+    path = slots.file([f"10.{n % 977}/{n:020d}" for n in range(60_000)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SortedKeys.__init__, "__defaults__", (1 << 19, 1))
         tracemalloc.start()
         try:
-            report = submit_list(desk.ctx, "parcels", path)
+            report = submit_list(slots.ctx, "parcels", path)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

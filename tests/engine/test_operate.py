@@ -120,11 +120,11 @@ def test_a_pruned_item_is_named_as_such(world: World) -> None:
 )
 def test_wrong_calls_change_nothing(world: World, options: dict[str, Any], message: str) -> None:
     rejected(world, 1)
-    before = world.ledger.pulse()
+    before = world.ledger.change_counter()
     given = {"verb": "retry", "route": ROUTE, "keys": ["k0"], **SIGNED, **options}
     with pytest.raises(UsageError, match=message):
         act(world.ctx, **given)
-    assert world.ledger.pulse() == before
+    assert world.ledger.change_counter() == before
 
 
 # Many items ---------------------------------------------------------------------------------------------------------
@@ -198,10 +198,10 @@ def test_a_preview_changes_nothing_and_need_not_be_signed(world: World) -> None:
     rejected(world, 3)
     world.add("busy")
     world.claim("weigh")
-    before = world.ledger.pulse()
+    before = world.ledger.change_counter()
     report = act(world.ctx, "retry", ROUTE, query=Query(route=ROUTE), by="", reason="", dry_run=True)
     assert (report.matched, report.done, report.refused_count, report.dry_run) == (4, 3, 1, True)
-    assert world.ledger.pulse() == before
+    assert world.ledger.change_counter() == before
 
 
 def test_cut_off_and_run_again_does_the_rest(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_what_changes_during_the_act_is_left_alone(faulty: World) -> None:
 
     def meanwhile() -> None:
         faulty.clock.advance(1)
-        act(faulty.ctx, "skip", ROUTE, keys=["k1"], by="desk", reason="quicker")
+        act(faulty.ctx, "skip", ROUTE, keys=["k1"], by="slots", reason="quicker")
 
     faulty.ledger.before("apply", meanwhile)  # type: ignore[attr-defined]
     report = act(faulty.ctx, "retry", ROUTE, query=FAILED, **SIGNED)
@@ -300,16 +300,16 @@ def test_a_hundred_thousand(world: World) -> None:
 def test_pause_and_resume(world: World) -> None:
     world.add("a")
     first = pause(world.ctx, ROUTE, "weigh", by="ops", reason="repairs")
-    assert pause(world.ctx, ROUTE, "weigh", by="desk", reason="me too") == first
+    assert pause(world.ctx, ROUTE, "weigh", by="slots", reason="me too") == first
     assert world.claim("weigh") == []
-    assert not resume(world.ctx, ROUTE, "stamp", by="desk", reason="?")
-    assert resume(world.ctx, ROUTE, "weigh", by="desk", reason="repaired")
+    assert not resume(world.ctx, ROUTE, "stamp", by="slots", reason="?")
+    assert resume(world.ctx, ROUTE, "weigh", by="slots", reason="repaired")
     assert world.ledger.read(HOLD) == {}
     assert len(world.claim("weigh")) == 1
     recorded = [read_as(Act, document.value) for document in world.ledger.read(ACT).values()]
     assert {(one.verb, one.by, one.filter["scope"]) for one in recorded} == {
         ("pause", "ops", "parcels/weigh"),
-        ("resume", "desk", "parcels/weigh"),
+        ("resume", "slots", "parcels/weigh"),
     }
 
 

@@ -75,10 +75,10 @@ def test_in_batches_with_progress(world: World, monkeypatch: pytest.MonkeyPatch)
 def test_a_preview_lets_nothing_go(world: World) -> None:
     ended(world, "a", "b")
     world.clock.advance("10d")
-    before = world.ledger.pulse()
+    before = world.ledger.change_counter()
     report = prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, by="", reason="", dry_run=True)
     assert (report.items, report.dry_run, str(report)) == (2, True, "2 rows would go (2 REJECTED)")
-    assert world.ledger.pulse() == before
+    assert world.ledger.change_counter() == before
     assert prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED).items == 2
 
 

@@ -37,9 +37,9 @@ def test_nothing_new_writes_nothing(world: World) -> None:
     world.add("a")
     relay = EventRelay(world.ctx, Ear(), "p1")
     relay.run_once()
-    before = world.ledger.pulse()
+    before = world.ledger.change_counter()
     assert relay.run_once().told == 0
-    assert world.ledger.pulse() == before
+    assert world.ledger.change_counter() == before
     assert 0 < relay.turn() <= 1
 
 

@@ -78,9 +78,9 @@ def test_nobody_is_ever_set_forward(world: World) -> None:
 
 def test_a_preview_changes_nothing_and_need_not_be_signed(world: World) -> None:
     told(world, "a", "b")
-    before = world.ledger.pulse()
+    before = world.ledger.change_counter()
     report = replay(world.ctx, "ear", after=0, by="", reason="", dry_run=True)
-    assert (report.lines, report.dry_run, world.ledger.pulse()) == (2, True, before)
+    assert (report.lines, report.dry_run, world.ledger.change_counter()) == (2, True, before)
     with pytest.raises(UsageError, match="a name and a reason"):
         replay(world.ctx, "ear", after=0, by="", reason="")
 

@@ -34,9 +34,9 @@ def change_to(world: World, *stages: str, mapping: dict[str, str | None] | None 
 # Registering --------------------------------------------------------------------------------------------------------
 def test_the_first_process_makes_version_one_and_the_next_finds_it(world: World) -> None:
     assert (stored(world).version, stored(world).by, stored(world).shape[2]) == (1, "test", ["Delivered", "external"])
-    before = world.ledger.pulse()
+    before = world.ledger.change_counter()
     assert world.beside().registered().plan.version == 1
-    assert world.ledger.pulse() == before
+    assert world.ledger.change_counter() == before
 
 
 def test_two_first_processes_agree(faulty: World) -> None:
@@ -110,11 +110,11 @@ def test_items_at_a_removed_stage_must_be_thought_of(world: World) -> None:
 
 def test_a_preview_changes_nothing(world: World) -> None:
     world.add("a")
-    before = world.ledger.pulse()
+    before = world.ledger.change_counter()
     newer = world.beside("stamp", "Delivered")
     applied = apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp"}, by="", reason="", dry_run=True)
     assert (applied.version, applied.moves, applied.difference.items, applied.left) == (2, {"weigh": "stamp"}, {"weigh": 1}, {"weigh": 1})
-    assert world.ledger.pulse() == before
+    assert world.ledger.change_counter() == before
 
 
 def test_items_move_to_the_stage_named(world: World) -> None:
@@ -238,9 +238,9 @@ def test_an_interrupted_change_goes_on(faulty: World, monkeypatch: pytest.Monkey
     assert (applied.version, applied.moved, applied.left) == (2, 1, {})
     assert stored(faulty).moves == {}
     assert sorted(again.row(key).stage for key in ("done", *(f"k{n}" for n in range(5)))) == ["Delivered"] + ["frank"] * 5
-    before = faulty.ledger.pulse()
+    before = faulty.ledger.change_counter()
     assert apply_route(again.ctx, again.plan, mapping={}, **SIGNED).moved == 0
-    assert faulty.ledger.pulse() == before
+    assert faulty.ledger.change_counter() == before
 
 
 def test_an_interrupted_back_fill_sends_each_item_on_once(faulty: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_a_change_is_on_record_and_says_who_came_along(world: World) -> None:
     assert (applied.renamed, applied.moved) == ({"weigh": 2}, 0)
     [act] = all_acts(world.ctx)
     assert (act.id, act.verb, act.by, act.done, act.finished_at) == ("parcels-v2", "apply", "ops", 2, world.clock.now())
-    apply_route(newer.ctx, newer.plan, mapping={}, by="desk", reason="once more")
+    apply_route(newer.ctx, newer.plan, mapping={}, by="slots", reason="once more")
     assert [act.by for act in all_acts(world.ctx)] == ["ops"], "nothing was to be done"
 
 

@@ -191,7 +191,7 @@ def test_a_station_says_that_it_is_there_and_leaves_no_trace_of_life_behind(ledg
     station = Station(ctx, holder="me")
     station.run(until_idle_s=0)
     assert ledger.read(PROCESS)["me"].value["pid"] == os.getpid()
-    assert ledger.departed() == []
+    assert ledger.dead_workers() == []
 
 
 class Turns:
@@ -248,11 +248,11 @@ def test_a_thread_crew_made_smaller_is_smaller_at_once_though_jobs_lie_there() -
         taken.release()
         return Done()
 
-    crew = ThreadCrew(stage_with(handler), 4, run_plain, lambda: None)
-    crew.put(jobs(*map(str, range(24))))
+    pool = ThreadCrew(stage_with(handler), 4, run_plain, lambda: None)
+    pool.put(jobs(*map(str, range(24))))
     while not all(event.wait(0.01) for event in first):
-        crew.take()
-    crew.resize(1)
+        pool.take()
+    pool.resize(1)
     gate.open.set()
     for _ in range(24):
         assert taken.acquire(timeout=TIMEOUT)
@@ -272,11 +272,11 @@ def test_an_async_crew_made_smaller_leaves_no_job_lying() -> None:
         ended.release()
         return Done()
 
-    crew = AsyncCrew(stage_with(handler), 4, run_async, lambda: None, loop)
-    crew.put(jobs(*map(str, range(8))))
+    pool = AsyncCrew(stage_with(handler), 4, run_async, lambda: None, loop)
+    pool.put(jobs(*map(str, range(8))))
     for _ in range(4):
         assert begun.acquire(timeout=TIMEOUT)
-    crew.resize(1)
+    pool.resize(1)
     loop.call_soon_threadsafe(opened.set)  # all four end in the same round of the loop
     for _ in range(8):
         assert ended.acquire(timeout=TIMEOUT), "a job was left lying"
@@ -465,7 +465,7 @@ def test_sigterm_lets_what_runs_finish_and_gives_the_rest_back(place: Place) -> 
     assert told == {Reason.ADVANCED: 4, Reason.GIVEN_BACK: 16}
     assert {row(place.ctx, "parcels", key).attempts for key in slow} == {0}
     assert not place.ctx.ledger.find(Query(route="parcels", statuses=frozenset({Status.PROCESSING}))).items
-    assert place.ctx.ledger.departed() == [], "it has signed off"
+    assert place.ctx.ledger.dead_workers() == [], "it has signed off"
     audit(place.ctx.ledger, "parcels", place.ctx.plan("parcels"))
 
 

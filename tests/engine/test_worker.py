@@ -401,7 +401,7 @@ def test_changed_limits_reach_a_running_worker_within_five_seconds(ledger: Ledge
     ctx = context(ledger, clock, simple(concurrency=2))
     add(ctx, "parcels", *keys(200))
     rig = Rig(ctx, clock, weigh=20_000)
-    running = lambda: sum(len(desk.crew.running()) for desk in rig.worker.desks)  # noqa: E731
+    running = lambda: sum(len(slots.pool.running()) for slots in rig.worker.all_slots)  # noqa: E731
     rig.work(1_000)
     assert running() == 2
     limit(ctx, "parcels", "weigh", concurrency=6, **SIGNED)
@@ -452,10 +452,10 @@ def test_a_slow_lane_within_its_limit_holds_up_no_other(ledger: Ledger, clock: V
     add(ctx, "parcels", *keys(50, "a"), to="north")
     add(ctx, "parcels", *keys(50, "b"), to="south")
     rig = Rig(ctx, clock)
-    crew: Any = rig.worker.desks[0].crew
-    begin = crew._handle
+    pool: Any = rig.worker.all_slots[0].pool
+    begin = pool._handle
     slow = {"north": 3_600_000, "south": 5}
-    crew._handle = lambda job, took: (begin(job, took)[0], slow[job[0].lane])
+    pool._handle = lambda job, took: (begin(job, took)[0], slow[job[0].lane])
     rig.runner.dice.random = lambda: 0.0  # type: ignore[method-assign]  # every call's handler is called at its beginning
     for _ in range(400):
         rig.step()

@@ -67,8 +67,8 @@ class Rig:
     def step(self) -> None:
         self.clock.advance_to(self.runner.next_at())
         self.runner.step()
-        for desk in self.worker.desks:
-            self.most[desk.stage.name] = max(self.most.get(desk.stage.name, 0), len(desk.in_hand))
+        for slots in self.worker.all_slots:
+            self.most[slots.stage.name] = max(self.most.get(slots.stage.name, 0), len(slots.in_hand))
 
     def work(self, ms: int = 1000) -> None:
         """Work for so long."""
@@ -78,7 +78,7 @@ class Rig:
         self.clock.advance_to(until)
 
     def in_hand(self) -> list[Item]:
-        return [item for desk in self.worker.desks for item in desk.in_hand.values()]
+        return [item for slots in self.worker.all_slots for item in slots.in_hand.values()]
 
 
 def together(clock: VirtualClock, *rigs: Rig, ms: int) -> None:

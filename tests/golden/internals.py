@@ -255,18 +255,18 @@ class AwsGolden:
         item, now = Item(first.after, Content(given)), NOW
         yield "accepted", first, item
 
-        def grip() -> Lease:
+        def lease() -> Lease:
             return Lease("lease-1", "worker-1", now + 60_000)
 
         steps: list[tuple[str, Callable[[], Any]]] = [
             ("offered", lambda: offered(item.row, plan.by_name[item.stage], now)),
-            ("claimed", lambda: look(item, plan, now, 0.0, grip(), called=True)),
+            ("claimed", lambda: look(item, plan, now, 0.0, lease(), called=True)),
             ("not yet", lambda: decide(item, mp.NotYet(after="1h", note="not brought"), plan, now, 0.0)),
-            ("claimed again", lambda: look(item, plan, now + 3_600_000, 0.0, grip(), called=True)),
+            ("claimed again", lambda: look(item, plan, now + 3_600_000, 0.0, lease(), called=True)),
             ("failed", lambda: decide(item, mp.Retry("scale 7 is busy", category="BUSY", details={"scale": 7}, http_status=503, unknown=True), plan, now, 0.0, response_ms=12)),
-            ("claimed after a failure", lambda: look(item, plan, now + 3_600_000, 0.0, grip())),
+            ("claimed after a failure", lambda: look(item, plan, now + 3_600_000, 0.0, lease())),
             ("given back", lambda: given_back(item.row, now, why="shutdown")),
-            ("claimed once more", lambda: look(item, plan, now, 0.0, grip(), called=True)),
+            ("claimed once more", lambda: look(item, plan, now, 0.0, lease(), called=True)),
             ("undecided", lambda: undecided(item.row, mp.Done({"grams": 1}), now, by="old")),
             ("decided", lambda: decide(item, mp.Done({"grams": 341}, payload={"label": "fragile"}), plan, now, 0.0)),
             ("offered outside", lambda: offered(item.row, plan.by_name[item.stage], now)),

@@ -34,8 +34,8 @@ class Ticks:
 class Opened:
     """What a visitor needs to know of a door."""
 
-    def __init__(self, desk: ServerState, server: Server) -> None:
-        self.desk, self.server, self.url = desk, server, server.url
+    def __init__(self, state: ServerState, server: Server) -> None:
+        self.state, self.server, self.url = state, server, server.url
 
 
 class Guarded(Visitor):
@@ -56,11 +56,11 @@ class Guarded(Visitor):
 def guarded(ledger: str, routes: Iterable[Route] | None = None, clock: Clock | None = None, host: str = "127.0.0.1") -> Iterator[Guarded]:
     with mp.open(ledger, routes=routes or [sample_route(), sample_route("letters")], clock=clock) as milepost:
         ticks = Ticks()
-        desk = ServerState(milepost.context, ticks)
-        server = Server(make_door(desk), host, 0)
+        state = ServerState(milepost.context, ticks)
+        server = Server(make_door(state), host, 0)
         server.start()
         try:
-            yield Guarded(milepost, Opened(desk, server), ticks)
+            yield Guarded(milepost, Opened(state, server), ticks)
         finally:
             server.stop()
-            desk.close()
+            state.close()

@@ -54,7 +54,7 @@ def test_a_search_leads_to_an_address_with_the_base(door: Visitor) -> None:
 
 
 def test_logging_in_and_out_stays_under_the_base(door: Visitor) -> None:
-    _, key = make_key(door.ctx, "desk", ["read"], by="ops", reason="a test")
+    _, key = make_key(door.ctx, "state", ["read"], by="ops", reason="a test")
     asked = door.call("GET", "/milepost/items/parcels?prefix=P")
     assert asked.headers["location"] == "/milepost/login?then=/items/parcels%3Fprefix%3DP"
     answer = door.call("POST", "/milepost/login", urlencode({"key": key, "then": "/items/parcels?prefix=P"}).encode(), headers=FORM)

@@ -132,7 +132,7 @@ def test_what_is_written_while_the_past_is_read_is_not_lost(door: Visitor, monke
     live, late = Listener(door), Listener(door, "?after=0")
     assert ledger.has_read.wait(60)
     door.milepost.submit("parcels", *({"id": f"k{number}"} for number in range(2, 12)))
-    until(lambda: door.door.desk.eyes.feed._start > 5)
+    until(lambda: door.door.state.observability.feed._start > 5)
     ledger.go_on.set()
     assert [one.data["subject"] for one in late.take(12)] == [f"k{number}" for number in range(12)]
     live.close()
@@ -184,10 +184,10 @@ def test_fifty_listeners_share_one_reader(door: Visitor, monkeypatch: pytest.Mon
     for listener in listeners:
         assert [one.data["subject"] for one in listener.take(20)] == [f"item-{number}" for number in range(20)]
     # All that was read was read by the one reader.
-    assert reads.feeds <= door.door.desk.eyes.feed.reads
+    assert reads.feeds <= door.door.state.observability.feed.reads
     for listener in listeners:
         listener.close()
-    until(lambda: door.door.desk.eyes.feed.listeners == 0)
+    until(lambda: door.door.state.observability.feed.listeners == 0)
 
 
 class Counting:
@@ -206,7 +206,7 @@ class Counting:
 
 
 def test_a_listener_that_has_gone_is_noticed_and_nobody_reads_for_nobody(door: Visitor) -> None:
-    feed = door.door.desk.eyes.feed
+    feed = door.door.state.observability.feed
     listener = Listener(door)
     assert feed.listeners == 1
     listener.close()
@@ -228,7 +228,7 @@ def test_a_listener_that_takes_nothing_holds_up_nobody_and_loses_nothing(tmp_pat
             # More than the connection's own buffers take.
             door.milepost.submit("crates", *({"id": key, "ballast": "x" * 50_000} for key in keys[start : start + 10]))
         assert [one.data["subject"] for one in eager.take(200)] == keys
-        feed = door.door.desk.eyes.feed
+        feed = door.door.state.observability.feed
         assert len(feed._kept) <= 20 < feed._start
         heard = lazy.take(400)
         assert [one.data["subject"] for one in heard] == [key for key in keys for _ in range(2)]
@@ -245,17 +245,17 @@ def test_a_listener_that_takes_nothing_for_long_is_let_go_of(tmp_path: Path, mon
         lazy = Listener(door)
         for start in range(0, 200, 10):
             door.milepost.submit("crates", *({"id": f"crate-{start + n}", "ballast": "x" * 50_000} for n in range(10)))
-        until(lambda: door.door.desk.eyes.feed.listeners == 0)
+        until(lambda: door.door.state.observability.feed.listeners == 0)
         lazy.close()
 
 
 def test_asking_for_the_head_of_a_stream_ends(door: Visitor) -> None:
     assert door.call("HEAD", EVENTS, headers={"Accept": "text/event-stream"}).status == 200
-    assert door.door.desk.eyes.feed.listeners == 0
+    assert door.door.state.observability.feed.listeners == 0
 
 
 def test_a_heartbeat_moves_the_place_on_though_nothing_was_wanted(door: Visitor) -> None:
-    door.door.desk.eyes.feed.heartbeat_s = 0.02
+    door.door.state.observability.feed.heartbeat_s = 0.02
     listener = Listener(door, "?kind=completed")
     assert listener.place == "0"
     through_weigh(door, "a")

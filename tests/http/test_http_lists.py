@@ -112,7 +112,7 @@ def begun(door: Visitor, body: bytes) -> socket.socket:
 
 def places_taken(door: Visitor, n: int) -> None:
     """Wait until so many lists are being taken in, no more and no fewer."""
-    places, pause = door.door.desk.list_places, threading.Event()
+    places, pause = door.door.state.list_places, threading.Event()
     while True:
         free = 0
         while places.acquire(blocking=False):

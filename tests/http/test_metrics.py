@@ -82,14 +82,14 @@ def test_a_key_for_one_route_sees_figures_of_that_route_only(tmp_path: Path) -> 
 
 
 def test_looking_often_asks_the_ledger_once(door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door.door.desk.eyes.gauges, "_monotonic", lambda: 1.0)
+    monkeypatch.setattr(door.door.state.observability.gauges, "_monotonic", lambda: 1.0)
     assert read(door).value("milepost_items", route="parcels", stage="weigh", status="QUEUED") == 0
     door.call("POST", ITEMS, {"id": "a"})
     found = read(door)
     # What the process itself counts is always fresh.
     assert found.value("milepost_items", route="parcels", stage="weigh", status="QUEUED") == 0
     assert found.value("milepost_submits_total", route="parcels", answer="new") == 1
-    monkeypatch.setattr(door.door.desk.eyes.gauges, "_monotonic", lambda: 2.0)
+    monkeypatch.setattr(door.door.state.observability.gauges, "_monotonic", lambda: 2.0)
     assert read(door).value("milepost_items", route="parcels", stage="weigh", status="QUEUED") == 1
 
 

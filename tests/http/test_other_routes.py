@@ -184,7 +184,7 @@ def test_a_page_hears_of_changes_of_its_own_route_alone_and_of_none_after_its_ke
     at: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("milepost.http.dashboard.pages.live.CHECK_S", 0.0)
-    monkeypatch.setattr(at.door.desk.eyes.feed, "heartbeat_s", 0.2)
+    monkeypatch.setattr(at.door.state.observability.feed, "heartbeat_s", 0.2)
     key = at.key("read", name="page", routes=["parcels"])
     connection, answer = changes(at, "GET", key)
     told = blocks(answer)
@@ -207,7 +207,7 @@ def test_who_asks_only_for_the_head_of_changes_is_no_listener(at: Guarded, every
     # The same connection serves the next call: nothing of the first is still under way.
     connection.request("GET", "/healthz")
     assert connection.getresponse().status == 200
-    assert at.door.desk.eyes.feed.listeners == 0
+    assert at.door.state.observability.feed.listeners == 0
     connection.close()
 
 

@@ -337,5 +337,5 @@ def test_on_aws_what_was_set_aside_is_told_to_those_who_see_everything(aws_door:
     url = sqs.get_queue_url(QueueName=ResourceNames(place.path.strip("/")).quarantine)["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="something")
     assert "nothing is set aside" in home(aws_door)  # asked a moment ago
-    aws_door.door.desk.seldom._kept.clear()
+    aws_door.door.state.ttl_cache._kept.clear()
     assert notices(aws_door) == {"Something was set aside because it cannot be used.": "/system"}

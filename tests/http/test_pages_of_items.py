@@ -136,7 +136,7 @@ def test_what_a_stage_works_on_is_shown_where_it_is_nothing_else(tmp_path: Path)
 def test_nobody_is_offered_what_their_key_does_not_allow(store: Visitor, scopes: list[str], verbs: list[str], another: bool) -> None:
     store.milepost.submit("assets", {"id": "A"})
     store.work()
-    _, key = make_key(store.ctx, "desk", scopes, by="ops", reason="a test")
+    _, key = make_key(store.ctx, "state", scopes, by="ops", reason="a test")
     page = shown(store, "/items/assets/A", key=key)
     assert re.findall(r'data-verb="(\w+)"', page) == verbs
     assert ("Resend… Offers the stage again now: to its partner, or to our own workers" in seen(page)) is ("resend" in verbs)
@@ -192,7 +192,7 @@ def test_a_key_that_is_not_there_leads_to_those_that_begin_like_it(store: Visito
 
 def test_a_key_for_one_route_is_told_nothing_of_another(store: Visitor) -> None:
     store.milepost.submit("others", {"id": "X-1"})
-    _, key = make_key(store.ctx, "desk", ["read"], by="ops", reason="a test", routes=["assets"])
+    _, key = make_key(store.ctx, "state", ["read"], by="ops", reason="a test", routes=["assets"])
     assert "others" not in shown(store, "/items/assets/X-1", status=404, key=key)
     assert store.call("GET", "/items/others/X-1", key=key).status == 404
     assert store.call("GET", "/api/v1/routes/others/evidence/X-1", key=key).body["code"] == "unknown-route"

@@ -95,7 +95,7 @@ def test_many_lists_come_in_pages(door: Visitor, monkeypatch: pytest.MonkeyPatch
 def test_a_key_for_one_route_sees_nothing_of_anothers_lists(door: Visitor) -> None:
     mine = hand_over(door, "mine.csv", b"id\nP-1\n")
     other = hand_over(door, "other.csv", b"id\nL-1\n", "letters")
-    _, key = make_key(door.ctx, "desk", ["read", "submit"], by="ops", reason="a test", routes=["parcels"])
+    _, key = make_key(door.ctx, "state", ["read", "submit"], by="ops", reason="a test", routes=["parcels"])
     page = shown(door, "/lists", key=key)
     assert "mine.csv" in page
     assert "other.csv" not in page
@@ -106,5 +106,5 @@ def test_a_key_for_one_route_sees_nothing_of_anothers_lists(door: Visitor) -> No
 
 @pytest.mark.parametrize(("scopes", "may"), [(["read"], False), (["read", "submit"], True)])
 def test_only_who_may_submit_is_offered_to_hand_one_over(door: Visitor, scopes: list[str], may: bool) -> None:
-    _, key = make_key(door.ctx, "desk", scopes, by="ops", reason="a test")
+    _, key = make_key(door.ctx, "state", scopes, by="ops", reason="a test")
     assert ("data-upload" in shown(door, "/lists", key=key)) is may

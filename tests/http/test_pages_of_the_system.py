@@ -308,7 +308,7 @@ def test_the_doctor_is_asked_only_when_somebody_asks_for_it(at: Guarded) -> None
 
 
 def test_keys_are_shown_to_admins_without_their_secrets(at: Guarded) -> None:
-    admin = at.key("admin", name="head desk")
+    admin = at.key("admin", name="head state")
     reader = at.key("read", name="reader", routes=["parcels"])
     told = text_of(at, "/system", admin)
     assert "reader read parcels never for good" in told
@@ -372,7 +372,7 @@ def test_who_may_only_look_is_offered_nothing_to_do(at: Guarded) -> None:
 
 def test_forgetting_a_subscriber_is_offered_to_admins_alone(at: Guarded) -> None:
     parked(at, "parcels")
-    operator, admin = at.key("read", "operate", name="operator"), at.key("admin", name="head desk")
+    operator, admin = at.key("read", "operate", name="operator"), at.key("admin", name="head state")
     assert "data-forget" not in at.call("GET", "/events", key=operator).raw.decode()
     assert "data-forget" in at.call("GET", "/events", key=admin).raw.decode()
 

@@ -231,18 +231,18 @@ ODD = Endpoints()
 
 
 @ODD.add("GET", "/broken", scope="read", summary="x")
-def broken(desk: ServerState, call: Call) -> Answer:
+def broken(state: ServerState, call: Call) -> Answer:
     raise ZeroDivisionError("password=hunter2")
 
 
 @ODD.add("GET", "/kept", scope="read", summary="x")
-def kept(desk: ServerState, call: Call) -> Answer:
+def kept(state: ServerState, call: Call) -> Answer:
     return Answer({}, headers={"Cache-Control": "max-age=60", "Server": "x/1.0"})
 
 
 def test_a_failure_has_the_headers_and_tells_nothing_of_itself(at: Guarded) -> None:
-    server = Server(make_app(at.door.desk, ODD.found), "127.0.0.1", 0)
-    # The desk's doorman belongs to one event loop at a time, and the other server is not called meanwhile.
+    server = Server(make_app(at.door.state, ODD.found), "127.0.0.1", 0)
+    # The state's authenticator belongs to one event loop at a time, and the other server is not called meanwhile.
     server.start()
     try:
         found = {}

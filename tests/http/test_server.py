@@ -32,7 +32,7 @@ class Brief(ConnectionTimeouts):
 
 @contextmanager
 def serving(door: Visitor, patience: type[ConnectionTimeouts]) -> Iterator[int]:
-    server = Server(make_door(door.door.desk), "127.0.0.1", 0, patience)
+    server = Server(make_door(door.door.state), "127.0.0.1", 0, patience)
     server.start()
     yield server.port
     server.stop()

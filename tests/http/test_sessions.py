@@ -76,11 +76,11 @@ def test_a_write_with_a_cookie_needs_the_token_of_the_page(at: Guarded) -> None:
 
 
 def test_what_is_done_by_cookie_is_done_in_the_keys_name(at: Guarded) -> None:
-    cookie, token = log_in(at, at.key("submit", name="archive desk"))
+    cookie, token = log_in(at, at.key("submit", name="archive state"))
     at.call("POST", ITEMS, {"id": "b"}, headers=cookie | {"X-CSRF-Token": token})
     shown = at.milepost.show("parcels", "b")
     assert shown is not None
-    assert shown["history"][0]["by"] == "archive desk"
+    assert shown["history"][0]["by"] == "archive state"
 
 
 def test_a_session_is_known_to_every_process_and_after_a_restart(at: Guarded, url: str, clock: VirtualClock) -> None:
@@ -222,12 +222,12 @@ def test_every_page_says_who_has_logged_in_and_lets_them_out(at: Guarded) -> Non
     cookie = {"Cookie": "mp_session=made-up"}
     assert "Log out" not in at.call("GET", "/lists").raw.decode()
     assert "Log out" not in at.call("GET", "/lists", headers=cookie).raw.decode()  # without keys there is nothing to log out of
-    cookie, token = log_in(at, at.key("read", name="archive desk"))
+    cookie, token = log_in(at, at.key("read", name="archive state"))
     page = at.call("GET", "/lists", headers=cookie)
-    assert "archive desk" in page.raw.decode()
+    assert "archive state" in page.raw.decode()
     lost = at.call("GET", "/items/nowhere", headers=cookie)
     assert lost.status == 404
-    assert "archive desk" in lost.raw.decode()
+    assert "archive state" in lost.raw.decode()
     assert token_in(page) == token
     assert send(at, "/logout", {"csrf_token": token_in(page)}, **cookie).headers["location"] == "/login"
     at.ticks.now += 5

@@ -76,7 +76,7 @@ def test_an_item_that_took_two_workers_with_it_is_given_alone(gallery: Gallery) 
 
 # Waiting for work -----------------------------------------------------------------------------------------------------------
 def test_a_worker_that_waits_is_answered_when_work_comes(gallery: Gallery) -> None:
-    line = gallery.visitor.door.desk.waiting
+    line = gallery.visitor.door.state.waiting
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(gallery.claim, "w1", wait=20)
         until(lambda: line.waiting == 1)
@@ -90,7 +90,7 @@ def test_a_worker_that_waited_in_vain_is_given_an_empty_list(gallery: Gallery) -
 
 
 def test_many_who_wait_are_each_given_their_own(gallery: Gallery) -> None:
-    line, keys = gallery.visitor.door.desk.waiting, {f"k{n}" for n in range(30)}
+    line, keys = gallery.visitor.door.state.waiting, {f"k{n}" for n in range(30)}
     with ThreadPoolExecutor(len(keys)) as threads:
         answers = [threads.submit(gallery.claim, f"w{n}", wait=20) for n in range(len(keys))]
         until(lambda: line.waiting == len(keys))
@@ -100,7 +100,7 @@ def test_many_who_wait_are_each_given_their_own(gallery: Gallery) -> None:
 
 
 def test_a_worker_that_has_gone_is_given_nothing(gallery: Gallery) -> None:
-    line = gallery.visitor.door.desk.waiting
+    line = gallery.visitor.door.state.waiting
     connection = http.client.HTTPConnection("127.0.0.1", gallery.visitor.port)
     connection.request("POST", CLAIMS, json.dumps({"worker": "w1", "wait": 20}), {"Content-Type": "application/json"})
     until(lambda: line.waiting == 1)
@@ -111,7 +111,7 @@ def test_a_worker_that_has_gone_is_given_nothing(gallery: Gallery) -> None:
 
 
 def test_a_server_that_stops_lets_go_of_those_who_wait(gallery: Gallery) -> None:
-    line = gallery.visitor.door.desk.waiting
+    line = gallery.visitor.door.state.waiting
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(gallery.claim, "w1", wait=20)
         until(lambda: line.waiting == 1)

@@ -298,12 +298,12 @@ def test_a_copy_that_differs_from_its_source_is_not_put_in_place(url: str, tmp_p
 
 def test_what_cannot_be_backed_up_says_so_and_what_to_do() -> None:
     with mp.open("memory:", [letters()]) as post:
-        assert "backup" in post.context.ledger.lacks
+        assert "backup" in post.context.ledger.missing_capabilities
         with pytest.raises(LedgerError, match="in memory"):
             post.backup("copy.db")
     from milepost.ledgers.aws.ledger import AwsLedger
 
-    assert "backup" in AwsLedger.lacks
+    assert "backup" in AwsLedger.missing_capabilities
     assert "point-in-time recovery" in LACKS["backup"]
     with pytest.raises(UsageError, match="point-in-time recovery"):
         mp.restore("copy.db", "dynamodb://eu-west-2/try")

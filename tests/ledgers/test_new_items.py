@@ -39,7 +39,7 @@ def external_route() -> Route:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """A batch of newcomers: mostly alike, some with a lane, a start, a list, a long correlation id or a seal that they may pass."""
+    """A batch of new_items: mostly alike, some with a lane, a start, a list, a long correlation id or a seal that they may pass."""
     odd = st.fixed_dictionaries(
         {},
         optional={
@@ -57,7 +57,7 @@ def arrivals(draw: st.DrawFn) -> list[dict[str, Any]]:
     return [{"key": key, **more} for key, more in draw(st.lists(one, max_size=24))]
 
 
-def newcomer(world: World, ledger: Ledger, more: dict[str, Any]) -> NewItem:
+def new_item(world: World, ledger: Ledger, more: dict[str, Any]) -> NewItem:
     key = more["key"]
     content = {"id": key, "lane": more.get("lane", ""), "filled": "f" * (2 * LARGEST if key == LARGE else more.get("size", 0))}
     (known,) = ledger.peek("parcels", [key])
@@ -101,7 +101,7 @@ def test_any_batch_is_recorded_and_answered_as_in_memory(
     try:
         for batch in batches:
             mine, theirs = (
-                world.ledger.add(world.plan, [newcomer(world, world.ledger, one) for one in batch], clock.now()) for world in worlds
+                world.ledger.add(world.plan, [new_item(world, world.ledger, one) for one in batch], clock.now()) for world in worlds
             )
             assert [told(answer) for answer in mine] == [told(answer) for answer in theirs]
             clock.advance(60)
@@ -131,10 +131,10 @@ new = []
 for n in range(batches):
     start = (n * size + who * 7) % (batches * size)
     keys = [f"p{(start + k) % (batches * size)}" for k in range(size)]
-    newcomers = [world.newcomer(key, by=who) for key in keys]
-    for newcomer, known in zip(newcomers, world.ledger.add(world.plan, newcomers, world.now)):
+    new_items = [world.new_item(key, by=who) for key in keys]
+    for new_item, known in zip(new_items, world.ledger.add(world.plan, new_items, world.now)):
         if known is None:
-            new.append(newcomer.change.after.key)
+            new.append(new_item.change.after.key)
 print(" ".join(new))
 """
 
@@ -143,18 +143,18 @@ def test_processes_that_add_the_same_keys_record_each_once(tmp_path: Path) -> No
     path = str(tmp_path / "ledger.db")
     world = World(SqliteLedger.open(path))
     command = [sys.executable, "-c", SUBMIT, path]
-    crew = [subprocess.Popen([*command, str(who)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for who in range(3)]
+    pool = [subprocess.Popen([*command, str(who)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for who in range(3)]
     try:
-        for process in crew:
+        for process in pool:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-        for process in crew:
+        for process in pool:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        new = [process.communicate(timeout=120)[0].split() for process in crew]
+        new = [process.communicate(timeout=120)[0].split() for process in pool]
     finally:
-        for process in crew:
+        for process in pool:
             process.kill()
             process.wait()
     assert sorted(key for keys in new for key in keys) == sorted(f"p{n}" for n in range(500))

@@ -96,8 +96,8 @@ def play(url: str, seed: int, *, one_step: bool) -> Any:
         # In the order of their rows: among items that are due at one moment that is the order in which they are claimed.
         mine = [held.pop(key) for key in sorted(chance.sample(sorted(held), chance.randint(0, len(held))))]
         changes = [decide(item, chance.choice(OUTCOMES), plan, now, 0.0) for item in mine]
-        grip = Lease(f"g{step}", "h", now + 30_000)
-        asks = [ClaimRequest(plan, stage, chance.randint(1, 12), grip) for stage in STAGES if chance.random() < 0.8]
+        lease = Lease(f"g{step}", "h", now + 30_000)
+        asks = [ClaimRequest(plan, stage, chance.randint(1, 12), lease) for stage in STAGES if chance.random() < 0.8]
         versions = {"r": plan.version}
         if one_step:
             answers, claims = ctx.ledger.apply_and_claim(changes, now, versions, asks, 0.0)

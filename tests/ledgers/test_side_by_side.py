@@ -117,8 +117,8 @@ class SideBySide(RuleBasedStateMachine):
     def add(self, key: str, lane: str, list_id: str | None) -> None:
         world = World(self.memory, clock=self.clock)
         world.plan = self.plan
-        newcomer = world.newcomer(key, lane=lane, list_id=list_id)
-        mine, theirs = (ledger.add(self.plan, [newcomer], self.now)[0] for ledger in self.ledgers)
+        new_item = world.new_item(key, lane=lane, list_id=list_id)
+        mine, theirs = (ledger.add(self.plan, [new_item], self.now)[0] for ledger in self.ledgers)
         assert remembered(mine) == remembered(theirs)
 
     @rule(position=st.integers(0, 2), holder=st.sampled_from(HOLDERS), jitter=st.floats(-1, 1), alone=st.booleans())
@@ -127,8 +127,8 @@ class SideBySide(RuleBasedStateMachine):
         # Of several fragile items one is given, and the ledgers may choose; of one there is no choice.
         rows = [item.row for item in every_item(self.memory, "parcels")]
         alone = alone and sum(row.stage == stage and fragile(row) for row in rows) == 1
-        grip = Lease(self.chance.token(), holder, self.now + 60_000)
-        ask = ClaimRequest(self.plan, stage, 1000, grip, fragile=alone)
+        lease = Lease(self.chance.token(), holder, self.now + 60_000)
+        ask = ClaimRequest(self.plan, stage, 1000, lease, fragile=alone)
         mine, theirs = (ledger.claim([ask], self.now, jitter)[0] for ledger in self.ledgers)
         ours, others = {item.key: item for item in mine.items}, {item.key: item for item in theirs.items}
         assert {key: shown(item) for key, item in ours.items()} == {key: shown(item) for key, item in others.items()}

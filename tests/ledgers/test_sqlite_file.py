@@ -36,14 +36,14 @@ def plan() -> Plan:
     return Plan(route)
 
 
-def newcomer(key: str, size: int = 10) -> NewItem:
+def new_item(key: str, size: int = 10) -> NewItem:
     content = {"id": key, "text": "x" * size}
     return NewItem(accept(plan(), key, content, NOW, correlation_id=key, digest=digest_of(content)), content)
 
 
 def filled(path: Path, items: int = 50) -> Path:
     ledger = SqliteLedger.open(str(path))
-    ledger.add(plan(), [newcomer(f"p{n}") for n in range(items)], NOW)
+    ledger.add(plan(), [new_item(f"p{n}") for n in range(items)], NOW)
     ledger.close()
     return path
 
@@ -100,7 +100,7 @@ def test_a_read_only_ledger_says_so_and_is_left_as_it_is(tmp_path: Path) -> None
     # SQLite's own switch gives the very error that a file without write permission does (root may write those).
     ledger._store._writer.execute("PRAGMA query_only = 1")
     with pytest.raises(LedgerReadOnly, match="may not be written by this user; check the permissions"):
-        ledger.add(plan(), [newcomer("late")], NOW)
+        ledger.add(plan(), [new_item("late")], NOW)
     assert audit(ledger, "parcels", plan()) == 50
     ledger.close()
 
@@ -112,11 +112,11 @@ def test_a_full_disk_undoes_the_write_whole_and_the_ledger_goes_on_when_there_is
     # SQLite's own limit gives the very error that a full disk does.
     ledger._store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(LedgerFull, match="disk is full, so this was not written"):
-        ledger.add(plan(), [newcomer(f"big{n}", 5_000) for n in range(100)], NOW)
+        ledger.add(plan(), [new_item(f"big{n}", 5_000) for n in range(100)], NOW)
     assert ledger.peek("parcels", ["big0", "p0"])[0] is None
     assert audit(ledger, "parcels", plan()) == 50
     ledger._store._writer.execute("PRAGMA max_page_count = 1000000")
-    assert ledger.add(plan(), [newcomer("big0", 5_000)], NOW) == [None]
+    assert ledger.add(plan(), [new_item("big0", 5_000)], NOW) == [None]
     assert audit(ledger, "parcels", plan()) == 51
     ledger.close()
 

@@ -73,32 +73,32 @@ def crew_of(kind: str, handler: Handler, width: int = 4) -> Iterator[Crew]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    crew: Crew
+    pool: Crew
     if kind == "threads":
-        crew = ThreadCrew(stage_with(handler), width, run_plain, lambda: None)
+        pool = ThreadCrew(stage_with(handler), width, run_plain, lambda: None)
     else:
 
         async def call(item: Item) -> Outcome:
             return await handler.coroutine(item)
 
-        crew = AsyncCrew(stage_with(call), width, run_async, lambda: None, loop)
-    crew._mean_ms = 0.0
+        pool = AsyncCrew(stage_with(call), width, run_async, lambda: None, loop)
+    pool._mean_ms = 0.0
     try:
-        yield crew
+        yield pool
     finally:
         handler.open()
-        crew.close()
+        pool.close()
         loop.call_soon_threadsafe(loop.stop)
         thread.join(TIMEOUT)
         loop.close()
 
 
-def results(crew: Crew, count: int) -> list[JobResult]:
+def results(pool: Crew, count: int) -> list[JobResult]:
     """The next results, taken as a worker takes them: turn by turn."""
     taken: list[JobResult] = []
     pause = threading.Event()
     for _ in range(TIMEOUT * 1000):
-        taken += crew.take()
+        taken += pool.take()
         if len(taken) >= count:
             return taken
         pause.wait(0.001)
@@ -111,75 +111,75 @@ KEYS = [str(number) for number in range(PORTION)]
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_job_that_blocks_holds_up_no_other_one_of_its_portion(kind: str) -> None:
     handler = Handler("3")
-    with crew_of(kind, handler) as crew:
-        crew.put(jobs(*KEYS))
-        others = results(crew, PORTION - 1)
+    with crew_of(kind, handler) as pool:
+        pool.put(jobs(*KEYS))
+        others = results(pool, PORTION - 1)
         assert sorted(int(ran.item.key) for ran in others) == [n for n in range(PORTION) if n != 3]
-        assert [item.key for item, _ in crew.running()] == ["3"]
+        assert [item.key for item, _ in pool.running()] == ["3"]
         handler.open()
-        assert [ran.item.key for ran in results(crew, 1)] == ["3"]
+        assert [ran.item.key for ran in results(pool, 1)] == ["3"]
     assert sorted(handler.calls) == sorted(KEYS)
 
 
 def test_several_jobs_of_a_portion_block_and_each_keeps_one_thread() -> None:
     handler = Handler("0", "7", "20")
-    with crew_of("threads", handler) as crew:
-        crew.put(jobs(*KEYS))
-        assert len(results(crew, PORTION - 3)) == PORTION - 3
-        assert sorted(item.key for item, _ in crew.running()) == ["0", "20", "7"]
+    with crew_of("threads", handler) as pool:
+        pool.put(jobs(*KEYS))
+        assert len(results(pool, PORTION - 3)) == PORTION - 3
+        assert sorted(item.key for item, _ in pool.running()) == ["0", "20", "7"]
         handler.open()
-        results(crew, 3)
+        results(pool, 3)
     assert sorted(handler.calls) == sorted(KEYS)
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_what_is_left_of_a_portion_can_be_recalled(kind: str) -> None:
     handler = Handler("3")
-    with crew_of(kind, handler, width=1) as crew:
-        crew.put(jobs(*KEYS))
+    with crew_of(kind, handler, width=1) as pool:
+        pool.put(jobs(*KEYS))
         assert handler.begun["3"].wait(TIMEOUT)
-        oldest = crew.oldest()
+        oldest = pool.oldest()
         assert oldest is not None
-        back = crew.recall(lambda item: int(item.key) % 2 == 0)
+        back = pool.recall(lambda item: int(item.key) % 2 == 0)
         assert [int(item.key) for item in back] == list(range(4, PORTION, 2))
         handler.open()
-        done = [int(ran.item.key) for ran in results(crew, PORTION - len(back))]
+        done = [int(ran.item.key) for ran in results(pool, PORTION - len(back))]
         assert done == [0, 1, 2, 3, *range(5, PORTION, 2)]
-        assert crew.oldest() is None
+        assert pool.oldest() is None
 
 
 def test_a_lane_that_blocks_in_its_portions_leaves_a_thread_to_the_others() -> None:
     slow = [f"slow-{number}" for number in range(3 * PORTION)]
     handler = Handler(*slow)
-    with crew_of("threads", handler, width=3) as crew:
-        crew.put(jobs(*slow, lane="slow"))
-        crew.put(jobs(*KEYS, lane="quick"))
-        assert sorted(int(ran.item.key) for ran in results(crew, PORTION)) == list(range(PORTION))
+    with crew_of("threads", handler, width=3) as pool:
+        pool.put(jobs(*slow, lane="slow"))
+        pool.put(jobs(*KEYS, lane="quick"))
+        assert sorted(int(ran.item.key) for ran in results(pool, PORTION)) == list(range(PORTION))
         for _ in range(50):
-            crew.take()
+            pool.take()
         assert sum(event.is_set() for event in handler.begun.values()) <= 2
-        crew.recall()
+        pool.recall()
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_call_that_exits_is_a_failed_try_and_the_rest_of_its_portion_runs(kind: str) -> None:
     handler = Handler()
-    with crew_of(kind, handler) as crew:
-        crew.put(jobs("0", "exit", "1", "2"))
-        outcomes = {ran.item.key: ran.outcome for ran in results(crew, 4)}
+    with crew_of(kind, handler) as pool:
+        pool.put(jobs("0", "exit", "1", "2"))
+        outcomes = {ran.item.key: ran.outcome for ran in results(pool, 4)}
     assert isinstance(outcomes.pop("exit"), Retry)
     assert outcomes == dict.fromkeys("012", Done())
 
 
 def test_a_crew_made_smaller_puts_down_the_portions_of_the_threads_that_go() -> None:
     handler = Handler("0", str(PORTION // 2))
-    with crew_of("threads", handler, width=2) as crew:
-        crew.put(jobs(*KEYS))
+    with crew_of("threads", handler, width=2) as pool:
+        pool.put(jobs(*KEYS))
         while not all(begun.wait(0.01) for begun in handler.begun.values()):
-            assert crew.take() == [], "one thread has the first half, another the second"
-        crew.resize(1)
+            assert pool.take() == [], "one thread has the first half, another the second"
+        pool.resize(1)
         handler.open()
-        assert len(results(crew, PORTION)) == PORTION
+        assert len(results(pool, PORTION)) == PORTION
     assert sorted(handler.calls) == sorted(KEYS)
 
 
@@ -189,14 +189,14 @@ def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(
 
     class Watched(Jobs):
         def __bool__(self) -> bool:
-            lying.append(len(crew._out._done))
+            lying.append(len(pool._out._done))
             return super().__bool__()
 
     monkeypatch.setattr(handler_pool, "SIGNAL_MS", 1_000 * TIMEOUT)  # only the last result wakes the engine
-    crew = ThreadCrew(stage_with(handler), 1, run_plain, woken.set)
-    crew._jobs = Watched()
-    crew._mean_ms = 0.0
-    crew.put(jobs(*KEYS))
+    pool = ThreadCrew(stage_with(handler), 1, run_plain, woken.set)
+    pool._jobs = Watched()
+    pool._mean_ms = 0.0
+    pool.put(jobs(*KEYS))
     assert woken.wait(TIMEOUT)
     assert lying[-1] == PORTION
-    crew.close()
+    pool.close()

@@ -73,7 +73,7 @@ def next_line(
     reason: Reason,
     now: int,
     status: Status,
-    teller: Author,
+    author: Author,
     to: str | None,
     attempt: Attempt | None,
     output: str | None,
@@ -82,8 +82,8 @@ def next_line(
 ) -> tuple[Line, bytes, bytes]:
     """The line that follows the row's last one, as it is written, and the head of the chain with it: the version rises by one."""
     line = Line(
-        row.version + 1, now, reason, row.stage, status, to, teller.by, teller.since, teller.why, teller.act, attempt, output, offered,
-        note, teller.claim, row.life,
+        row.version + 1, now, reason, row.stage, status, to, author.by, author.since, author.why, author.act, attempt, output, offered,
+        note, author.claim, row.life,
     )  # fmt: skip
     body = encode_line(line)
     return line, body, link(row.head, body)
@@ -95,7 +95,7 @@ def change(
     now: int,
     status: Status,
     fields: Fields,
-    teller: Author = NOBODY,
+    author: Author = NOBODY,
     *,
     to: str | None = None,
     attempt: Attempt | None = None,
@@ -105,7 +105,7 @@ def change(
     puts: tuple[Put, ...] = (),
 ) -> Change:
     """One write with its line; `fields` of the row are set. Keeps `fields` for itself: nothing is copied that need not be."""
-    line, body, head = next_line(row, reason, now, status, teller, to, attempt, output, offered, note)
+    line, body, head = next_line(row, reason, now, status, author, to, attempt, output, offered, note)
     fields["version"] = line.version
     fields["head"] = head
     fields["updated_at"] = now
@@ -118,7 +118,7 @@ def end(
     reason: Reason,
     now: int,
     status: Status,
-    teller: Author,
+    author: Author,
     error: Failure | None,
     *,
     attempt: Attempt | None = None,
@@ -127,7 +127,7 @@ def end(
     puts: tuple[Put, ...] = (),
 ) -> Change:
     """The item ends where it is: nothing is due any more, and nobody holds it. `error` is the one that it ends with, if any."""
-    line, body, head = next_line(row, reason, now, status, teller, None, attempt, output, None, note)
+    line, body, head = next_line(row, reason, now, status, author, None, attempt, output, None, note)
     after = replace(
         row,
         status=status,

@@ -84,30 +84,30 @@ def confirm(
     large = too_large(outcome)
     if large is not None:
         return f"this outcome cannot be taken: {large}"
-    teller: dict[str, Any] = {"by": by, "why": why, "act": act}
+    author: dict[str, Any] = {"by": by, "why": why, "act": act}
     told = outcome_to_builtins(outcome)
     here = plan.position.get(row.stage)
     if here is None:
         return f"the item is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
     if row.status is Status.COMPLETED or plan.position[stage_name] < here:
-        return _second(item, stage_name, outcome, now, teller)
+        return _second(item, stage_name, outcome, now, author)
     if row.status is Status.CANCELLED and not operator:
         return AlreadyEnded(f"the item has ended ({row.status}): a person took it off the route, and only a person can bring it back")
     if plan.position[stage_name] > here:
         if stage_name in row.kept:
-            return _again(row.kept[stage_name], told, item, now, teller)
+            return _again(row.kept[stage_name], told, item, now, author)
         return change(
-            row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Author(**teller), note={"for": stage_name}
+            row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Author(**author), note={"for": stage_name}
         )
     if row.terminal:
         if isinstance(outcome, Done):
-            return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **teller)
+            return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **author)
         return AlreadyEnded(f"the item has ended ({row.status}); only a confirmation can still move it")
     if row.status is Status.PROCESSING:
         if row.stage in row.kept:
-            return _again(row.kept[row.stage], told, item, now, teller)
-        return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Author(**teller))
-    return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **teller)
+            return _again(row.kept[row.stage], told, item, now, author)
+        return change(row, Reason.KEPT, now, row.status, {"kept": {**row.kept, stage_name: told}}, Author(**author))
+    return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **author)
 
 
 def refused(item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: str, why: str | None = None) -> Change | None:
@@ -120,9 +120,9 @@ def refused(item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: 
     row, stage = item.row, plan.by_name[item.stage]
     reason = refusal(value, stage, item.payload)
     note = {"for": row.stage, "confirms nothing": _bounded(value), "because": reason}
-    teller = Author(by, why=why)
+    author = Author(by, why=why)
     if not stage.external or row.handed_over or row.status not in (Status.QUEUED, Status.WAITING):
-        return change(row, Reason.NOTED, now, row.status, {}, teller, note=note)
+        return change(row, Reason.NOTED, now, row.status, {}, author, note=note)
     text = f"{REFUSED}{reason}"
     if row.status is Status.WAITING and row.note == text:
         return None
@@ -131,7 +131,7 @@ def refused(item: Item, value: Any, plan: Plan, now: int, jitter: float, *, by: 
     if row.note == text or row.looks >= MOST_REFUSALS:
         # Said before: the row moves, the history does not grow.
         return Change(row, replace(row, updated_at=now, status=Status.WAITING, **fields))
-    return change(row, Reason.NOT_YET, now, Status.WAITING, fields, teller, note=note)
+    return change(row, Reason.NOT_YET, now, Status.WAITING, fields, author, note=note)
 
 
 def was_refused(row: Row) -> bool:
@@ -167,17 +167,17 @@ def noted_once(decided: Change | str, lines: Callable[[], Iterable[Line]]) -> Ch
     return decided
 
 
-def _again(kept: Any, told: Any, item: Item, now: int, teller: dict[str, Any]) -> Change | str:
+def _again(kept: Any, told: Any, item: Item, now: int, author: dict[str, Any]) -> Change | str:
     if canonical_json(kept) == canonical_json(told):
         return SaidBefore("known: this confirmation was given before")
-    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**teller), note={"differs": told})
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**author), note={"differs": told})
 
 
-def _second(item: Item, stage_name: str, outcome: Outcome, now: int, teller: dict[str, Any]) -> Change | str:
+def _second(item: Item, stage_name: str, outcome: Outcome, now: int, author: dict[str, Any]) -> Change | str:
     """The stage is behind the item already."""
     given = item.results.get(stage_name)
     same = isinstance(outcome, Done) and (outcome.output is True or canonical_json(given) == canonical_json(outcome.output))
     if same:
         return SaidBefore("known: the item is through this stage already")
     note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
-    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**teller), note=note)
+    return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**author), note=note)

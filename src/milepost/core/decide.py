@@ -146,7 +146,7 @@ def arrive(
     stage: Stage,
     now: int,
     reason: Reason,
-    teller: Author,
+    author: Author,
     *,
     pass_no: int | None = None,
     kept: dict[str, Any] | None = None,
@@ -166,7 +166,7 @@ def arrive(
     if not_before is None and name in kept:
         look_at = now
     offered = work_id(row.route, row.key, name, pass_no, row.life) if stage.external and status is _QUEUED else None
-    line, body, head = next_line(row, reason, now, status, teller, None if name == row.stage else name, None, output, offered, note)
+    line, body, head = next_line(row, reason, now, status, author, None if name == row.stage else name, None, output, offered, note)
     # One call of at most 30 values (a keyword counts twice): beyond that Python collects them in a list and a dict first.
     after = Row(
         row.route,
@@ -232,24 +232,24 @@ def decide(
         outcome, outside = outcome_from_builtins(row.kept[row.stage]), True
         by, why = KEPT_BY, None
     claim = None if expired or row.lease is None else claim_digest(row.lease)
-    teller = Author(by or row.holder, row.claimed_at, why, act, claim)
+    author = Author(by or row.holder, row.claimed_at, why, act, claim)
     if type(outcome) is Done:
-        return pass_on(item, outcome, plan, now, _CONFIRMED if outside else _ADVANCED, teller, forced)
+        return pass_on(item, outcome, plan, now, _CONFIRMED if outside else _ADVANCED, author, forced)
     stage = plan.by_name[row.stage]
     fields: Fields = {"kept": without(row.kept, row.stage)} if row.stage in row.kept else {}
     if type(outcome) is NotYet:
-        return _not_yet(row, stage, outcome, now, jitter, fields, teller)
+        return _not_yet(row, stage, outcome, now, jitter, fields, author)
     if type(outcome) is HandedOver:
         fields |= FREE
         fields |= {"look_at": row.not_earlier(now + span_ms(outcome.within, "within")), "handed_over": True, "unknown": False}
         note = cut_note(outcome.note)
         fields |= {"undecided": None, "note": note}
-        return change(row, Reason.HANDED_OVER, now, Status.WAITING, fields, teller, note=note)
+        return change(row, Reason.HANDED_OVER, now, Status.WAITING, fields, author, note=note)
     assert isinstance(outcome, (Retry, Reject))
-    return fail(row, stage, outcome, now, jitter, fields, teller, response_ms)
+    return fail(row, stage, outcome, now, jitter, fields, author, response_ms)
 
 
-def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller: Author, forced: str | None = None) -> Change:
+def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, author: Author, forced: str | None = None) -> Change:
     """Through this stage: on to the next, or to the end of the route. `forced` is noted: why the answer would have been refused."""
     row, content = item.row, item.content
     here, kept = row.stage, row.kept
@@ -275,12 +275,12 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, teller
             kept, note = _arriving(without(kept, here), following, payload)
         if forced is not None:
             note = {**(note or {}), "forced": forced}
-        return arrive(item, following, now, reason, teller, kept=kept, output=output, note=note, puts=puts)
+        return arrive(item, following, now, reason, author, kept=kept, output=output, note=note, puts=puts)
     if row.again:
         note = AGAIN
     if forced is not None:
         note = {**(note or {}), "forced": forced}
-    completed = end(row, _THROUGH if reason is _ADVANCED else reason, now, _COMPLETED, teller, None, output=output, note=note, puts=puts)
+    completed = end(row, _THROUGH if reason is _ADVANCED else reason, now, _COMPLETED, author, None, output=output, note=note, puts=puts)
     return also(completed, kept=without(kept, here)) if here in kept else completed
 
 
@@ -296,7 +296,7 @@ def _arriving(kept: dict[str, Any], stage: Stage, payload: Any) -> tuple[dict[st
     return without(kept, stage.name), {"for": stage.name, "confirms nothing": told}
 
 
-def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, teller: Author) -> Change:
+def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, author: Author) -> Change:
     if outcome.after is None:
         after = stage.checks.after_ms(row.looks, jitter)
     else:
@@ -306,9 +306,9 @@ def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, f
     note = cut_note(outcome.note)
     fields |= {"undecided": None, "note": note}
     if row.looks == 0 or note != row.note:
-        return change(row, Reason.NOT_YET, now, Status.WAITING, fields, teller, note=note)
+        return change(row, Reason.NOT_YET, now, Status.WAITING, fields, author, note=note)
     # Nothing new was said: the row moves, the history does not grow. The row alone knows then that the claim was settled.
-    settled = teller.claim or row.settled
+    settled = author.claim or row.settled
     return Change(row, replace(row, updated_at=now, status=Status.WAITING, settled=settled, **fields))
 
 

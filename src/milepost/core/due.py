@@ -34,8 +34,8 @@ class Lease(Struct, frozen=True):
     until: int
 
 
-def look(item: Item, plan: Plan, now: int, jitter: float, grip: Lease | None, *, called: bool = False) -> Change | None:
-    """What must be written for an item that is due. With a `grip` the item is claimed if it is ready to be worked on;
+def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *, called: bool = False) -> Change | None:
+    """What must be written for an item that is due. With a `lease` the item is claimed if it is ready to be worked on;
     without one (the resender) only what needs no worker is done. None: nothing to do for this caller.
 
     `called`: a message brought the worker here. Then what was offered is ready before its time (which is when it would be
@@ -63,26 +63,26 @@ def look(item: Item, plan: Plan, now: int, jitter: float, grip: Lease | None, *,
     if not expired:
         return _tell_overdue(row, now) if overdue else None
     if held:
-        return replace(_lost(row, stage, now, grip), expired_at=row.look_at)
+        return replace(_lost(row, stage, now, lease), expired_at=row.look_at)
     if row.handed_over:
         silence = Retry("no answer came in time after the work was handed over", category="NO_ANSWER", unknown=True)
         return fail(row, stage, silence, now, jitter, {}, Author("resender"))
-    if status is _PENDING and (stage.external or grip is None):
+    if status is _PENDING and (stage.external or lease is None):
         return offered(row, stage, now)
     if stage.external:
         return _tell_overdue(row, now) if overdue else resent(row, stage, now, by="resender")
-    if grip is None:
+    if lease is None:
         if overdue:
             return _tell_overdue(row, now)
         # Where the row itself is the queue there is nothing to offer: a worker will find it.
         return offered(row, stage, now) if stage.offer_life_ms else None
     if overdue:
-        return change(row, Reason.OVERDUE, now, _PROCESSING, {**_claim_fields(grip, now), "overdue_at": None})
-    after = replace(row, status=_PROCESSING, lease=grip.token, holder=grip.holder, claimed_at=now, look_at=grip.until)
+        return change(row, Reason.OVERDUE, now, _PROCESSING, {**_claim_fields(lease, now), "overdue_at": None})
+    after = replace(row, status=_PROCESSING, lease=lease.token, holder=lease.holder, claimed_at=now, look_at=lease.until)
     return Change(row, after)
 
 
-def claimed_on_arrival(change: Change, now: int, grip: Lease) -> Change | None:
+def claimed_on_arrival(change: Change, now: int, lease: Lease) -> Change | None:
     """The change with its item claimed at the stage that it brings it to, in the same write; None where the item is not simply ready
     there, and `look` has to say what happens. A claim makes no line, so the history is that of the change alone."""
     row = change.after
@@ -90,33 +90,33 @@ def claimed_on_arrival(change: Change, now: int, grip: Lease) -> Change | None:
         return None
     if row.kept or row.undecided is not None or row.handed_over or (row.overdue_at is not None and row.overdue_at <= now):
         return None
-    claimed = replace(row, status=Status.PROCESSING, lease=grip.token, holder=grip.holder, claimed_at=now, look_at=grip.until)
+    claimed = replace(row, status=Status.PROCESSING, lease=lease.token, holder=lease.holder, claimed_at=now, look_at=lease.until)
     return Change(change.before, claimed, change.line, change.body, change.puts, change.expired_at)
 
 
-def _claim_fields(grip: Lease, now: int) -> Fields:
-    return {"lease": grip.token, "holder": grip.holder, "claimed_at": now, "look_at": grip.until}
+def _claim_fields(lease: Lease, now: int) -> Fields:
+    return {"lease": lease.token, "holder": lease.holder, "claimed_at": now, "look_at": lease.until}
 
 
 def _tell_overdue(row: Row, now: int) -> Change:
     return change(row, Reason.OVERDUE, now, row.status, {"overdue_at": None})
 
 
-def _lost(row: Row, stage: Stage, now: int, grip: Lease | None) -> Change:
+def _lost(row: Row, stage: Stage, now: int, lease: Lease | None) -> Change:
     """The lease ran out: a loss, not an attempt. The result of that try is unknown. (An overdue mark waits for its own look.)"""
     losses = row.losses + 1
-    teller = Author(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
+    author = Author(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
     if losses >= MAX_LOSSES:
         message = f"{losses} workers were lost while they held this item"
         failure = Failure("WORKER_LOST", message, now, "worker-lost")
         attempt = Attempt(row.attempts + 1, "WORKER_LOST", message)
-        lost = end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, teller, failure, attempt=attempt)
+        lost = end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, author, failure, attempt=attempt)
         return also(lost, losses=losses, unknown=True)
     fields = {"losses": losses, "unknown": True}
-    if grip is None:
+    if lease is None:
         fields |= {**FREE, "look_at": now + stage.offer_life_ms}
-        return change(row, Reason.LOST, now, Status.QUEUED, fields, teller)
-    return change(row, Reason.LOST, now, Status.PROCESSING, {**fields, **_claim_fields(grip, now)}, teller)
+        return change(row, Reason.LOST, now, Status.QUEUED, fields, author)
+    return change(row, Reason.LOST, now, Status.PROCESSING, {**fields, **_claim_fields(lease, now)}, author)
 
 
 def offered(row: Row, stage: Stage, now: int) -> Change:

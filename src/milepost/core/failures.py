@@ -28,7 +28,7 @@ def fail(
     now: int,
     jitter: float,
     fields: Fields,
-    teller: Author = NOBODY,
+    author: Author = NOBODY,
     response_ms: int | None = None,
 ) -> Change:
     """A counted try: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED."""
@@ -43,17 +43,17 @@ def fail(
     # In the line alone: the row is on every write's way.
     trace = None if outcome.traceback is None else bounded_traceback(outcome.traceback)
     if isinstance(outcome, Reject):
-        return also(end(row, Reason.REJECTED, now, Status.REJECTED, teller, failure, attempt=Attempt(*facts, traceback=trace)), **fields)
+        return also(end(row, Reason.REJECTED, now, Status.REJECTED, author, failure, attempt=Attempt(*facts, traceback=trace)), **fields)
     if number >= stage.retry.attempts:
         attempt = Attempt(*facts, traceback=trace)
-        return also(end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, teller, failure, attempt=attempt), **fields)
+        return also(end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, author, failure, attempt=attempt), **fields)
     floor = None if outcome.after is None else span_ms(outcome.after, "after")
     delay = stage.retry.delay(row.attempts, jitter, floor)
     next_at = row.not_earlier(now + delay.ms)
     fields |= FREE
     fields |= {"look_at": next_at, "error": failure, "handed_over": False, "undecided": None}
     attempt = Attempt(*facts, delay.ms, delay.exponential_ms, delay.jitter_ms, next_at, trace)
-    return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, teller, attempt=attempt)
+    return change(row, Reason.RETRY, now, Status.RETRY_SCHEDULED, fields, author, attempt=attempt)
 
 
 def unstorable(row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None) -> Change:

@@ -18,7 +18,7 @@ from milepost.core.values.durations import iso
 VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule")
 
 
-def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **teller: Any) -> Change | str:
+def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | str:
     """Start the item's stage again (or send it back to an earlier one): counts return to zero, the round rises.
 
     Confirmations of what is done again (the stage itself, or all if it is sent back) move into the history in the same write;
@@ -42,12 +42,12 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     stale = row.kept if back or as_new else {name: told for name, told in row.kept.items() if name == target.name}
     kept = {name: told for name, told in row.kept.items() if name not in stale} if stale else row.kept
     note = {"kept": stale} if stale else None
-    arrived = arrive(item, target, now, Reason.OPERATOR_RETRY, Author(**teller), pass_no=pass_no, kept=kept, note=note)
+    arrived = arrive(item, target, now, Reason.OPERATOR_RETRY, Author(**author), pass_no=pass_no, kept=kept, note=note)
     # The same work again: if nobody knows whether it was done, verify asks first.
     return also(arrived, round=1 if back else row.round + 1, unknown=row.unknown and not back and not as_new)
 
 
-def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **teller: Any) -> Change | str:
+def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | str:
     """Run a finished item again from a stage: the route's first if none is named.
 
     Work on a stage that the item has left gets a new work_id. At the last stage, where a finished item stands, it keeps the old one,
@@ -64,7 +64,7 @@ def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     back = target.name != row.stage
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
     note = {"kept": row.kept} if row.kept else None
-    arrived = arrive(item, target, now, Reason.RERUN, Author(**teller), pass_no=pass_no, kept={}, note=note)
+    arrived = arrive(item, target, now, Reason.RERUN, Author(**author), pass_no=pass_no, kept={}, note=note)
     return also(arrived, round=1 if back else row.round + 1, again=True)
 
 
@@ -78,7 +78,7 @@ def replace(
     old: Any,
     here: bool = False,
     rerun: bool = False,
-    **teller: Any,
+    **author: Any,
 ) -> Change | str:
     """Give the item other content; it starts again at the route's first stage, or, with `here`, at its own.
 
@@ -106,11 +106,11 @@ def replace(
     if target.name in item.content.payloads and (target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest):
         # The stage was given the old input itself: now it is given the new one. What a stage before has made stays.
         puts = (*puts, Put("payload", target.name, content))
-    arrived = arrive(renewed, target, now, Reason.REPLACED, Author(**teller), pass_no=row.pass_no + 1, kept={}, note=note, puts=puts)
+    arrived = arrive(renewed, target, now, Reason.REPLACED, Author(**author), pass_no=row.pass_no + 1, kept={}, note=note, puts=puts)
     return structs.replace(also(arrived, content_digest=None if digest == row.input_digest else digest, again=False), before=row)
 
 
-def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **teller: Any) -> Change | str:
+def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: Any) -> Change | str:
     """Move the time before which an item does not start; a time that is past lets it start at once."""
     row = item.row
     stage = plan.by_name.get(row.stage)
@@ -124,14 +124,14 @@ def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **teller: A
         return "it is set for this time already; nothing was changed"
     status, fields, offered = rescheduled(row, stage, not_before, now)
     note = {"not_before": iso(not_before) if not_before > now else None}
-    return change(row, Reason.RESCHEDULED, now, status, fields, Author(**teller), offered=offered, note=note)
+    return change(row, Reason.RESCHEDULED, now, status, fields, Author(**author), offered=offered, note=note)
 
 
 def _no_stage(plan: Plan, stage: str | None) -> str:
     return f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}"
 
 
-def skip(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
+def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | str:
     """Past this stage without its work being done."""
     row = item.row
     if row.status is Status.COMPLETED:
@@ -140,19 +140,19 @@ def skip(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
         return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
     if not plan.route.skips:
         return f"route {plan.name!r} lets nobody skip a stage; if its work is done, confirm it: milepost confirm … --stage {row.stage}"
-    return pass_on(item, Done(), plan, now, Reason.SKIPPED, Author(**teller))
+    return pass_on(item, Done(), plan, now, Reason.SKIPPED, Author(**author))
 
 
-def cancel(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
+def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | str:
     """Off the route. A worker that still holds the item will find its outcome refused."""
     row = item.row
     if row.terminal:
         return f"it has ended already ({row.status})"
-    cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**teller), row.error)
+    cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
     return also(cancelled, unknown=row.unknown or row.status is Status.PROCESSING)
 
 
-def resend(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
+def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | str:
     """Offer the item's stage again now: an external one to its partner, one of ours to its workers. No try is counted.
 
     Where work was handed over and its answer is awaited, the handler runs again, after `verify` has asked whether it is needed.
@@ -171,10 +171,10 @@ def resend(item: Item, plan: Plan, now: int, **teller: Any) -> Change | str:
         return f"it has only just come to {row.stage!r} and is offered by itself in a moment"
     if not stage.external and row.status is Status.QUEUED and (row.look_at or now) <= now and not stage.offer_life_ms:
         return "it waits for a worker, and the next free one takes it: there is no message that could be sent again"
-    return resent(row, stage, now, **teller)
+    return resent(row, stage, now, **author)
 
 
-def move(item: Item, plan: Plan, to: str | None, now: int, **teller: Any) -> Change | str:
+def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Change | str:
     """A route has changed: an item at a stage that is gone comes to the stage named instead, or ends if `to` is None."""
     row = item.row
     if row.status is Status.COMPLETED or (row.terminal and row.status not in FAILED | {Status.CANCELLED}):
@@ -182,16 +182,16 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **teller: Any) -> Cha
     if to is None:
         if row.terminal:
             return "it has ended already"
-        return end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**teller), row.error)
+        return end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
     if row.terminal:
         # A failed item keeps its end; only its place is renamed, so that it can be found and retried.
         place: Fields = {"stage": to, "lane": plan.by_name[to].lane_of(item.input)}
-        return change(row, Reason.NOTED, now, row.status, place, Author(**teller), to=to, note={"moved": row.stage})
-    return arrive(item, plan.by_name[to], now, Reason.MOVED, Author(**teller))
+        return change(row, Reason.NOTED, now, row.status, place, Author(**author), to=to, note={"moved": row.stage})
+    return arrive(item, plan.by_name[to], now, Reason.MOVED, Author(**author))
 
 
-def back_fill(item: Item, plan: Plan, to: str, now: int, **teller: Any) -> Change | str:
+def back_fill(item: Item, plan: Plan, to: str, now: int, **author: Any) -> Change | str:
     """A finished item goes on to a stage that was added after it had finished."""
     if item.row.status is not Status.COMPLETED:
         return f"it is {item.row.status}; only finished items are back-filled"
-    return also(arrive(item, plan.by_name[to], now, Reason.BACK_FILL, Author(**teller)), again=True)
+    return also(arrive(item, plan.by_name[to], now, Reason.BACK_FILL, Author(**author)), again=True)

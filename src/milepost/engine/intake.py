@@ -118,10 +118,10 @@ def take_in(
     known: dict[str, KnownKey | Same | Refused | None] = dict(
         zip(distinct, ctx.ledger.recognise(plan.name, distinct, list(asked.values())), strict=True)
     )
-    misfits = ctx.ledger.misfits(plan, distinct)
+    invalid_keys = ctx.ledger.invalid_keys(plan, distinct)
     now = ctx.clock.now()
     seals = {} if failed_again is None else {key: there for key, there in known.items() if isinstance(there, KnownKey) and _undone(there)}
-    open_to = {*[key for key, there in known.items() if there is None], *seals} - misfits.keys()
+    open_to = {*[key for key, there in known.items() if there is None], *seals} - invalid_keys.keys()
     arrivals: dict[str, NewItem] = {}
     if open_to:
         prefix, carries = ctx.chance.token(), plan.route.carries is not None
@@ -151,8 +151,8 @@ def take_in(
     receipts: list[Receipt] = []
     for key, digest in zip(keys, digests, strict=True):
         there = known[key]
-        if misfits and key in misfits:
-            receipts.append(Receipt("", "malformed", error=misfits[key]))
+        if invalid_keys and key in invalid_keys:
+            receipts.append(Receipt("", "malformed", error=invalid_keys[key]))
         elif there is None:
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage))

@@ -47,7 +47,7 @@ class Heartbeat:
         self._started = True
 
     def take_back(self) -> None:
-        dead = self.ctx.ledger.departed()
+        dead = self.ctx.ledger.dead_workers()
         if not dead:
             return
         self.taken_back += self.ctx.ledger.reclaim(dead, self.ctx.clock.now())

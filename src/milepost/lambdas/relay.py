@@ -67,7 +67,7 @@ def _carry_out(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> t
     finish(ready.store, ended, ready.ctx.clock.now())
     tell(ready, call, reserve)
     with suppress(LedgerError):
-        ready.beat(call, "stream", *(teller.name for teller in ready.tellers()))
+        ready.beat(call, "stream", *(author.name for author in ready.tellers()))
     return records, ended
 
 

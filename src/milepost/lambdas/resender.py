@@ -95,7 +95,7 @@ def _steps(kept: Kept, call: LambdaContext, repair: bool) -> dict[str, Callable[
         "untold": lambda: tell(ready, call, ends),
         "summed up": lambda: _sum_up(kept.heads, left),
         "measured": lambda: _measure(ready),
-        "alive": lambda: ready.beat(call, "resender", "sweeper", *(teller.name for teller in ready.tellers())),
+        "alive": lambda: ready.beat(call, "resender", "sweeper", *(author.name for author in ready.tellers())),
         "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in kept.repairs.items()},
     }
 

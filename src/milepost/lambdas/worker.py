@@ -37,7 +37,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 def _called(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> dict[str, Any]:
     station = _at_work()
-    trace.annotate(route=station.desk.plan.name, stage=station.desk.stage.name)
+    trace.annotate(route=station.slots.plan.name, stage=station.slots.stage.name)
     store = station.opened.store
     messages = from_event(event, store, station.url)
     shift = Shift(station, context)

@@ -52,19 +52,19 @@ class StageContainer:
         self.calls = Calls(opened.store)
         self.woken = threading.Event()
         self._runner = ThreadRunner()
-        self.desk = StageSlots(plan, found, self._runner.crew(found, found.concurrency, run_plain, run_async, self.woken.set))
+        self.slots = StageSlots(plan, found, self._runner.pool(found, found.concurrency, run_plain, run_async, self.woken.set))
 
     def renew(self) -> None:
         """Calls that do not end keep their hands; others take their place."""
-        desk = self.desk
-        self.desk = StageSlots(desk.plan, desk.stage, self._runner.crew(desk.stage, desk.width, run_plain, run_async, self.woken.set))
+        slots = self.slots
+        self.slots = StageSlots(slots.plan, slots.stage, self._runner.pool(slots.stage, slots.width, run_plain, run_async, self.woken.set))
 
     def widen(self, now: int) -> None:
         """The stage's limit may have been changed while running."""
-        width = self.opened.store.limit(self.name, now).concurrency or self.desk.stage.concurrency
-        if width != self.desk.width:
-            self.desk.width = width
-            self.desk.crew.resize(width)
+        width = self.opened.store.limit(self.name, now).concurrency or self.slots.stage.concurrency
+        if width != self.slots.width:
+            self.slots.width = width
+            self.slots.pool.resize(width)
 
 
 class Shift:
@@ -77,7 +77,7 @@ class Shift:
         self._until = self._ctx.clock.now() + left
         self._reserve = min(RESERVE_MS, left // 4)
         # A handler with a time limit is started while all of it is left; but never is all of the time too short to start anything.
-        self._needed = min(self._reserve + (station.desk.stage.timeout_ms or 0), left * 3 // 4)
+        self._needed = min(self._reserve + (station.slots.stage.timeout_ms or 0), left * 3 // 4)
         self._again: Again = {}
         self._finished: list[JobResult] = []
         """What has ended and is not written yet."""
@@ -108,13 +108,13 @@ class Shift:
         return self._again
 
     def _claim(self, messages: Sequence[SqsMessage], *, fragile: bool = False) -> Answered:
-        desk, ctx = self._station.desk, self._ctx
+        slots, ctx = self._station.slots, self._ctx
         if not self._may_start():
             self._come_again(messages, SOON_S)
             return Answered()
-        spent, desk.spent = desk.spent, {}
-        grip = Lease(ctx.chance.token(), self._station.opened.holder, self._until)
-        ask = ClaimRequest(desk.plan, desk.stage.name, len(messages), grip, desk.stage.batch, dict(desk.lanes), spent, fragile)
+        spent, slots.spent = slots.spent, {}
+        lease = Lease(ctx.chance.token(), self._station.opened.holder, self._until)
+        ask = ClaimRequest(slots.plan, slots.stage.name, len(messages), lease, slots.stage.batch, dict(slots.lanes), spent, fragile)
         try:
             with CALL.within(self._left() / 1000):
                 answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
@@ -127,8 +127,8 @@ class Shift:
         self.counts["moved"] += answered.moved
         self.correlation_ids += [item.correlation_id for item in answered.items]
         if answered.items:
-            desk.take_in_hand(answered.items)
-            desk.crew.put(desk.jobs(answered.items))
+            slots.take_in_hand(answered.items)
+            slots.pool.put(slots.jobs(answered.items))
         return answered
 
     def _wait_for(self, answered: Answered) -> bool:
@@ -138,7 +138,7 @@ class Shift:
         if answered.next_at is None:
             # Their lanes have no room before something here has ended.
             self._work(first=True)
-            return bool(self._station.desk.in_hand or self._may_start())
+            return bool(self._station.slots.in_hand or self._may_start())
         wait_ms = answered.next_at - self._ctx.clock.now()
         if wait_ms > WAIT_MS:
             return False
@@ -159,14 +159,14 @@ class Shift:
     def _work(self, wait_ms: int | None = None, *, first: bool = False) -> None:
         """Settle what ends, until nothing is in hand; or for so long; or until the first has been settled. All is let go of when the
         time is up."""
-        desk = self._station.desk
+        slots = self._station.slots
         until = None if wait_ms is None else self._ctx.clock.now() + wait_ms
-        while desk.in_hand or until is not None:
+        while slots.in_hand or until is not None:
             self._station.woken.wait(self._pause_s(until))
             self._station.woken.clear()
             settled = self._settle()
             if not self._may_start():
-                self._give_back(desk.crew.recall(), "the function's time would not have been enough for it")
+                self._give_back(slots.pool.recall(), "the function's time would not have been enough for it")
             if self._left() <= 0:
                 self._cut_off()
                 return
@@ -175,8 +175,8 @@ class Shift:
 
     def _settle(self) -> int:
         """Write the outcomes of what has ended; how many."""
-        desk = self._station.desk
-        self._finished += desk.crew.take()
+        slots = self._station.slots
+        self._finished += slots.pool.take()
         if not self._finished:
             return 0
         try:
@@ -189,17 +189,17 @@ class Shift:
         self.outdated = self.outdated or bool(summary.undecided)
         for kind in ("written", "refused", "undecided"):
             self.counts[kind] += getattr(summary, kind)
-        desk.learn(rans, self._ctx.clock.now())
-        desk.let_go([ran.item for ran in rans])
+        slots.learn(rans, self._ctx.clock.now())
+        slots.let_go([ran.item for ran in rans])
         return len(rans)
 
     def _cut_off(self) -> None:
         """What still runs, or could not be written, is let go of: whether its partner has done the work is not known."""
-        desk = self._station.desk
-        left = list(desk.in_hand.values())
+        slots = self._station.slots
+        left = list(slots.in_hand.values())
         if left:
             log.warning("not settled in the function's time", extra={"keys": [item.key for item in left][:20]})
-            desk.crew.cancel()
+            slots.pool.cancel()
             self._give_back(left, "the function's time was over before its outcome was written", unknown=True)
             self._station.renew()
 
@@ -215,7 +215,7 @@ class Shift:
             log.error("items could not be given back: %s", error)
             self._items_again(items)
         self._items_again([item for item in items if item.row.lease is None])
-        self._station.desk.let_go(items)
+        self._station.slots.let_go(items)
 
     # What must come again -----------------------------------------------------------------------------------------------
     def _items_again(self, items: Sequence[Item]) -> None:

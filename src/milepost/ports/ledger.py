@@ -93,7 +93,7 @@ class ClaimRequest(Struct, frozen=True):
     plan: Plan
     stage: str
     want: int
-    grip: Lease
+    lease: Lease
     batch: int = 1
     held: dict[str, int] = {}
     spent: dict[str, int] = {}
@@ -112,7 +112,7 @@ class Refused(Struct, frozen=True):
 
 
 class ClaimResult(Struct, frozen=True):
-    """The answer to an Ask: items now held under its grip, each with its ticket where there is one, how many others were moved on without a worker,
+    """The answer to an Ask: items now held under its lease, each with its ticket where there is one, how many others were moved on without a worker,
     and the earliest moment at which asking again can bring more (None: only a new change can)."""
 
     items: list[Item]
@@ -231,7 +231,7 @@ class Ledger(Protocol):
 
     timing: Timing
     url: str
-    lacks: frozenset[str]
+    missing_capabilities: frozenset[str]
     """What this ledger cannot do, of `LACKS`."""
 
     @property
@@ -253,12 +253,12 @@ class Ledger(Protocol):
         """What `peek` says of each key, but Same where its item has a row and content with this digest, one for each key: of a list
         that is delivered again that holds for almost all, and a ledger may answer it more cheaply."""
 
-    def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+    def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         """Keys that an item cannot have on this ledger, such as ones that are too long for it, each with the reason."""
 
-    def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         """Record new items: row, content, first line and counters at once. None: recorded; Known: it was there before, and is not
-        a seal that the newcomer is to pass (nothing written); Refused: the storage cannot take this one (the others are recorded). Raises RouteChanged if the ledger holds another version of the route."""
+        a seal that the new_item is to pass (nothing written); Refused: the storage cannot take this one (the others are recorded). Raises RouteChanged if the ledger holds another version of the route."""
 
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         """Give due items of open lanes to a worker, oldest due first, within rates and pauses, by `core.due.look`."""
@@ -368,10 +368,10 @@ class Ledger(Protocol):
 
     def sign_off(self, holder: str) -> None: ...
 
-    def departed(self) -> list[str]:
+    def dead_workers(self) -> list[str]:
         """Holders that signed on here and are proved dead."""
 
-    def pulse(self) -> int:
+    def change_counter(self) -> int:
         """A number that differs whenever anybody may have written since."""
 
     def rest(self) -> None:

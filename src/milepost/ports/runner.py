@@ -67,7 +67,7 @@ ExecuteAsync = Callable[[Stage, Job, Callable[[], int]], Awaitable[list[JobResul
 
 
 class Runner(Protocol):
-    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
+    def pool(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
         """Hands for one stage; `wake` is called when there is something to take."""
 
     def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:

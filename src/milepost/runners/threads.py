@@ -45,14 +45,14 @@ class ThreadRunner:
             return False
         return running is (self._borrowed or self._loop)
 
-    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
-        crew: AsyncCrew | ThreadCrew
+    def pool(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
+        pool: AsyncCrew | ThreadCrew
         if stage.is_async:
-            crew = AsyncCrew(stage, width, execute_async, wake, self._event_loop())
+            pool = AsyncCrew(stage, width, execute_async, wake, self._event_loop())
         else:
-            crew = ThreadCrew(stage, width, execute, wake)
-        self._crews.add(crew)
-        return crew
+            pool = ThreadCrew(stage, width, execute, wake)
+        self._crews.add(pool)
+        return pool
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._borrowed is not None:
@@ -81,8 +81,8 @@ class ThreadRunner:
         try:
             self._wait_for(threads, stopped)
         finally:
-            for crew in self._crews:
-                crew.close()
+            for pool in self._crews:
+                pool.close()
             self._stop_loop()
         if self._error is not None:
             raise self._error

@@ -70,9 +70,9 @@ def _let_settle(ctx: Context, runner: SimRunner) -> None:
     """Turns at this very moment, until two rounds have changed nothing (what is fragile waits for one quiet round)."""
     quiet = 0
     while quiet < 2:
-        before, ended = ctx.ledger.pulse(), runner.next_end()
+        before, ended = ctx.ledger.change_counter(), runner.next_end()
         runner.everybody()
-        quiet = quiet + 1 if (ctx.ledger.pulse(), runner.next_end()) == (before, ended) else 0
+        quiet = quiet + 1 if (ctx.ledger.change_counter(), runner.next_end()) == (before, ended) else 0
 
 
 def _next_moment(ctx: Context, station: Station, runner: SimRunner, told: Sequence[str]) -> int | None:
@@ -85,7 +85,7 @@ def _next_moment(ctx: Context, station: Station, runner: SimRunner, told: Sequen
     moments = [runner.next_end(), due]
     if due is not None and due <= now:
         # Due, and not taken: a rate holds it back, and the desk knows until when.
-        moments += [desk.next_at for desk in station.worker.desks]
+        moments += [desk.next_at for desk in station.worker.all_slots]
     if not all_told(ctx, told, now + 10 * 366 * 86_400_000):
         moments.append(runner.next_turn("relay-"))
     return min((moment for moment in moments if moment is not None and moment > now), default=None)

@@ -49,10 +49,10 @@ class SimRunner:
         self._wanted: dict[str, int] = {}
 
     # What a Station asks for ------------------------------------------------------------------------------------------
-    def crew(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
-        crew = SimCrew(self, stage if self._meddle is None else self._meddle(stage), width, execute, execute_async, wake)
-        self._crews.append(crew)
-        return crew
+    def pool(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
+        pool = SimCrew(self, stage if self._meddle is None else self._meddle(stage), width, execute, execute_async, wake)
+        self._crews.append(pool)
+        return pool
 
     def wake(self, name: str) -> None:
         if name in self._wanted:
@@ -75,17 +75,17 @@ class SimRunner:
 
     def next_at(self) -> int:
         """The moment at which something is to happen here; it may have passed."""
-        ends = [end for end in (crew.next_end() for crew in self._crews) if end is not None]
+        ends = [end for end in (pool.next_end() for pool in self._crews) if end is not None]
         return min([*self._wanted.values(), *ends], default=self.clock.now())
 
     @property
     def busy(self) -> bool:
         """Is some call under way or waiting for a hand?"""
-        return any(crew.busy for crew in self._crews)
+        return any(pool.busy for pool in self._crews)
 
     def next_end(self) -> int | None:
         """When the next call ends."""
-        return min((end for end in (crew.next_end() for crew in self._crews) if end is not None), default=None)
+        return min((end for end in (pool.next_end() for pool in self._crews) if end is not None), default=None)
 
     def next_turn(self, name: str) -> int | None:
         """When the first of the services whose names begin so wants its turn."""
@@ -95,7 +95,7 @@ class SimRunner:
         """One thing of those whose time has come: a call ends, or a service has a turn. False: nothing's has."""
         now = self.clock.now()
         ready: list[SimCrew | str] = [name for name, at in self._wanted.items() if at <= now]
-        ready += [crew for crew in self._crews if (end := crew.next_end()) is not None and end <= now]
+        ready += [pool for pool in self._crews if (end := pool.next_end()) is not None and end <= now]
         if not ready:
             return False
         chosen = self.dice.choice(ready)
@@ -107,9 +107,9 @@ class SimRunner:
 
     def everybody(self) -> None:
         """A turn for every service, and an end for every call that is due, in the dice's order; the clock stands still."""
-        for crew in self._crews:
-            while (end := crew.next_end()) is not None and end <= self.clock.now():
-                crew.end_one()
+        for pool in self._crews:
+            while (end := pool.next_end()) is not None and end <= self.clock.now():
+                pool.end_one()
         names = list(self._services)
         self.dice.shuffle(names)
         for name in names:

@@ -98,12 +98,12 @@ def act(
         begun = begin(ctx, asked, dry_run=dry_run)
         chosen = selection_of(begun, chosen)
         expected = expected if begun is asked else chosen.expected(ctx)
-    teller = {"by": by, "why": reason, "act": begun.id if bulk else None}
-    decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), force, teller)
+    author = {"by": by, "why": reason, "act": begun.id if bulk else None}
+    decision = _decision(ctx, verb, plan, stage, as_new, outcome or Done(True), force, author)
     if verb == "reschedule":
-        decision = lambda item: operators.reschedule(item, plan, ctx.clock.now(), not_before=starts_at or 0, **teller)  # noqa: E731
+        decision = lambda item: operators.reschedule(item, plan, ctx.clock.now(), not_before=starts_at or 0, **author)  # noqa: E731
     elif new is not None:
-        decision = lambda item: replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **teller)  # noqa: E731
+        decision = lambda item: replaced(ctx, item, plan, new, here=here, rerun=rerun, dry_run=dry_run, **author)  # noqa: E731
     if bulk:
         decision = _once(ctx, begun, decision)
     report = ActReport(begun.id, verb, route, dry_run)
@@ -196,24 +196,24 @@ def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | 
 
 
 def _decision(
-    ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, force: bool, teller: dict[str, Any]
+    ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, force: bool, author: dict[str, Any]
 ) -> Decision:
     """The verb's rule, as a function of an item as it is at the time."""
 
     def decision(item: Item) -> Change | str | None:
         now = ctx.clock.now()
         if verb == "retry":
-            return operators.retry(item, plan, now, stage=stage, as_new=as_new, **teller)
+            return operators.retry(item, plan, now, stage=stage, as_new=as_new, **author)
         if verb == "skip":
-            return operators.skip(item, plan, now, **teller)
+            return operators.skip(item, plan, now, **author)
         if verb == "cancel":
-            return operators.cancel(item, plan, now, **teller)
+            return operators.cancel(item, plan, now, **author)
         if verb == "resend":
-            return operators.resend(item, plan, now, **teller)
+            return operators.resend(item, plan, now, **author)
         if verb == "rerun":
-            return operators.rerun(item, plan, now, stage=stage, as_new=as_new, **teller)
+            return operators.rerun(item, plan, now, stage=stage, as_new=as_new, **author)
         return confirmations.confirm(
-            item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, force=force, **teller
+            item, stage or item.stage, outcome, plan, now, ctx.chance.jitter(), operator=True, force=force, **author
         )
 
     return decision

@@ -36,7 +36,7 @@ def read_content(plan: Plan, given: Any) -> NewContent:
 
 
 def replaced(
-    ctx: Context, item: Item, plan: Plan, new: NewContent, *, here: bool, rerun: bool, dry_run: bool = False, **teller: Any
+    ctx: Context, item: Item, plan: Plan, new: NewContent, *, here: bool, rerun: bool, dry_run: bool = False, **author: Any
 ) -> Change | str:
     """The change that gives the item this content, or why there is none. The old content is kept before that is written."""
     if new.key != item.key:
@@ -45,7 +45,7 @@ def replaced(
         old: dict[str, Any] = {}
     else:
         old = _kept(ctx, item, dry_run)
-    return replace(item, plan, ctx.clock.now(), content=new.content, digest=new.digest, old=old, here=here, rerun=rerun, **teller)
+    return replace(item, plan, ctx.clock.now(), content=new.content, digest=new.digest, old=old, here=here, rerun=rerun, **author)
 
 
 def _kept(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:

@@ -28,7 +28,7 @@ STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED}
 
 def can_bring_back(ledger: Ledger) -> bool:
     """Does this ledger take rows back?"""
-    return "take over" not in ledger.lacks
+    return "take over" not in ledger.missing_capabilities
 
 
 def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False) -> dict[str, str]:

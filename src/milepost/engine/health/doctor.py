@@ -84,7 +84,7 @@ def health_view(report: DoctorReport) -> Health:
 def doctor(ctx: Context, told: Callable[[int, int], str] = clock_time) -> DoctorReport:
     """Look at everything once; each look costs little, however many items there are. `told` says how moments are told in the findings."""
     watch = Watch(ctx.clock.now(), told)
-    facts = {**ctx.ledger.describe(), "lacks": sorted(ctx.ledger.lacks)}
+    facts = {**ctx.ledger.describe(), "lacks": sorted(ctx.ledger.missing_capabilities)}
     findings: list[Finding] = []
     if facts.get("sound") is False:
         findings.append(
@@ -162,7 +162,7 @@ def _back_fills(ctx: Context, watch: Watch) -> Iterator[Finding]:
 
 def _processes(ctx: Context, watch: Watch) -> Iterator[Finding]:
     """Those at work, and those that went with something in hand; of all others only the last, if nobody is at work."""
-    known, live, dead = processes(ctx), live_processes(ctx), set(ctx.ledger.departed())
+    known, live, dead = processes(ctx), live_processes(ctx), set(ctx.ledger.dead_workers())
     for process in known:
         heard, held = watch.when(process.seen_at), counted(process.in_hand, "item")
         if process.holder in dead:

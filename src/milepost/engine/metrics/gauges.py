@@ -48,7 +48,7 @@ class Gauges:
     def __init__(self, ctx: Context, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._ctx = ctx
         self._monotonic = monotonic
-        self._keep_s = KEEP_REMOTE_S if "pulse" in ctx.ledger.lacks else KEEP_S
+        self._keep_s = KEEP_REMOTE_S if "pulse" in ctx.ledger.missing_capabilities else KEEP_S
         self._lock = threading.Lock()
         self._read_at: float | None = None
         self._found: list[Family] = []

@@ -50,7 +50,7 @@ def finished_before(route: str, since: int) -> Query:
     return Query(route=route, statuses=frozenset({Status.COMPLETED}), entered_before=since + 1)
 
 
-def sender_on(ctx: Context, plan: Plan, to: str, since: int, teller: dict[str, str]) -> Decision:
+def sender_on(ctx: Context, plan: Plan, to: str, since: int, author: dict[str, str]) -> Decision:
     """Sends on what had finished by then, and nothing twice."""
 
     def decision(item: Item) -> Change | str:
@@ -60,7 +60,7 @@ def sender_on(ctx: Context, plan: Plan, to: str, since: int, teller: dict[str, s
         # Finished in the very millisecond of the change: under the old stages, or through the added one already?
         if row.entered_at == since and any(written.line.stage == to for written in ctx.ledger.history(item.route, item.key)):
             return BEEN_THERE
-        return send_on(item, plan, to, ctx.clock.now(), **teller)
+        return send_on(item, plan, to, ctx.clock.now(), **author)
 
     return decision
 
@@ -69,7 +69,7 @@ BEEN_THERE = "it has been through that stage already"
 SENT_ON = "it was sent on before, and is through"
 
 
-def runner_again(ctx: Context, plan: Plan, taken: BackFill, teller: dict[str, str]) -> Decision:
+def runner_again(ctx: Context, plan: Plan, taken: BackFill, author: dict[str, str]) -> Decision:
     """Runs again what had finished when the rerun began, and nothing twice."""
 
     def decision(item: Item) -> Change | str:
@@ -78,7 +78,7 @@ def runner_again(ctx: Context, plan: Plan, taken: BackFill, teller: dict[str, st
             return SENT_ON
         if row.status is Status.COMPLETED and row.entered_at > taken.since:
             return BEEN_THERE
-        return run_again(item, plan, ctx.clock.now(), stage=taken.stage, as_new=taken.as_new, **teller)
+        return run_again(item, plan, ctx.clock.now(), stage=taken.stage, as_new=taken.as_new, **author)
 
     return decision
 
@@ -230,8 +230,8 @@ def step(ctx: Context, route: str, held: Document) -> BackfillStep:
 
 
 def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> BackfillStep:
-    teller = {"by": taken.by, "why": taken.reason, "act": taken.act}
-    rule = runner_again(ctx, plan, taken, teller) if taken.rerun is not None else sender_on(ctx, plan, taken.stage, taken.since, teller)
+    author = {"by": taken.by, "why": taken.reason, "act": taken.act}
+    rule = runner_again(ctx, plan, taken, author) if taken.rerun is not None else sender_on(ctx, plan, taken.stage, taken.since, author)
     answers = _send(ctx, _items(ctx, plan, taken), rule)
     if OUTDATED in answers:
         return BackfillStep()  # the portion is taken up by a process that has the present route

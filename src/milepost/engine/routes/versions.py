@@ -240,7 +240,7 @@ def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Cens
     concerned = frozenset(stage for stage in known if kinds.get(stage) is None or kinds[stage] != was.get(stage, kinds[stage]))
     if not concerned:
         return there
-    if "exact counts" not in ledger.lacks:
+    if "exact counts" not in ledger.missing_capabilities:
         stages = {stage for stage, _ in there.n} & concerned
         return Census(there.n, {stage: tuple(item.key for item in _found(ledger, plan.name, {stage}, EXAMPLES)) for stage in stages})
     # What has finished is at no stage: it is only told how much comes along.
@@ -319,7 +319,7 @@ def _named(keys: tuple[str, ...], n: int) -> str:
 
 
 def _carry_out(
-    ctx: Context, plan: Plan, target: RouteVersion, teller: dict[str, str], on_progress: Callable[[int], None]
+    ctx: Context, plan: Plan, target: RouteVersion, author: dict[str, str], on_progress: Callable[[int], None]
 ) -> tuple[int, int]:
     """Move everything that `target.moves` names; how many items were moved, and how many sent on."""
     moved = sent_on = 0
@@ -330,21 +330,21 @@ def _carry_out(
         elif stage == FINISHED:
             assert to is not None
             if target.pace is not None:
-                begin(ctx, plan, to, target.pace, target.at, by=teller["by"], reason=teller["why"])
+                begin(ctx, plan, to, target.pace, target.at, by=author["by"], reason=author["why"])
                 continue
-            sending = sender_on(ctx, plan, to, target.at, teller)
+            sending = sender_on(ctx, plan, to, target.at, author)
             sent_on = _sweep(ctx, finished_before(plan.name, target.at), sending, moved, on_progress)
         else:
             query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
             if stage == to:
                 # Only its kind has changed: what waits there is offered anew; what a worker holds is decided when it is done.
                 query = replace(query, statuses=LIVE - {Status.PROCESSING}, changed_before=target.at + 1)
-            moved += _sweep(ctx, query, _mover(ctx, plan, to, teller), moved, on_progress)
+            moved += _sweep(ctx, query, _mover(ctx, plan, to, author), moved, on_progress)
     return moved, sent_on
 
 
-def _mover(ctx: Context, plan: Plan, to: str | None, teller: dict[str, str]) -> Decision:
-    return lambda item: move(item, plan, to, ctx.clock.now(), **teller)
+def _mover(ctx: Context, plan: Plan, to: str | None, author: dict[str, str]) -> Decision:
+    return lambda item: move(item, plan, to, ctx.clock.now(), **author)
 
 
 def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progress: Callable[[int], None]) -> int:

@@ -39,7 +39,7 @@ def refuse_moved(ledger: Ledger, plans: Sequence[Plan]) -> None:
 
 def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool) -> None:
     """Everything that would have to be put right first, without changing anything."""
-    if "take over" in target.ledger.lacks and not dry_run:
+    if "take over" in target.ledger.missing_capabilities and not dry_run:
         raise UsageError(f"{target.ledger.url} cannot take over items; give a ledger on AWS: --to dynamodb://REGION/PREFIX")
     here, there = source.ledger.read(ROUTE), target.ledger.read(ROUTE)
     for route in routes:
@@ -98,7 +98,7 @@ def close(source: Context, target: Context, routes: Sequence[str], by: str, reas
 def at_rest(ctx: Context, routes: Sequence[str]) -> int:
     """Write the losses of workers that are proved dead, or whose leases have run out; refuse while anybody may be at work."""
     now, lost = ctx.clock.now(), 0
-    ctx.ledger.reclaim(ctx.ledger.departed(), now)
+    ctx.ledger.reclaim(ctx.ledger.dead_workers(), now)
     for route in routes:
         plan, left = ctx.plan(route), []
         for item in list(each(ctx, Query(route=route, statuses=frozenset({Status.PROCESSING}), with_content=True))):

@@ -78,7 +78,7 @@ def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> d
     for count in ctx.ledger.counts(route):
         place = (count.route, count.stage, count.status)
         sums[place] = sums.get(place, 0) + count.n
-    lagging = _lagging(ctx, routes, sums, afresh) if "exact counts" in ctx.ledger.lacks else {}
+    lagging = _lagging(ctx, routes, sums, afresh) if "exact counts" in ctx.ledger.missing_capabilities else {}
     for (name, stage, at), n in sorted(sums.items(), key=lambda entry: list(Status).index(entry[0][2])):
         if n <= 0:
             continue
@@ -326,7 +326,7 @@ def chain_fault(broken: int, lines: list[HistoryEntry]) -> str:
 
 def live_processes(ctx: Context) -> list[Process]:
     """The processes that are at work now, the latest heard of first."""
-    now, dead = ctx.clock.now(), set(ctx.ledger.departed())
+    now, dead = ctx.clock.now(), set(ctx.ledger.dead_workers())
     recent = (process for process in processes(ctx) if now - process.seen_at <= ALIVE_MS and not process.stopped)
     return [process for process in recent if process.holder not in dead]
 

@@ -105,7 +105,7 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
         # By the stage's own mark: the row forgets its moment once people have been told.
         expected = row.entered_at + stage.overdue_ms
         why.insert(0, f"It is late: it was expected by {watch.at(expected)}, {short_span(watch.now - expected)} ago.")
-    lost = row.status is Status.PROCESSING and row.holder in ctx.ledger.departed()
+    lost = row.status is Status.PROCESSING and row.holder in ctx.ledger.dead_workers()
     if lost:
         why.append("That worker has died.")
         following = ["It is taken back at once by whoever is at work on this machine; the try does not count."]

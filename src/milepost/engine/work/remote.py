@@ -169,8 +169,8 @@ class Remote:
 
     def _ask(self, wish: Wish, want: int, lanes: dict[str, int], now: int, *, fragile: bool = False) -> ClaimResult:
         plan, stage, ctx = wish.plan, wish.stage, self._ctx
-        grip = Lease(ctx.chance.token(), wish.holder, now + wish.lease_ms)
-        ask = ClaimRequest(plan, stage.name, want, grip, stage.batch, lanes, {}, fragile)
+        lease = Lease(ctx.chance.token(), wish.holder, now + wish.lease_ms)
+        ask = ClaimRequest(plan, stage.name, want, lease, stage.batch, lanes, {}, fragile)
         [answer] = ctx.ledger.claim([ask], now, ctx.chance.jitter())
         if answer.outdated:
             raise RouteChanged(f"route {plan.name!r}: {OUTDATED}; start the server again with the route as it is now")
@@ -182,7 +182,7 @@ class Remote:
             elif fragile:
                 self._fragile.discard((plan.name, stage.name))
             for item in answer.items:
-                self._hold((item.route, item.key, grip.token), HeldItem(item, grip.until))
+                self._hold((item.route, item.key, lease.token), HeldItem(item, lease.until))
         return answer
 
     def _hold(self, ref: Ref, held: HeldItem) -> None:

@@ -23,10 +23,10 @@ QUICK_IN_HAND = 2 * MOST_IN_HAND
 class StageSlots:
     """One stage in one process: its crew, what it has in hand, and how fast it gets through it."""
 
-    def __init__(self, plan: Plan, stage: Stage, crew: HandlerPool) -> None:
+    def __init__(self, plan: Plan, stage: Stage, pool: HandlerPool) -> None:
         self.plan = plan
         self.stage = stage
-        self.crew = crew
+        self.pool = pool
         self.width = stage.concurrency
         self.in_hand: dict[tuple[str, str | None], Item] = {}
         """By key and lease: an item that was lost here and claimed again is two calls, each with an end of its own."""
@@ -70,9 +70,9 @@ class StageSlots:
         # Until the pace is known, a few for each hand.
         return int(min(beside_each_other, 8 * self._least() if self.pace is None else self.pace))
 
-    def ask(self, grip: Lease, want: int, *, fragile: bool = False) -> ClaimRequest:
+    def ask(self, lease: Lease, want: int, *, fragile: bool = False) -> ClaimRequest:
         spent, self.spent = self.spent, {}
-        return ClaimRequest(self.plan, self.stage.name, want, grip, self.stage.batch, self._held(), spent, fragile)
+        return ClaimRequest(self.plan, self.stage.name, want, lease, self.stage.batch, self._held(), spent, fragile)
 
     def _held(self) -> dict[str, int]:
         """How many items of each lane are in hand but for those that have finished, as `staying` counts them."""
@@ -126,21 +126,21 @@ class StageSlots:
         return jobs
 
 
-def rooms_after_a_settle(desks: Sequence[StageSlots]) -> list[tuple[StageSlots, int]]:
+def rooms_after_a_settle(all_slots: Sequence[StageSlots]) -> list[tuple[StageSlots, int]]:
     """How many items each stage may claim in the write that settles what its crew, and the others, have finished.
 
     Items that go on to a quick stage are claimed there in any case: they take up no more room than they did at the stage before.
     Quick stages share one measure of what may be in hand, so that new items are claimed as others leave.
     """
     arriving: dict[tuple[str, str], int] = {}
-    for desk in desks:
-        following = desk.plan.following[desk.stage.name] if desk.finished else None
+    for slots in all_slots:
+        following = slots.plan.following[slots.stage.name] if slots.finished else None
         if following is not None:
-            arriving[desk.plan.name, following.name] = sum(type(ran.outcome) is Done for ran in desk.finished)
-    coming = [arriving.get((desk.plan.name, desk.stage.name), 0) for desk in desks]
-    quick_in_hand = sum(desk.staying + n for desk, n in zip(desks, coming, strict=True) if desk.quick)
+            arriving[slots.plan.name, following.name] = sum(type(ran.outcome) is Done for ran in slots.finished)
+    coming = [arriving.get((slots.plan.name, slots.stage.name), 0) for slots in all_slots]
+    quick_in_hand = sum(slots.staying + n for slots, n in zip(all_slots, coming, strict=True) if slots.quick)
     spare = QUICK_IN_HAND - quick_in_hand
     if spare * 2 < MOST_IN_HAND:
         spare = 0
-    rooms = [n + spare if desk.quick else desk.room(n) for desk, n in zip(desks, coming, strict=True)]
-    return [(desk, min(room, QUICK_IN_HAND)) for desk, room in zip(desks, rooms, strict=True) if room > 0]
+    rooms = [n + spare if slots.quick else slots.room(n) for slots, n in zip(all_slots, coming, strict=True)]
+    return [(slots, min(room, QUICK_IN_HAND)) for slots, room in zip(all_slots, rooms, strict=True) if room > 0]

@@ -49,21 +49,21 @@ class Worker:
         def wake() -> None:
             runner.wake(self.name)
 
-        self.desks = [
-            StageSlots(plan, stage, runner.crew(stage, stage.concurrency, run_plain, run_async, wake))
+        self.all_slots = [
+            StageSlots(plan, stage, runner.pool(stage, stage.concurrency, run_plain, run_async, wake))
             for plan in ctx.plans.values()
             for stage in plan.stages
             if stage.ours and (wanted is None or (plan.name, stage.name) in wanted)
         ]
-        for desk in self.desks:
-            ready(desk.stage)
+        for slots in self.all_slots:
+            ready(slots.stage)
         self._fragile: list[StageSlots] = []
         self._fragile_at = 0
         self._fragile_pause = FRAGILE_PAUSE_MS
         self._hunting_since: int | None = None
         self._alone = False
         """A fragile item is in hand: nothing else is claimed beside it."""
-        self._pulse = -1
+        self._change_counter = -1
         self._extend_at = 0
         self._controls_at = 0
         self._draining_until: int | None = None
@@ -71,7 +71,7 @@ class Worker:
 
     @property
     def in_hand(self) -> int:
-        return sum(len(desk.in_hand) for desk in self.desks)
+        return sum(len(slots.in_hand) for slots in self.all_slots)
 
     @property
     def drained(self) -> bool:
@@ -112,9 +112,9 @@ class Worker:
 
     def _settle(self) -> bool:
         """Settle what has finished, and claim in the same write where the ledger can. Has it claimed?"""
-        for desk in self.desks:
-            desk.finished += desk.crew.take()
-        rans = [ran for desk in self.desks for ran in desk.finished]
+        for slots in self.all_slots:
+            slots.finished += slots.pool.take()
+        rans = [ran for slots in self.all_slots for ran in slots.finished]
         if not rans:
             return False
         if self._draining_until is not None:
@@ -125,26 +125,26 @@ class Worker:
         # If the ledger cannot be reached, they are here for the next turn.
         claims = settle(self.ctx, rans, asks).claims if rans else []
         self.finished += len(rans)
-        for desk in self.desks:
-            finished, desk.finished = desk.finished, []
+        for slots in self.all_slots:
+            finished, slots.finished = slots.finished, []
             if finished:
-                desk.learn(finished, now)
-                desk.let_go([ran.item for ran in finished])
+                slots.learn(finished, now)
+                slots.let_go([ran.item for ran in finished])
         if claims:
-            self._take([desk for desk, _ in asking], claims, now)
+            self._take([slots for slots, _ in asking], claims, now)
         return bool(claims)
 
     def _asking_with_a_settle(self) -> list[tuple[StageSlots, int]]:
         """The stages that claim in the write that settles, and how much each may. While fragile items are about, or the worker is
         draining, nothing is claimed in passing."""
-        if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.lacks:
+        if self._draining_until is not None or self._alone or self._fragile or "one step" in self.ctx.ledger.missing_capabilities:
             return []
-        return rooms_after_a_settle(self.desks)
+        return rooms_after_a_settle(self.all_slots)
 
     def _asks(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool = False) -> list[ClaimRequest]:
         """Each time under a fresh token: were an old one used again, a settle that is repeated could end the work of the next stage."""
-        grip = Lease(self.ctx.chance.token(), self.holder, now + self.lease_ms)
-        return [desk.ask(grip, room, fragile=fragile) for desk, room in asking]
+        lease = Lease(self.ctx.chance.token(), self.holder, now + self.lease_ms)
+        return [slots.ask(lease, room, fragile=fragile) for slots, room in asking]
 
     def _give_back_cancelled(self, rans: list[JobResult]) -> list[JobResult]:
         """Give back the items whose calls the program cancelled while it was stopping; the other results."""
@@ -158,7 +158,7 @@ class Worker:
         if _early(self._extend_at, now, self.lease_ms):
             return
         self._extend_at = now + self.lease_ms // 3
-        old = [item for desk in self.desks for item in desk.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
+        old = [item for slots in self.all_slots for item in slots.in_hand.values() if (item.row.claimed_at or 0) < now - self.lease_ms // 4]
         if old:
             self.ctx.ledger.extend([item.row for item in old], now + self.lease_ms, now, [item.ticket for item in old])
 
@@ -168,33 +168,33 @@ class Worker:
             return
         self._controls_at = now + CONTROLS_MS
         limits, holds = self.ctx.ledger.read(LIMIT), set(self.ctx.ledger.read(HOLD))
-        for desk in self.desks:
-            document = limits.get(scope(desk.plan.name, desk.stage.name))
+        for slots in self.all_slots:
+            document = limits.get(scope(slots.plan.name, slots.stage.name))
             limit = read_as(Limit, document.value) if document else Limit()
-            width = limit.concurrency or desk.stage.concurrency
-            if width != desk.width:
-                desk.width = width
-                desk.crew.resize(width)
-                desk.next_at = now
-            self._return_unstarted(desk, holds, now)
+            width = limit.concurrency or slots.stage.concurrency
+            if width != slots.width:
+                slots.width = width
+                slots.pool.resize(width)
+                slots.next_at = now
+            self._return_unstarted(slots, holds, now)
 
-    def _return_unstarted(self, desk: StageSlots, holds: set[str], now: int) -> None:
+    def _return_unstarted(self, slots: StageSlots, holds: set[str], now: int) -> None:
         """Give back what cannot be started here soon after all: its lane is paused now, or the calls have become slow."""
         if holds:
-            paused = desk.crew.recall(lambda item: is_held(holds, item.route, item.stage, item.lane))
-            self._give_back(desk, paused, "it is paused")
-        oldest = desk.crew.oldest()
+            paused = slots.pool.recall(lambda item: is_held(holds, item.route, item.stage, item.lane))
+            self._give_back(slots, paused, "it is paused")
+        oldest = slots.pool.oldest()
         if oldest is not None and (oldest.row.claimed_at or now) < now - LONGEST_WAIT_MS:
-            self._give_back(desk, desk.crew.recall(), "it could not be started soon enough")
+            self._give_back(slots, slots.pool.recall(), "it could not be started soon enough")
 
-    def _give_back(self, desk: StageSlots, items: list[Item], why: str) -> None:
+    def _give_back(self, slots: StageSlots, items: list[Item], why: str) -> None:
         if not items:
             return
         try:
             give_back(self.ctx, items, why)
         finally:
             # Nobody here will run them. Were the ledger not told, they come back when their leases run out.
-            desk.let_go(items)
+            slots.let_go(items)
 
     def _claim(self, now: int) -> None:
         if self._alone:
@@ -203,14 +203,14 @@ class Worker:
             # Then the others have their turn for a while, if there are any.
             self._alone = False
             self._fragile_at = now + FRAGILE_PAUSE_MS
-            self._pulse = -1
+            self._change_counter = -1
         if self._fragile and not _early(self._fragile_at, now, LONGEST_FRAGILE_PAUSE_MS) and self._hunts_for_quiet(now):
             return
-        pulse = self.ctx.ledger.pulse()
-        changed = pulse != self._pulse
-        self._pulse = pulse
-        ready = [desk for desk in self.desks if changed or (desk.next_at is not None and desk.next_at <= now)]
-        asking = [(desk, room) for desk in ready if (room := desk.room()) > 0]
+        change_counter = self.ctx.ledger.change_counter()
+        changed = change_counter != self._change_counter
+        self._change_counter = change_counter
+        ready = [slots for slots in self.all_slots if changed or (slots.next_at is not None and slots.next_at <= now)]
+        asking = [(slots, room) for slots in ready if (room := slots.room()) > 0]
         if asking:
             self._claim_for(asking, now, fragile=False)
         if self._fragile and self.in_hand == 0:
@@ -232,34 +232,34 @@ class Worker:
         return True
 
     def _claim_fragile(self, now: int) -> None:
-        desk = self._fragile.pop(0)
-        self._claim_for([(desk, desk.room())], now, fragile=True)
+        slots = self._fragile.pop(0)
+        self._claim_for([(slots, slots.room())], now, fragile=True)
         self._alone = True
         self._hunting_since = None
         self._fragile_pause = FRAGILE_PAUSE_MS
 
     def _claim_for(self, asking: list[tuple[StageSlots, int]], now: int, *, fragile: bool) -> None:
         answers = self.ctx.ledger.claim(self._asks(asking, now, fragile=fragile), now, self.ctx.chance.jitter())
-        self._take([desk for desk, _ in asking], answers, now)
+        self._take([slots for slots, _ in asking], answers, now)
 
     def _take(self, asked: list[StageSlots], answers: list[ClaimResult], now: int) -> None:
         """Take in hand what was claimed, and give it to the crews."""
-        for desk, answer in zip(asked, answers, strict=True):
+        for slots, answer in zip(asked, answers, strict=True):
             if answer.outdated:
-                self._stand_by(desk.plan.name)
-                desk.next_at = None
+                self._stand_by(slots.plan.name)
+                slots.next_at = None
                 continue
-            desk.next_at = now if answer.items and answer.next_at is None else answer.next_at
-            if answer.fragile and desk not in self._fragile:
-                self._fragile.append(desk)
+            slots.next_at = now if answer.items and answer.next_at is None else answer.next_at
+            if answer.fragile and slots not in self._fragile:
+                self._fragile.append(slots)
             for refused in answer.refused:
-                log.error("%s/%s cannot be worked on at %r: %s", desk.plan.name, refused.key, desk.stage.name, refused.reason)
+                log.error("%s/%s cannot be worked on at %r: %s", slots.plan.name, refused.key, slots.stage.name, refused.reason)
             if answer.items or answer.lost:
-                self.ctx.observer.claimed(desk.plan.name, desk.stage.name, len(answer.items), answer.lost)
+                self.ctx.observer.claimed(slots.plan.name, slots.stage.name, len(answer.items), answer.lost)
             if answer.items:
                 self.taken += len(answer.items)
-                desk.take_in_hand(answer.items)
-                desk.crew.put(desk.jobs(answer.items))
+                slots.take_in_hand(answer.items)
+                slots.pool.put(slots.jobs(answer.items))
 
     def _stand_by(self, route: str) -> None:
         """The ledger holds a newer version of the route: nothing of it is claimed here any more. Said once."""
@@ -279,32 +279,32 @@ class Worker:
             self._cut_off()
 
     def _give_back_unstarted(self) -> None:
-        for desk in self.desks:
-            self._give_back(desk, desk.crew.recall(), "the worker is stopping")
+        for slots in self.all_slots:
+            self._give_back(slots, slots.pool.recall(), "the worker is stopping")
 
     def _cut_off(self) -> None:
         """Let go of what still runs: whether its partner has done the work is not known."""
-        for desk in self.desks:
-            left = list(desk.in_hand.values())
+        for slots in self.all_slots:
+            left = list(slots.in_hand.values())
             if left:
-                desk.crew.cancel()
+                slots.pool.cancel()
                 give_back(self.ctx, left, "the worker stopped before the handler had answered", unknown=True)
-                desk.let_go(left)
+                slots.let_go(left)
 
     def _rest(self, now: int) -> float:
         """Until the next thing that has a time; a finished job or a change in the ledger comes sooner by itself."""
-        times = [desk.next_at for desk in self.desks if desk.next_at is not None and desk.room() > 0]
+        times = [slots.next_at for slots in self.all_slots if slots.next_at is not None and slots.room() > 0]
         soonest = min(times, default=now + 1000)
         return min(POLL_S, max(0.001, (soonest - now) / 1000))
 
     def overrunning(self) -> list[dict[str, object]]:
         """Calls of plain functions that are past their stage's timeout; they keep slot and lease until they return."""
         return [
-            {"route": desk.plan.name, "stage": desk.stage.name, "key": item.key, "seconds": round(took / 1000, 1)}
-            for desk in self.desks
-            if desk.stage.timeout_ms is not None
-            for item, took in desk.crew.running()
-            if took > desk.stage.timeout_ms
+            {"route": slots.plan.name, "stage": slots.stage.name, "key": item.key, "seconds": round(took / 1000, 1)}
+            for slots in self.all_slots
+            if slots.stage.timeout_ms is not None
+            for item, took in slots.pool.running()
+            if took > slots.stage.timeout_ms
         ]
 
 

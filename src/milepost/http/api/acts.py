@@ -83,12 +83,12 @@ class Acts(Struct, frozen=True):
     problems=PROBLEMS,
     summary="Retry, skip, cancel, resend, confirm, rerun, replace or reschedule items",
 )
-async def do(desk: ServerState, call: Call) -> Answer:
+async def do(state: ServerState, call: Call) -> Answer:
     """Each item is done or refused by itself; `refused` names the first hundred, with the reason. An act by filter, or on several
     keys, has an id: it leaves alone what changes after its start, every line that it writes carries its id, and it can be gone on
     with if it is cut off. With `dry_run` nothing is written, and no reason is needed: the answer says what would be done, and for
     `replace` the `difference` between the old content and the new."""
-    plan, deed = desk.plan(call), call.body
+    plan, deed = state.plan(call), call.body
     if (deed.keys is None) == (deed.filter is None):
         raise problem_error("wrong-value", "say which items", field="keys", expected="either keys or a filter")
     check_reason(deed.reason, deed.dry_run)
@@ -96,15 +96,15 @@ async def do(desk: ServerState, call: Call) -> Answer:
 
     def work() -> ActReport:
         if deed.id is not None:
-            _check_free(desk, call, deed.id)
+            _check_free(state, call, deed.id)
         if deed.outcome is not None:
             check_outcome(deed.outcome)
         return act(
-            desk.ctx,
+            state.ctx,
             deed.verb,
             plan.name,
             keys=deed.keys,
-            query=_query(desk, plan.name, deed.filter, deed.scan),
+            query=_query(state, plan.name, deed.filter, deed.scan),
             by=by,
             reason=deed.reason,
             dry_run=deed.dry_run,
@@ -120,7 +120,7 @@ async def do(desk: ServerState, call: Call) -> Answer:
             force=deed.force,
         )
 
-    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))
+    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(state.act_pool, work)))
 
 
 @ENDPOINTS.add(
@@ -132,30 +132,30 @@ async def do(desk: ServerState, call: Call) -> Answer:
     problems=(*PROBLEMS, "unknown-act"),
     summary="Go on with an act that was cut off",
 )
-async def again(desk: ServerState, call: Call) -> Answer:
+async def again(state: ServerState, call: Call) -> Answer:
     """As it was begun: what it has done already is not done again. An act that was begun for keys needs them once more: make the
     same call as at first, with its `id`."""
-    plan, body = desk.plan(call), call.body
+    plan, body = state.plan(call), call.body
     check_reason(body.reason, body.dry_run)
     by = named(call, body.for_)
 
     def work() -> ActReport:
-        held = desk.ctx.ledger.read_one(ACT, call.path["id"])
+        held = state.ctx.ledger.read_one(ACT, call.path["id"])
         begun = None if held is None else read_as(Act, held.value)
         if begun is None or begun.route != plan.name:
             raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
-        return go_on(desk.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
+        return go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
 
-    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)))
+    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(state.act_pool, work)))
 
 
 @ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActRequest, answers={200: Acts}, summary="What people have done")
-def history(desk: ServerState, call: Call) -> Answer:
+def history(state: ServerState, call: Call) -> Answer:
     """Acts on several items, pauses, limits, changed routes, pruning: who, why, when, and what came of it. An act on a single item is
     in that item's history. `go_on` is the command that goes on with one that was cut off, or that is still under way. `by` is a name as
     it is on record; where somebody acted for another, either of the two."""
     asked = call.query
-    found = [one for one in all_acts(desk.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
+    found = [one for one in all_acts(state.ctx, asked.route, asked.verb, asked.by) if call.caller.sees(one.route)]
     return Answer(Acts([act_view(one) for one in found[: asked.limit]], len(found) > asked.limit))
 
 
@@ -167,21 +167,21 @@ def history(desk: ServerState, call: Call) -> Answer:
     problems=("unknown-act",),
     summary="One act, and how far it has come",
 )
-def one_act(desk: ServerState, call: Call) -> Answer:
+def one_act(state: ServerState, call: Call) -> Answer:
     """As in `GET /api/v1/acts`. While an act on many items is under way, `done` and `refused` grow with every thousand; `expected` is about
     how many there are, null where that is not known, and `finished` turns true at the end. Give an act an `id` of your own to ask for it
     while the call that does it is still waiting. Which items it has touched no index knows: each line that it wrote in an item's history
     carries its id."""
-    held = desk.ctx.ledger.read_one(ACT, call.path["id"])
+    held = state.ctx.ledger.read_one(ACT, call.path["id"])
     found = None if held is None else read_as(Act, held.value)
     if found is None or not call.caller.sees(found.route):
         raise _unknown_act(f"there is no act {call.path['id']!r}")
     return Answer(act_view(found))
 
 
-def _check_free(desk: ServerState, call: Call, wanted: str) -> None:
+def _check_free(state: ServerState, call: Call, wanted: str) -> None:
     """Raise a problem if an act of a route that the caller does not see has this id already: what that act is, is not told."""
-    held = desk.ctx.ledger.read_one(ACT, wanted)
+    held = state.ctx.ledger.read_one(ACT, wanted)
     if held is not None and not call.caller.sees(read_as(Act, held.value).route):
         raise problem_error("wrong-value", f"the id {wanted!r} cannot be used", field="id", expected="another id, or none")
 
@@ -190,13 +190,13 @@ def _unknown_act(detail: str) -> ProblemError:
     return problem_error("unknown-act", detail, field="id", expected="the id of one that GET /api/v1/acts names")
 
 
-def _query(desk: ServerState, route: str, chosen: Chosen | None, scan: bool) -> Query | None:
+def _query(state: ServerState, route: str, chosen: Chosen | None, scan: bool) -> Query | None:
     if chosen is None:
         return None
     if chosen == Chosen():
         raise problem_error("wrong-value", "the filter is empty", field="filter", expected="a condition, such as status: [failed]")
-    query = choice_of(desk.ctx, route, chosen, "filter.")
-    afford(desk.ctx, query, scan, way="scan: true")
+    query = choice_of(state.ctx, route, chosen, "filter.")
+    afford(state.ctx, query, scan, way="scan: true")
     return query
 
 

@@ -120,12 +120,12 @@ class GivenBack(Struct, frozen=True):
     problems=("unknown-route", "unknown-stage", "refused", "route-changed", "too-many"),
     summary="Take items of a remote stage in hand",
 )
-async def claim(desk: ServerState, call: Call) -> Answer:
+async def claim(state: ServerState, call: Call) -> Answer:
     """Up to `want` items (at most 100), each under a lease. If there are none, the answer waits for up to `wait` seconds (at most
     20) and comes as soon as there are some; an empty list is no error. Pauses, rates, lanes and limits hold as for workers of our
     own; a worker holds at most the stage's `concurrency` times `batch` items at a time. A lease that runs out is a loss: the item
     is given to somebody else, and what is said of it under the old lease is refused."""
-    plan, stage = _remote(desk, call)
+    plan, stage = _remote(state, call)
     asked: ClaimCall = call.body
     wish = Wish(plan, stage, f"{asked.worker} ({call.caller.name})", asked.want, _lease_ms(asked.lease))
     request: Request = call.raw
@@ -135,7 +135,7 @@ async def claim(desk: ServerState, call: Call) -> Answer:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    given = await desk.waiting.claim(wish, asked.wait, gone)
+    given = await state.waiting.claim(wish, asked.wait, gone)
     return Answer(ClaimedItems([_work(item, given.until) for item in given.items]))
 
 
@@ -148,11 +148,11 @@ async def claim(desk: ServerState, call: Call) -> Answer:
     problems=("unknown-route", "unknown-stage", "refused"),
     summary="Keep leases alive",
 )
-def extend(desk: ServerState, call: Call) -> Answer:
+def extend(state: ServerState, call: Call) -> Answer:
     """Each lease that still holds is good for `lease` from now on. Do this well before it runs out, such as every third of it."""
-    plan, stage = _remote(desk, call)
+    plan, stage = _remote(state, call)
     body: Extend = call.body
-    until = desk.remote.extend(plan, stage, body.leases, _lease_ms(body.lease))
+    until = state.remote.extend(plan, stage, body.leases, _lease_ms(body.lease))
     return Answer(Extensions([Extended(shown.key, iso(at)) for shown, at in zip(body.leases, until, strict=True)]))
 
 
@@ -166,15 +166,15 @@ def extend(desk: ServerState, call: Call) -> Answer:
     summary="Say what came of items",
     largest=SETTLED_BYTES,
 )
-def settle(desk: ServerState, call: Call) -> Answer:
+def settle(state: ServerState, call: Call) -> Answer:
     """One answer each, in the same order: `written`, or `refused` because the lease does not hold any more (the item is somebody
     else's now, or has been ended by an operator; what was said is noted). The same said again has the same answer, so a call whose
     answer was lost can be made again."""
-    plan, stage = _remote(desk, call)
+    plan, stage = _remote(state, call)
     body: Settle = call.body
     for place, one in enumerate(body.outcomes):
         check_outcome(one.outcome, f"outcomes[{place}].outcome")
-    written = desk.remote.settle(plan, stage, [(ShownLease(one.key, one.lease), one.outcome) for one in body.outcomes])
+    written = state.remote.settle(plan, stage, [(ShownLease(one.key, one.lease), one.outcome) for one in body.outcomes])
     told = [SettleAnswer(one.key, "written" if ok else "refused") for one, ok in zip(body.outcomes, written, strict=True)]
     return Answer(Settlement(told))
 
@@ -188,18 +188,18 @@ def settle(desk: ServerState, call: Call) -> Answer:
     problems=("unknown-route", "unknown-stage", "refused"),
     summary="Let go of items unfinished",
 )
-def give_back(desk: ServerState, call: Call) -> Answer:
+def give_back(state: ServerState, call: Call) -> Answer:
     """Nothing is counted, and somebody else may have them at once. The answer says how many were still held."""
-    plan, stage = _remote(desk, call)
+    plan, stage = _remote(state, call)
     body: GiveBack = call.body
-    return Answer(GivenBack(desk.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown)))
+    return Answer(GivenBack(state.remote.give_back(plan, stage, body.leases, body.reason, unknown=body.unknown)))
 
 
 _REMOTE = "a stage declared with remote=True"
 
 
-def _remote(desk: ServerState, call: Call) -> tuple[Plan, Stage]:
-    plan, stage = desk.stage(call)
+def _remote(state: ServerState, call: Call) -> tuple[Plan, Stage]:
+    plan, stage = state.stage(call)
     if not stage.remote:
         kind = "is done by others, who confirm it" if stage.external else "is run by workers of Milepost's own"
         raise problem_error("refused", f"stage {stage.name!r} of route {plan.name!r} {kind}", field="stage", expected=_REMOTE)

@@ -52,7 +52,7 @@ class Confirmed(Struct, frozen=True):
     problems=("unknown-route", "unknown-stage", "unknown-item", "conflict", "ended", "refused", "route-changed", "busy"),
     summary="Confirm an item's stage",
 )
-def confirm(desk: ServerState, call: Call) -> Answer:
+def confirm(state: ServerState, call: Call) -> Answer:
     """For a stage that somebody else carries out, or that was handed over to a partner. 200: it is applied, or the same was said before
     (said again it changes nothing). 202: it is kept, since the item is not at that stage yet or a worker has it in hand just now. If
     the item has failed at an earlier stage, `note` says so: what is kept then waits until a person retries it. At the stage at which it
@@ -61,14 +61,14 @@ def confirm(desk: ServerState, call: Call) -> Answer:
     that is noted, and an external stage is offered again after a short pause. 409 `ended`: the item was cancelled, or has failed and this is no confirmation; it cannot be moved so, and what was said
     is noted where there still is a row. An operator can still confirm it (`acts`). Nothing is lost by saying it twice, so a call without
     an answer can be made again."""
-    plan, body = desk.plan(call), call.body
+    plan, body = state.plan(call), call.body
     if body.stage not in plan.by_name:
         raise problem_error(
             "unknown-stage", f"route {plan.name!r} has no stage {body.stage!r}", field="stage", expected=", ".join(plan.by_name)
         )
     outcome = _outcome(body)
     check_outcome(outcome, "value" if body.outcome is UNSET else "outcome")
-    heard = hear(desk.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)
+    heard = hear(state.ctx, plan.name, body.key, body.stage, outcome, call.caller.name, body.reason)
     if heard.answer in ("applied", "known", "kept"):
         return Answer(_confirmed(body.key, body.stage, heard), 202 if heard.answer == "kept" else 200)
     raise _problem(body, heard)

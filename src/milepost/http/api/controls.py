@@ -74,115 +74,115 @@ class LimitsAnswer(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", HOLDS, scope="read", answers={200: Holds}, problems=("unknown-route",), summary="What is paused")
-def holds(desk: ServerState, call: Call) -> Answer:
+def holds(state: ServerState, call: Call) -> Answer:
     """The pauses in force in a route: of all of it, of stages, of lanes. A scope is `route`, `route/stage` or `route/stage/lane`."""
-    return Answer(Holds([_paused(name, hold) for name, hold in _in_route(desk, desk.plan(call).name, HOLD, Hold)]))
+    return Answer(Holds([_paused(name, hold) for name, hold in _in_route(state, state.plan(call).name, HOLD, Hold)]))
 
 
 @ENDPOINTS.add("PUT", HOLDS, body=Signed, answers={200: Paused}, summary="Pause a route", **OPERATE)
-def pause_route(desk: ServerState, call: Call) -> Answer:
+def pause_route(state: ServerState, call: Call) -> Answer:
     """Nothing is claimed or sent again in the route until it is resumed, and nothing is counted. What is in work is finished. A pause
     that is in force already stays as it is, with the name and the reason that it has."""
-    return _pause(desk, call)
+    return _pause(state, call)
 
 
 @ENDPOINTS.add("PUT", HOLD_STAGE, body=Signed, answers={200: Paused}, summary="Pause a stage", **OPERATE)
-def pause_stage(desk: ServerState, call: Call) -> Answer:
+def pause_stage(state: ServerState, call: Call) -> Answer:
     """As for a route. At an external stage nothing is sent again; what comes to it is still offered once, and confirmations count."""
-    return _pause(desk, call)
+    return _pause(state, call)
 
 
 @ENDPOINTS.add("PUT", HOLD_LANE, body=Signed, answers={200: Paused}, summary="Pause a lane", **OPERATE)
-def pause_lane(desk: ServerState, call: Call) -> Answer:
+def pause_lane(state: ServerState, call: Call) -> Answer:
     """As for a stage; its other lanes go on."""
-    return _pause(desk, call)
+    return _pause(state, call)
 
 
 @ENDPOINTS.add("DELETE", HOLDS, query=Signed, answers={200: Resumed}, summary="Resume a route", **OPERATE)
-def resume_route(desk: ServerState, call: Call) -> Answer:
+def resume_route(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the route; those of its stages and lanes stay."""
-    return _resume(desk, call)
+    return _resume(state, call)
 
 
 @ENDPOINTS.add("DELETE", HOLD_STAGE, query=Signed, answers={200: Resumed}, summary="Resume a stage", **OPERATE)
-def resume_stage(desk: ServerState, call: Call) -> Answer:
+def resume_stage(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the stage, and no other."""
-    return _resume(desk, call)
+    return _resume(state, call)
 
 
 @ENDPOINTS.add("DELETE", HOLD_LANE, query=Signed, answers={200: Resumed}, summary="Resume a lane", **OPERATE)
-def resume_lane(desk: ServerState, call: Call) -> Answer:
+def resume_lane(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the lane, and no other."""
-    return _resume(desk, call)
+    return _resume(state, call)
 
 
 @ENDPOINTS.add("GET", LIMITS, scope="read", answers={200: LimitsAnswer}, problems=("unknown-route",), summary="Limits set while running")
-def limits(desk: ServerState, call: Call) -> Answer:
+def limits(state: ServerState, call: Call) -> Answer:
     """Limits that were set by operators; they win over the route file's. What is not here goes by the route file."""
-    return Answer(LimitsAnswer([_limited(name, limit) for name, limit in _in_route(desk, desk.plan(call).name, LIMIT, Limit)]))
+    return Answer(LimitsAnswer([_limited(name, limit) for name, limit in _in_route(state, state.plan(call).name, LIMIT, Limit)]))
 
 
 @ENDPOINTS.add("PUT", LIMIT_STAGE, body=Limiting, answers={200: Limited}, summary="Limit a stage", **OPERATE)
-def limit_stage(desk: ServerState, call: Call) -> Answer:
+def limit_stage(state: ServerState, call: Call) -> Answer:
     """Set what the stage may use; every process obeys within five seconds."""
-    return _limit(desk, call)
+    return _limit(state, call)
 
 
 @ENDPOINTS.add("PUT", LIMIT_LANE, body=Limiting, answers={200: Limited}, summary="Limit a lane", **OPERATE)
-def limit_lane(desk: ServerState, call: Call) -> Answer:
+def limit_lane(state: ServerState, call: Call) -> Answer:
     """Set what the lane may use, beside the limits of its stage."""
-    return _limit(desk, call)
+    return _limit(state, call)
 
 
 @ENDPOINTS.add("DELETE", LIMIT_STAGE, query=Signed, answers={200: Limited}, summary="Take the limits off a stage", **OPERATE)
-def clear_stage(desk: ServerState, call: Call) -> Answer:
+def clear_stage(state: ServerState, call: Call) -> Answer:
     """The route file's limits hold again."""
-    return _clear(desk, call)
+    return _clear(state, call)
 
 
 @ENDPOINTS.add("DELETE", LIMIT_LANE, query=Signed, answers={200: Limited}, summary="Take the limits off a lane", **OPERATE)
-def clear_lane(desk: ServerState, call: Call) -> Answer:
+def clear_lane(state: ServerState, call: Call) -> Answer:
     """The route file's limits hold again."""
-    return _clear(desk, call)
+    return _clear(state, call)
 
 
-def _pause(desk: ServerState, call: Call) -> Answer:
-    route, stage, lane = _place(desk, call)
-    hold = bulk.pause(desk.ctx, route, stage, lane, by=named(call, call.body.for_), reason=call.body.reason)
+def _pause(state: ServerState, call: Call) -> Answer:
+    route, stage, lane = _place(state, call)
+    hold = bulk.pause(state.ctx, route, stage, lane, by=named(call, call.body.for_), reason=call.body.reason)
     return Answer(_paused(scope(route, stage, lane), hold))
 
 
-def _resume(desk: ServerState, call: Call) -> Answer:
-    route, stage, lane = _place(desk, call)
-    done = bulk.resume(desk.ctx, route, stage, lane, by=named(call, call.query.for_), reason=call.query.reason)
-    others = [name for name, _ in _in_route(desk, route, HOLD, Hold)]
+def _resume(state: ServerState, call: Call) -> Answer:
+    route, stage, lane = _place(state, call)
+    done = bulk.resume(state.ctx, route, stage, lane, by=named(call, call.query.for_), reason=call.query.reason)
+    others = [name for name, _ in _in_route(state, route, HOLD, Hold)]
     return Answer(Resumed(scope(route, stage, lane), done, others))
 
 
-def _limit(desk: ServerState, call: Call) -> Answer:
-    route, stage, lane = _place(desk, call)
+def _limit(state: ServerState, call: Call) -> Answer:
+    route, stage, lane = _place(state, call)
     body: Limiting = call.body
     by = named(call, body.for_)
-    now = bulk.limit(desk.ctx, route, stage or "", lane, rate=body.rate, concurrency=body.concurrency, by=by, reason=body.reason)
+    now = bulk.limit(state.ctx, route, stage or "", lane, rate=body.rate, concurrency=body.concurrency, by=by, reason=body.reason)
     return Answer(_limited(scope(route, stage, lane), now))
 
 
-def _clear(desk: ServerState, call: Call) -> Answer:
-    route, stage, lane = _place(desk, call)
-    bulk.limit(desk.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)
+def _clear(state: ServerState, call: Call) -> Answer:
+    route, stage, lane = _place(state, call)
+    bulk.limit(state.ctx, route, stage or "", lane, clear=True, by=named(call, call.query.for_), reason=call.query.reason)
     return Answer(_limited(scope(route, stage, lane), None))
 
 
-def _place(desk: ServerState, call: Call) -> tuple[str, str | None, str | None]:
+def _place(state: ServerState, call: Call) -> tuple[str, str | None, str | None]:
     """The route, stage and lane that the address names."""
     if "stage" not in call.path:
-        return desk.plan(call).name, None, None
-    plan, stage = desk.stage(call)
+        return state.plan(call).name, None, None
+    plan, stage = state.stage(call)
     return plan.name, stage.name, call.path.get("lane")
 
 
-def _in_route(desk: ServerState, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
-    documents = desk.ctx.ledger.read(kind)
+def _in_route(state: ServerState, route: str, kind: str, form: type[T]) -> list[tuple[str, T]]:
+    documents = state.ctx.ledger.read(kind)
     return [(name, read_as(form, documents[name].value)) for name in sorted(documents) if name == route or name.startswith(f"{route}/")]
 
 

@@ -74,26 +74,26 @@ class EventFilter:
     problems=("unknown-route", "too-many"),
     summary="Events of all items in the order in which they happened: a page, or a stream",
 )
-async def events(desk: ServerState, call: Call) -> Answer:
+async def events(state: ServerState, call: Call) -> Answer:
     """`route` and `kind` may be repeated. With `Accept: text/event-stream` the answer is a stream of server-sent events that does not
     end: `id` is the place, `event` the kind, `data` the event; a comment comes every 15 seconds. Whoever comes back with
     `Last-Event-ID` (or `after`) goes on there, without loss and without repeat, as long as the lines are kept."""
     # Who asks only for the head would never be sent its end.
     streaming = STREAM in call.headers.get("accept", "") and call.raw.method != "HEAD"
     after = _place(call, streaming)
-    newest = await desk.eyes.feed.newest()
+    newest = await state.observability.feed.newest()
     if after is not None and after.seq + bool(after.told) > newest:
         raise problem_error(
             "wrong-value", "that place has not been reached yet: is this another ledger?", field="after", expected=f"up to {newest}"
         )
     loop, choice = asyncio.get_running_loop(), EventFilter(call)
-    await loop.run_in_executor(desk.pool, _check, desk, call)
+    await loop.run_in_executor(state.pool, _check, state, call)
     if streaming:
-        if desk.eyes.feed.listeners >= MOST:
+        if state.observability.feed.listeners >= MOST:
             raise problem_error("too-many", f"{MOST:,} listen already", expected="fewer listeners, or pages")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return Answer(EventStream(_stream(desk, call, after), headers))
-    found = await loop.run_in_executor(desk.pool, page, desk.ctx, after or FeedPlace(), call.query.limit, choice.wants)
+        return Answer(EventStream(_stream(state, call, after), headers))
+    found = await loop.run_in_executor(state.pool, page, state.ctx, after or FeedPlace(), call.query.limit, choice.wants)
     return Answer(EventPage([told.view() for told in found.events], found.next, found.more))
 
 
@@ -108,8 +108,8 @@ def _place(call: Call, streaming: bool) -> FeedPlace | None:
         raise problem_error("wrong-value", str(error), field=name) from None
 
 
-def _check(desk: ServerState, call: Call) -> None:
-    known = [name for name in route_names(desk.ctx) if call.caller.sees(name)]
+def _check(state: ServerState, call: Call) -> None:
+    known = [name for name in route_names(state.ctx) if call.caller.sees(name)]
     for name in call.query.route:
         if name not in known:
             raise problem_error("unknown-route", f"there is no route {name!r}", field="route", expected=", ".join(known) or "none is known")
@@ -118,15 +118,15 @@ def _check(desk: ServerState, call: Call) -> None:
             raise problem_error("wrong-value", f"there is no event of the kind {kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
 
 
-async def _stream(desk: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[bytes, None]:
-    loop, feed, choice = asyncio.get_running_loop(), desk.eyes.feed, EventFilter(call)
+async def _stream(state: ServerState, call: Call, after: FeedPlace | None) -> AsyncGenerator[bytes, None]:
+    loop, feed, choice = asyncio.get_running_loop(), state.observability.feed, EventFilter(call)
     yield b"retry: 2000\n"
     spoke = checked = loop.time()
     following = feed.follow(after)
     try:
         async for found, place in following:
             if call.caller == LOCAL or loop.time() - checked >= CHECK_S:
-                if not await welcome(desk, call):
+                if not await welcome(state, call):
                     return
                 checked = loop.time()
             blocks = [event.block for event in found if choice.takes(event.route, event.kind)]
@@ -158,10 +158,10 @@ def _chunks(blocks: list[bytes]) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-async def welcome(desk: ServerState, call: Call) -> bool:
+async def welcome(state: ServerState, call: Call) -> bool:
     """May the caller still hear all this? While the ledger cannot be asked, who has come in may stay."""
     try:
-        return await desk.doorman.recognise(call.raw, ENDPOINTS.found[0]) == call.caller
+        return await state.authenticator.recognise(call.raw, ENDPOINTS.found[0]) == call.caller
     except ProblemError as found:
         return found.problem.status not in (401, 403)
     except MilepostError:

@@ -26,19 +26,19 @@ LONGEST_NAME = 80
     problems=("unknown-route", "unknown-item"),
     summary="The evidence of an item, as a file that can be checked offline",
 )
-def evidence(desk: ServerState, call: Call) -> Answer:
+def evidence(state: ServerState, call: Call) -> Answer:
     """JSON Lines, as `milepost export ROUTE KEY --evidence` writes them; `milepost verify FILE` checks them without the ledger and without
     a network. It is not signed: the key to sign with is for those who have the ledger (`--sign`). Of an item whose row has left it is
     what was kept of it, or its seal."""
     from milepost import __version__
 
-    plan, key = desk.plan(call), call.path["key"]
-    found = evidence_of(desk.ctx, plan.name, key)
+    plan, key = state.plan(call), call.path["key"]
+    found = evidence_of(state.ctx, plan.name, key)
     if found is None:
         raise problem_error("unknown-item", f"{plan.name} has no item {key!r}", field="key")
-    first = first_line(desk.ctx, plan.name, __version__, {"keys": [key]})
+    first = first_line(state.ctx, plan.name, __version__, {"keys": [key]})
     out = io.BytesIO()
-    write_file(out, first, entries(desk.ctx, [found], None, []), None)
+    write_file(out, first, entries(state.ctx, [found], None, []), None)
     headers = {"Content-Disposition": f'attachment; filename="{file_name(plan.name, key)}"'}
     return Answer(Response(out.getvalue(), media_type="text/plain", headers=headers))
 

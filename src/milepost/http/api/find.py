@@ -133,25 +133,25 @@ class PageCursor(Struct, frozen=True):
     problems=("unknown-route", "costly"),
     summary="Items of a route, by status, stage, lane, error, list, age, part of the key or how it begins",
 )
-def find(desk: ServerState, call: Call) -> Answer:
+def find(state: ServerState, call: Call) -> Answer:
     """`status` is a status, `failed` or `live`, and like `stage` may be repeated; `list` is a list's name or id; `part` is `FIELD=VALUE`, a part of a key of several fields (`batchId=B-7`), and may be repeated; `older_than` is
     a span such as `2d`; `overdue=true` asks for those that are late, the latest first, and `nearest=true` for those that would be
     through next, each with the reason why it is still there (both come in one page: ask with a larger `limit`). Where no index serves the question on the ledger, and it is large, say `scan=true` to have all of it read."""
-    plan, wanted = desk.plan(call), call.query
-    query = choice_of(desk.ctx, plan.name, wanted)
+    plan, wanted = state.plan(call), call.query
+    query = choice_of(state.ctx, plan.name, wanted)
     # Where nothing narrows them down, every row that is read is shown: reading ends with the page, and not with the table.
     whole = query == Query(route=plan.name) and not (wanted.overdue or wanted.nearest)
-    headers = {} if whole else afford(desk.ctx, query, wanted.scan)
+    headers = {} if whole else afford(state.ctx, query, wanted.scan)
     if wanted.overdue or wanted.nearest:
         if wanted.after is not None:
             raise problem_error("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
-        now, ask = desk.ctx.clock.now(), overdue if wanted.overdue else nearest
-        asked, more = ask(desk.ctx, query, wanted.limit)
+        now, ask = state.ctx.clock.now(), overdue if wanted.overdue else nearest
+        asked, more = ask(state.ctx, query, wanted.limit)
         return Answer(ItemPage([asked_view(one, now) for one in asked], None, more), headers=headers)
     begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
     if begun is not None:
         query = replace(query, after=begun.place, entered_before=begun.before)
-    items, damaged, place = _page(desk.ctx, query, wanted.limit)
+    items, damaged, place = _page(state.ctx, query, wanted.limit)
     following = None if place is None else make_cursor(plan.name, wanted, place, query.entered_before)
     return Answer(ItemPage([row_view(item) for item in items], following, following is not None, damaged), headers=headers)
 
@@ -231,15 +231,15 @@ class VolumeItems(Struct, frozen=True):
     problems=("unknown-route", "costly"),
     summary="Items with files on a storage volume, such as a tape",
 )
-def volume_items(desk: ServerState, call: Call) -> Answer:
+def volume_items(state: ServerState, call: Call) -> Answer:
     """From what the stages reported. Every item of the route is read, some at a time: go on with `next` until it is null. Items whose rows
     have left are not among them; `milepost volume` reads their kept evidence too."""
-    plan, wanted, volume = desk.plan(call), call.query, call.path["volume"]
+    plan, wanted, volume = state.plan(call), call.query, call.path["volume"]
     question = ItemsQuery(prefix=f"volume {volume}")
     begun = None if wanted.after is None else open_cursor(plan.name, question, wanted.after)
     query = replace(all_items(plan.name), after=None if begun is None else begun.place, limit=wanted.limit)
-    headers = afford(desk.ctx, query, wanted.scan)
-    page = desk.ctx.ledger.find(query)
+    headers = afford(state.ctx, query, wanted.scan)
+    page = state.ctx.ledger.find(query)
     found = [OnVolume(item.key, item.row.status.value, files) for item in page.items if (files := files_on(item.results, volume))]
     following = None if page.next is None else make_cursor(plan.name, question, page.next, None)
     return Answer(VolumeItems(found, following), headers=headers)
@@ -252,9 +252,9 @@ class Routes(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/api/v1/status", scope="read", answers={200: Routes}, summary="How many items are where, in all routes")
-def all_status(desk: ServerState, call: Call) -> Answer:
+def all_status(state: ServerState, call: Call) -> Answer:
     """As `milepost status --json`, for the routes that the caller sees. Counts of zero are left out."""
-    found = status(desk.ctx)["routes"]
+    found = status(state.ctx)["routes"]
     return Answer(Routes({name: counted for name, counted in found.items() if call.caller.sees(name)}))
 
 
@@ -290,11 +290,11 @@ class Counts(Struct, frozen=True):
     problems=("unknown-route",),
     summary="How many items are at each stage, and for how long",
 )
-def counts(desk: ServerState, call: Call) -> Answer:
+def counts(state: ServerState, call: Call) -> Answer:
     """From counters that the ledger keeps: asking costs little, however many items there are. Half of the unfinished items of a stage
     have been there for at most `p50_s` seconds, all but one in twenty for at most `p95_s`."""
-    plan = desk.plan(call)
-    return Answer(_counts(snapshots(desk.ctx, route=plan.name)[plan.name]))
+    plan = state.plan(call)
+    return Answer(_counts(snapshots(state.ctx, route=plan.name)[plan.name]))
 
 
 def _counts(seen: Snapshot) -> Counts:

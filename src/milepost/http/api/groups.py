@@ -28,6 +28,6 @@ class Groups(Struct, frozen=True):
     problems=("unknown-route",),
     summary="Failures by cause",
 )
-def causes(desk: ServerState, call: Call) -> Answer:
+def causes(state: ServerState, call: Call) -> Answer:
     """As `milepost groups ROUTE --json`: from counters that the ledger keeps, so that asking costs little, however many items there are."""
-    return Answer(Groups(groups(desk.ctx, desk.plan(call).name)))
+    return Answer(Groups(groups(state.ctx, state.plan(call).name)))

@@ -20,16 +20,16 @@ class Healthy(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/healthz", scope=None, answers={200: Healthy}, summary="Is the server alive?")
-async def alive(desk: ServerState, call: Call) -> Answer:
+async def alive(state: ServerState, call: Call) -> Answer:
     """Answers as long as the server takes calls, whatever the ledger does: who gets no answer may start it again."""
     return Answer(Healthy("alive"))
 
 
 @ENDPOINTS.add("GET", "/readyz", scope=None, answers={200: Healthy}, problems=("not-ready",), summary="Is the server ready for work?")
-async def ready(desk: ServerState, call: Call) -> Answer:
+async def ready(state: ServerState, call: Call) -> Answer:
     """Ready: the ledger can be reached and written to within a second, the routes are those in force, somebody is at work, and the
     resender has run lately. Otherwise 503, and `parts` names what is missing and what to do about it."""
-    missing = await desk.eyes.unready()
+    missing = await state.observability.unready()
     if missing:
         parts = [{"part": found.part, "why": found.why} for found in missing]
         raise problem_error("not-ready", "; ".join(f"{found.part}: {found.why}" for found in missing), parts=parts)
@@ -40,16 +40,16 @@ ENDPOINTS = Endpoints()
 
 
 @ENDPOINTS.add("GET", "/api/v1/processes", scope="read", answers={200: Processes}, summary="Who is at work, and who was")
-def processes(desk: ServerState, call: Call) -> Answer:
+def processes(state: ServerState, call: Call) -> Answer:
     """Every process of the last week that runs workers, resender or subscribers, the latest heard of first; and for each role its last
     good run in any of them. Overrunning handlers and outdated routes are shown for the routes that the caller sees; how much a
     process has in hand, to those who see all."""
-    return Answer(processes_view(desk.ctx, call.caller.narrowed))
+    return Answer(processes_view(state.ctx, call.caller.narrowed))
 
 
 @ENDPOINTS.add("GET", "/api/v1/doctor", scope="read", answers={200: Health}, summary="Is everything well, and what to do if it is not")
-def health(desk: ServerState, call: Call) -> Answer:
+def health(state: ServerState, call: Call) -> Answer:
     """As `milepost doctor --json`. It only reads. Each finding is `ok`, `warn` or `bad`, and `next` says what to do about it. Only for
     callers who see all routes."""
     check_sees_all(call)
-    return Answer(health_view(doctor(desk.ctx, instant)))
+    return Answer(health_view(doctor(state.ctx, instant)))

@@ -67,7 +67,7 @@ class Handing(Struct, frozen=True, kw_only=True):
     summary="Hand over an item, several, or a list of any length",
     types=("application/json", *FORMS),
 )
-async def submit(desk: ServerState, call: Call) -> Answer:
+async def submit(state: ServerState, call: Call) -> Answer:
     """One object is one item: 201 if it is new, 200 if it is known already, 409 if its key is known with other content.
     An array of at most 10,000 is answered with one receipt each, in the same order. What is answered `new` is on disk.
 
@@ -79,10 +79,10 @@ async def submit(desk: ServerState, call: Call) -> Answer:
     So does `failed_again=true`: keys that have failed or were cancelled, and whose rows were pruned, are then taken in again.
 
     With `not_before`, a time such as `2027-01-31T08:00:00Z` or a span from now such as `2h`, what is new does not start earlier."""
-    plan = desk.plan(call)
+    plan = state.plan(call)
     kind = call.headers["content-type"].partition(";")[0].strip().lower()
     if kind in FORMS:
-        return await take_in_stream(desk, call, kind)
+        return await take_in_stream(state, call, kind)
     asked = call.query
     start = asked.not_before
     if asked != Handing(not_before=start, failed_again=asked.failed_again, reason=asked.reason) or (
@@ -100,12 +100,12 @@ async def submit(desk: ServerState, call: Call) -> Answer:
             raise problem_error(
                 "wrong-value", f"{len(call.body):,} items are too many for one call", expected=f"at most {MANY:,}, or a list as NDJSON"
             )
-        receipts = await desk.submitting.submit_many(plan.name, call.body, call.caller.name, start, again)
+        receipts = await state.submitting.submit_many(plan.name, call.body, call.caller.name, start, again)
         return Answer(TakenMany([_taken(receipt) for receipt in receipts]))
     if start is None and again is None:
-        receipt = await desk.submitting.submit(plan.name, call.body, call.caller.name)
+        receipt = await state.submitting.submit(plan.name, call.body, call.caller.name)
     else:
-        [receipt] = await desk.submitting.submit_many(plan.name, [call.body], call.caller.name, start, again)
+        [receipt] = await state.submitting.submit_many(plan.name, [call.body], call.caller.name, start, again)
     if receipt.answer == "malformed":
         raise problem_error("malformed-item", receipt.error, field=receipt.field or None, expected=receipt.expected or None)
     if receipt.answer == "changed":
@@ -126,13 +126,13 @@ def _taken(receipt: Receipt) -> SubmitAnswer:
     problems=("unknown-route", "unknown-item"),
     summary="One item, with its history",
 )
-def get(desk: ServerState, call: Call) -> Answer:
+def get(state: ServerState, call: Call) -> Answer:
     """Everything about one item: where it is, what it carries, what happened to it. An item whose row has left is told from its seal."""
-    return Answer(_seen(desk, call))
+    return Answer(_seen(state, call))
 
 
-def _seen(desk: ServerState, call: Call) -> dict[str, Any]:
-    found = show(desk.ctx, desk.plan(call).name, call.path["key"])
+def _seen(state: ServerState, call: Call) -> dict[str, Any]:
+    found = show(state.ctx, state.plan(call).name, call.path["key"])
     if found is None:
         raise _unknown(call)
     return found
@@ -161,9 +161,9 @@ class History(Struct, frozen=True):
     problems=("unknown-route", "unknown-item"),
     summary="What happened to an item",
 )
-def history(desk: ServerState, call: Call) -> Answer:
+def history(state: ServerState, call: Call) -> Answer:
     """Every line of its record: what changed, when, by whom and why."""
-    found = _seen(desk, call)
+    found = _seen(state, call)
     return Answer(History(found["route"], found["key"], found["sealed"], found["chain"], found["history"]))
 
 
@@ -193,9 +193,9 @@ class Telling(Struct, frozen=True):
     problems=("unknown-route", "unknown-item"),
     summary="The story of an item, in sentences",
 )
-def told(desk: ServerState, call: Call) -> Answer:
+def told(state: ServerState, call: Call) -> Answer:
     """Where it is, why it waits, what happens next, what has happened, and what people can do: as `milepost show` tells it."""
-    found = story(desk.ctx, desk.plan(call).name, call.path["key"], instant)
+    found = story(state.ctx, state.plan(call).name, call.path["key"], instant)
     if found is None:
         raise _unknown(call)
     happened = [Moment(iso(one.at), one.text) for one in found.happened]

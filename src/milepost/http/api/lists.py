@@ -100,13 +100,13 @@ class Body:
         return bytes(data)
 
 
-async def take_in_stream(desk: ServerState, call: Call, kind: str) -> Answer:
+async def take_in_stream(state: ServerState, call: Call, kind: str) -> Answer:
     """A list from a request's body, line by line, as the lists engine takes in a file."""
-    plan, wanted = desk.plan(call), call.query
+    plan, wanted = state.plan(call), call.query
     if wanted.replace_changed or wanted.failed_again:
         check_may_operate(call, "replace what is known" if wanted.replace_changed else "take in failed keys again")
         check_reason(wanted.reason, wanted.dry_run)
-    if not desk.list_places.acquire(blocking=False):
+    if not state.list_places.acquire(blocking=False):
         raise problem_error(
             "busy", "as many lists as possible are being taken in already", expected="try again when one of them is through"
         )
@@ -117,7 +117,7 @@ async def take_in_stream(desk: ServerState, call: Call, kind: str) -> Answer:
         source, title, form = Source(body, wanted.name or "the body"), wanted.name or "api", FORMS[kind]
         try:
             return take_in_list(
-                desk.ctx,
+                state.ctx,
                 plan.name,
                 source,
                 title,
@@ -133,10 +133,10 @@ async def take_in_stream(desk: ServerState, call: Call, kind: str) -> Answer:
                 reason=wanted.reason,
             )
         finally:
-            desk.list_places.release()
+            state.list_places.release()
 
     try:
-        report = await loop.run_in_executor(desk.list_pool, work)
+        report = await loop.run_in_executor(state.list_pool, work)
     except MilepostError:
         if body.cut_off is not None:
             raise body.cut_off from None
@@ -169,10 +169,10 @@ class Lists(Struct, frozen=True):
     answers={200: Lists},
     summary="The lists that were handed over, the latest first",
 )
-def all_lists(desk: ServerState, call: Call) -> Answer:
+def all_lists(state: ServerState, call: Call) -> Answer:
     """As `milepost lists --json`. One that is not `finished` was cut off, or is being taken in now."""
     wanted = call.query
-    found = [record for record in reversed(lists(desk.ctx, wanted.route)) if call.caller.sees(record.route)]
+    found = [record for record in reversed(lists(state.ctx, wanted.route)) if call.caller.sees(record.route)]
     return Answer(Lists([list_view(record) for record in found[: wanted.limit]], len(found) > wanted.limit))
 
 
@@ -184,15 +184,15 @@ def all_lists(desk: ServerState, call: Call) -> Answer:
     problems=("unknown-list",),
     summary="One list, and what it held",
 )
-def one_list(desk: ServerState, call: Call) -> Answer:
+def one_list(state: ServerState, call: Call) -> Answer:
     """Its name, digest, who handed it over and when, and how many of its lines were new, known, changed, repeated or malformed."""
-    return Answer(list_view(the_list(desk, call)))
+    return Answer(list_view(the_list(state, call)))
 
 
-def the_list(desk: ServerState, call: Call) -> ListRecord:
+def the_list(state: ServerState, call: Call) -> ListRecord:
     """The list that a call's address names; one of a route that the caller may not see is as if it were not there."""
     wanted = call.path["id"]
-    for record in lists(desk.ctx):
+    for record in lists(state.ctx):
         if record.id == wanted and call.caller.sees(record.route):
             return record
     raise problem_error("unknown-list", f"there is no list {wanted!r}", field="id", expected="the id of one that GET /api/v1/lists names")

@@ -14,13 +14,17 @@ ENDPOINTS = Endpoints()
 
 
 @ENDPOINTS.add("GET", "/metrics", scope="read", answers={200: str}, summary="Figures in the text format of Prometheus, or OpenMetrics")
-def metrics(desk: ServerState, call: Call) -> Answer:
+def metrics(state: ServerState, call: Call) -> Answer:
     """Items by route, stage and status, ages, lags and heartbeats come from the ledger's own counters and hold for all processes;
     they are at most a second old (on AWS 15 s). What is counted (names with `_total`) is of this process, since it started. A key that
     sees only some routes is told only of these."""
     from milepost import __version__
 
-    families = [*desk.eyes.gauges.read(), *counted_families(desk.eyes.collector.figures()), *process_families(__version__)]
+    families = [
+        *state.observability.gauges.read(),
+        *counted_families(state.observability.collector.figures()),
+        *process_families(__version__),
+    ]
     openmetrics = "application/openmetrics-text" in call.headers.get("accept", "")
     text = exposition(_seen_by(call.caller, families), openmetrics=openmetrics)
     return Answer(Response(text, media_type=OPEN if openmetrics else PLAIN))

@@ -41,18 +41,18 @@ class PruneRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     problems=("unknown-route", "route-changed", "costly", "busy"),
     summary="Let go of rows that ended long ago",
 )
-async def let_go(desk: ServerState, call: Call) -> Answer:
+async def let_go(state: ServerState, call: Call) -> Answer:
     """As `milepost prune`. A seal stays of each row, so that its key is still known. With `dry_run` nothing is written and no reason is
     needed: the answer counts what would go (`statuses`) and what would stay because its status was not named (`others`). The answer comes
     when all of it is done; a call that is cut off has pruned a part, and the same call goes on with the rest."""
-    plan, asked = desk.plan(call), call.body
+    plan, asked = state.plan(call), call.body
     span = span_ms(asked.older_than, "older_than")
     check_reason(asked.reason, asked.dry_run)
     by = named(call, asked.for_)
 
     def work() -> PruneReport:
-        afford(desk.ctx, Query(route=plan.name, statuses=TERMINAL), asked.scan, way="scan: true")
+        afford(state.ctx, Query(route=plan.name, statuses=TERMINAL), asked.scan, way="scan: true")
         statuses = statuses_of(asked.statuses)
-        return prune(desk.ctx, plan.name, span, by=by, reason=asked.reason, statuses=statuses, dry_run=asked.dry_run)
+        return prune(state.ctx, plan.name, span, by=by, reason=asked.reason, statuses=statuses, dry_run=asked.dry_run)
 
-    return Answer(await asyncio.get_running_loop().run_in_executor(desk.act_pool, work))
+    return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))

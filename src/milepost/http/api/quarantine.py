@@ -55,11 +55,11 @@ class Dropped(Struct, frozen=True):
     answers={200: Quarantine},
     summary="What was set aside because it could not be used",
 )
-def listed(desk: ServerState, call: Call) -> Answer:
+def listed(state: ServerState, call: Call) -> Answer:
     """As `milepost quarantine list --json`: rows that others put, changes that could not be decided, messages that nobody can read. Only
     for callers who see all routes."""
     check_sees_all(call)
-    return Answer(quarantine_view(desk.ctx, call.query.limit))
+    return Answer(quarantine_view(state.ctx, call.query.limit))
 
 
 @ENDPOINTS.add(
@@ -70,11 +70,11 @@ def listed(desk: ServerState, call: Call) -> Answer:
     answers={200: Replayed},
     summary="See to what was set aside once more",
 )
-async def again(desk: ServerState, call: Call) -> Answer:
+async def again(state: ServerState, call: Call) -> Answer:
     """A row, or a change of one, is looked at as the row stands now; a message goes back to its queue. What still cannot be used stays,
     with the reason. Only for callers who see all routes."""
-    by, body = _checked(desk, call), call.body
-    return Answer(Replayed(await _work(desk, lambda: replay(desk.ctx, _ids(desk, body), by=by, reason=body.reason))))
+    by, body = _checked(state, call), call.body
+    return Answer(Replayed(await _work(state, lambda: replay(state.ctx, _ids(state, body), by=by, reason=body.reason))))
 
 
 @ENDPOINTS.add(
@@ -85,13 +85,13 @@ async def again(desk: ServerState, call: Call) -> Answer:
     answers={200: Dropped},
     summary="Throw away what was set aside",
 )
-async def thrown_away(desk: ServerState, call: Call) -> Answer:
+async def thrown_away(state: ServerState, call: Call) -> Answer:
     """It is gone then; that it was thrown away, by whom and why, stays on record. Only for callers who see all routes."""
-    by, body = _checked(desk, call), call.body
-    return Answer(Dropped(await _work(desk, lambda: drop(desk.ctx, _ids(desk, body), by=by, reason=body.reason))))
+    by, body = _checked(state, call), call.body
+    return Answer(Dropped(await _work(state, lambda: drop(state.ctx, _ids(state, body), by=by, reason=body.reason))))
 
 
-def _checked(desk: ServerState, call: Call) -> str:
+def _checked(state: ServerState, call: Call) -> str:
     """Who acts, if that can be done at all."""
     check_sees_all(call)
     if (call.body.ids is not None) == call.body.all:
@@ -99,10 +99,10 @@ def _checked(desk: ServerState, call: Call) -> str:
     return named(call, call.body.for_)
 
 
-def _ids(desk: ServerState, body: Which) -> list[str]:
-    return all_ids(desk.ctx) if body.ids is None else list(dict.fromkeys(body.ids))
+def _ids(state: ServerState, body: Which) -> list[str]:
+    return all_ids(state.ctx) if body.ids is None else list(dict.fromkeys(body.ids))
 
 
-async def _work(desk: ServerState, work: Callable[[], T]) -> T:
+async def _work(state: ServerState, work: Callable[[], T]) -> T:
     """Much of it takes long: where acts on items have their threads."""
-    return await asyncio.get_running_loop().run_in_executor(desk.act_pool, work)
+    return await asyncio.get_running_loop().run_in_executor(state.act_pool, work)

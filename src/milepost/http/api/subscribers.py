@@ -61,10 +61,10 @@ class Forgotten(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", SUBSCRIBERS, scope="read", answers={200: Subscribers}, summary="Who is told, how far, and what they do not take")
-def subscribers(desk: ServerState, call: Call) -> Answer:
+def subscribers(state: ServerState, call: Call) -> Answer:
     """As `milepost subscribers --json`. Of parked items only those are shown whose route the caller sees; who sees only some routes is not
     shown what speaks of the items of all: how far a subscriber is, and its own `error`."""
-    return Answer(Subscribers(all_told(desk.ctx, call.caller.narrowed)))
+    return Answer(Subscribers(all_told(state.ctx, call.caller.narrowed)))
 
 
 @ENDPOINTS.add(
@@ -76,17 +76,17 @@ def subscribers(desk: ServerState, call: Call) -> Answer:
     problems=("unknown-subscriber", "unknown-route"),
     summary="Have parked items tried again now",
 )
-def release(desk: ServerState, call: Call) -> Answer:
+def release(state: ServerState, call: Call) -> Answer:
     """Without `route` all of the subscriber's are, and one that takes nothing at all is tried again now, too: that is for callers who see
     all routes."""
-    name, body = _known(desk, call), call.body
+    name, body = _known(state, call), call.body
     if body.route is None:
         if body.key is not None:
             raise problem_error("wrong-value", "a key belongs to a route", field="route", expected="the route of that item")
         check_sees_all(call)
-    elif body.route not in route_names(desk.ctx) or not call.caller.sees(body.route):
-        raise desk.no_route(call.caller, body.route)
-    released = let_go(desk.ctx, name, body.route, body.key, by=named(call, body.for_), reason=body.reason)
+    elif body.route not in route_names(state.ctx) or not call.caller.sees(body.route):
+        raise state.no_route(call.caller, body.route)
+    released = let_go(state.ctx, name, body.route, body.key, by=named(call, body.for_), reason=body.reason)
     return Answer(Released(name, released))
 
 
@@ -99,13 +99,13 @@ def release(desk: ServerState, call: Call) -> Answer:
     problems=("unknown-subscriber",),
     summary="Tell a subscriber again what it was told before",
 )
-def replay(desk: ServerState, call: Call) -> Answer:
+def replay(state: ServerState, call: Call) -> Answer:
     """Everything from there on is told again, each event with the id that it had and each item's in their order, so that a receiver can
     drop what it knows. `lines` says how many there are at most and `since` how far back they go: what has been pruned (`pruned`) cannot be
     told again. Nobody is ever set forward: a place that has not been told yet is refused. With `dry_run` nothing is changed, and no reason
     is needed. Only for callers who see all routes."""
     check_sees_all(call)
-    name, body, ctx = _known(desk, call), call.body, desk.ctx
+    name, body, ctx = _known(state, call), call.body, state.ctx
     check_reason(body.reason, body.dry_run)
     if (body.since is None) == (body.after is None):
         raise problem_error("wrong-value", "say from where on", field="since", expected="either since or after")
@@ -126,17 +126,17 @@ def replay(desk: ServerState, call: Call) -> Answer:
     problems=("unknown-subscriber",),
     summary="Tell a subscriber no more",
 )
-def forget(desk: ServerState, call: Call) -> Answer:
+def forget(state: ServerState, call: Call) -> Answer:
     """Nothing is kept for it any more, so that pruning does not wait for it. If it is started again, it goes on from there. Only for
     callers who see all routes."""
     check_sees_all(call)
-    name = _known(desk, call)
-    return Answer(Forgotten(name, forget_subscriber(desk.ctx, name, by=named(call, call.body.for_), reason=call.body.reason)))
+    name = _known(state, call)
+    return Answer(Forgotten(name, forget_subscriber(state.ctx, name, by=named(call, call.body.for_), reason=call.body.reason)))
 
 
-def _known(desk: ServerState, call: Call) -> str:
+def _known(state: ServerState, call: Call) -> str:
     """The subscriber that the address names."""
-    name, known = call.path["name"], live_cursors(desk.ctx)
+    name, known = call.path["name"], live_cursors(state.ctx)
     if name not in known:
         raise problem_error(
             "unknown-subscriber", f"there is no subscriber {name!r}", field="name", expected=", ".join(sorted(known)) or "none is told"

@@ -40,9 +40,9 @@ class HealthPanel(Struct, frozen=True):
     calm: str
 
 
-def _any_aside(ctx: Context, seldom: TtlCache) -> bool | None:
+def _any_aside(ctx: Context, ttl_cache: TtlCache) -> bool | None:
     """Is anything set aside? To look may be to ask a queue. None: it cannot be told now."""
-    return seldom.once(("set aside",), lambda: _any_in(ctx.ledger.quarantine))
+    return ttl_cache.once(("set aside",), lambda: _any_in(ctx.ledger.quarantine))
 
 
 def _any_in(quarantine: QuarantineStore) -> bool | None:
@@ -53,10 +53,10 @@ def _any_in(quarantine: QuarantineStore) -> bool | None:
     return bool(some) or more
 
 
-def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, seldom: TtlCache) -> HealthPanel:
+def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, ttl_cache: TtlCache) -> HealthPanel:
     """How these routes stand, and what they need. What belongs to no route is for those alone who see all of them."""
     now, seen = ctx.clock.now(), list(routes)
-    filled = _any_aside(ctx, seldom) if all_seen else None
+    filled = _any_aside(ctx, ttl_cache) if all_seen else None
     alive, held = live_processes(ctx), ctx.ledger.read(HOLD)
     resending, calm_resender = _resender(ctx, seen, now)
     told, calm_told = _told(ctx, {one.route for one in seen})
@@ -66,10 +66,10 @@ def health(ctx: Context, routes: Iterable[Snapshot], *, all_seen: bool, seldom: 
         *_standing_by(alive, {one.route for one in seen}),
         *resending,
         *told,
-        *_late(ctx, seen, held, seldom, now),
+        *_late(ctx, seen, held, ttl_cache, now),
         *_paused(held, seen),
     ]
-    notices += _refused_answers(ctx, seen, seldom)
+    notices += _refused_answers(ctx, seen, ttl_cache)
     if filled:
         notices.append(Notice("warn", "Something was set aside because it cannot be used.", "/system"))
     for one in seen:
@@ -92,7 +92,7 @@ def _nobody(ctx: Context, alive: list[Process], waiting: int, now: int) -> list[
     """Work waits, and nobody lives who would do it, nor was called to it a little while ago."""
     if not waiting or any("worker" in process.roles for process in alive):
         return []
-    gone = set(ctx.ledger.departed())
+    gone = set(ctx.ledger.dead_workers())
     others = (process for process in processes(ctx) if not process.stopped and process.holder not in gone)
     if any(now - process.roles.get("worker", 0) <= HEARD_MS for process in others):
         return []
@@ -110,14 +110,14 @@ def _standing_by(alive: list[Process], routes: Collection[str]) -> list[Notice]:
     ]
 
 
-def _late(ctx: Context, seen: list[Snapshot], held: Container[str], seldom: TtlCache, now: int) -> list[Notice]:
+def _late(ctx: Context, seen: list[Snapshot], held: Container[str], ttl_cache: TtlCache, now: int) -> list[Notice]:
     """What the doctor says of work that nobody takes up. Only where something waits, as the counters say, is it looked for."""
     waits = {(one.route, stage.name) for one in seen for stage in one.stages if stage.among(*WAITING)}
     notices = []
     for route, stage in worked_stages(ctx, held):
         if (route, stage) not in waits:
             continue
-        late = seldom.once(("late", route, stage), partial(late_at, ctx, route, stage, held, now))
+        late = ttl_cache.once(("late", route, stage), partial(late_at, ctx, route, stage, held, now))
         if late is not None:
             told = late.told(now)
             where = f"/items/{quote(route, safe='')}?stage={quote(stage, safe='')}&nearest=true"
@@ -125,12 +125,12 @@ def _late(ctx: Context, seen: list[Snapshot], held: Container[str], seldom: TtlC
     return notices
 
 
-def _refused_answers(ctx: Context, seen: list[Snapshot], seldom: TtlCache) -> list[Notice]:
+def _refused_answers(ctx: Context, seen: list[Snapshot], ttl_cache: TtlCache) -> list[Notice]:
     """Answers that confirm nothing, at external stages where items wait, as the counters say."""
     waits = {(one.route, stage.name) for one in seen for stage in one.stages if stage.among(*AWAITED)}
     notices = []
     for route, stage in external_stages(ctx):
-        found = None if (route, stage) not in waits else seldom.once(("refused", route, stage), partial(refused_at, ctx, route, stage))
+        found = None if (route, stage) not in waits else ttl_cache.once(("refused", route, stage), partial(refused_at, ctx, route, stage))
         if found is not None:
             told = found.told()
             where = f"/items/{quote(route, safe='')}?stage={quote(stage, safe='')}&nearest=true"

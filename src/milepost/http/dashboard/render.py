@@ -57,29 +57,29 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _ENVIRONMENT = _environment()
 
 
-def page(desk: ServerState, call: Call, template: str, **values: Any) -> HTMLResponse:
+def page(state: ServerState, call: Call, template: str, **values: Any) -> HTMLResponse:
     """A page for whoever calls: what they may not do is not offered to them."""
-    return page_for(desk, call.raw, call.caller, template, **values)
+    return page_for(state, call.raw, call.caller, template, **values)
 
 
-def page_for(desk: ServerState, request: Request, me: Caller, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+def page_for(state: ServerState, request: Request, me: Caller, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """A template with what every page needs."""
     token = request.cookies.get(COOKIE)
     shared = {
-        "base": desk.base,
-        "static": f"{desk.base}/static/{VERSION}",
+        "base": state.base,
+        "static": f"{state.base}/static/{VERSION}",
         "me": me,
         "here": "",
         "q": None,
         "csrf": csrf_token(token) if token else "",
         "person": me.name if token and me.scopes and me is not LOCAL else None,
-        "now": iso(desk.ctx.clock.now()),
+        "now": iso(state.ctx.clock.now()),
         # Where the ledger is, is for those who may look into it.
-        "ledger": desk.ctx.ledger.url if me.scopes else "",
+        "ledger": state.ctx.ledger.url if me.scopes else "",
     }
     return HTMLResponse(_ENVIRONMENT.get_template(template).render({**shared, **values}), status)
 
 
-def seen_routes(desk: ServerState, call: Call) -> list[str]:
+def seen_routes(state: ServerState, call: Call) -> list[str]:
     """The routes that whoever calls may see, in their order."""
-    return [name for name in route_names(desk.ctx) if call.caller.sees(name)]
+    return [name for name in route_names(state.ctx) if call.caller.sees(name)]

@@ -25,7 +25,7 @@ KEPT = "public, max-age=31536000, immutable"
 
 
 @ENDPOINTS.add("GET", "/static/{version}/{name}", scope=None, summary="What the pages are made of")
-def file(desk: ServerState, call: Call) -> Answer:
+def file(state: ServerState, call: Call) -> Answer:
     name = call.path["name"]
     if name not in FILES:
         raise problem_error("unknown-path", f"there is no file {name!r}")

@@ -180,6 +180,6 @@ def whole() -> dict[str, Any]:
 
 
 @ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
-def openapi(desk: ServerState, call: Call) -> Answer:
+def openapi(state: ServerState, call: Call) -> Answer:
     """For programs that make clients, and for those that check."""
-    return Answer({**whole(), "servers": [{"url": desk.base or "/"}]})
+    return Answer({**whole(), "servers": [{"url": state.base or "/"}]})

@@ -16,14 +16,14 @@ from milepost.http.state.state import ServerState
 ENDPOINTS = Endpoints()
 
 
-def rendered(desk: ServerState, call: Call, told: dict[str, Any]) -> Response:
+def rendered(state: ServerState, call: Call, told: dict[str, Any]) -> Response:
     """The page for this document."""
     by_tag: dict[str, list[dict[str, Any]]] = {}
     for path, operations in told["paths"].items():
         for method, operation in operations.items():
             by_tag.setdefault(operation["tags"][0], []).append({"method": method.upper(), "path": path, **operation})
     schemas = told["components"]["schemas"]
-    return page(desk, call, "api.html", here="/api/docs", info=told["info"], by_tag=by_tag, schemas=schemas, shape=shape, said=said)
+    return page(state, call, "api.html", here="/api/docs", info=told["info"], by_tag=by_tag, schemas=schemas, shape=shape, said=said)
 
 
 def said(text: str) -> Markup:
@@ -49,6 +49,6 @@ def shape(schema: dict[str, Any]) -> str:
 
 
 @ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="This description, as a page")
-def docs(desk: ServerState, call: Call) -> Answer:
+def docs(state: ServerState, call: Call) -> Answer:
     """For people."""
-    return Answer(rendered(desk, call, whole()))
+    return Answer(rendered(state, call, whole()))

@@ -90,7 +90,7 @@ class Endpoint(Struct, frozen=True):
     page: bool = False
     """It is for people: problems are shown as a page, and who must log in is led there."""
     is_async: bool = False
-    """Its handler is awaited by the event loop; else it is called in a thread of the desk."""
+    """Its handler is awaited by the event loop; else it is called in a thread of the state."""
 
 
 class Endpoints:

@@ -32,17 +32,17 @@ log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
-def make_app(desk: ServerState, endpoints: Iterable[Endpoint]) -> ASGIApp:
-    """The ASGI application of these endpoints. Who calls is for the desk's doorman to say."""
-    served = Headers(Traced(Answering(desk, endpoints), desk.ctx))
-    return BasePath(served, desk.base) if desk.base else served
+def make_app(state: ServerState, endpoints: Iterable[Endpoint]) -> ASGIApp:
+    """The ASGI application of these endpoints. Who calls is for the state's authenticator to say."""
+    served = Headers(Traced(Answering(state, endpoints), state.ctx))
+    return BasePath(served, state.base) if state.base else served
 
 
 class Answering:
     """Finds the endpoint that a call is for, and answers it. Whatever goes wrong is a problem, never a traceback."""
 
-    def __init__(self, desk: ServerState, endpoints: Iterable[Endpoint]) -> None:
-        self._desk = desk
+    def __init__(self, state: ServerState, endpoints: Iterable[Endpoint]) -> None:
+        self._state = state
         self._paths = Paths((one.method, one.path, one) for one in endpoints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,24 +56,24 @@ class Answering:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
-        desk, caller = self._desk, NOBODY
+        state, caller = self._state, NOBODY
         try:
-            caller = await desk.doorman.recognise(request, endpoint)
+            caller = await state.authenticator.recognise(request, endpoint)
             if endpoint.scope is not None and not caller.may(endpoint.scope):
                 raise problem_error("not-allowed", f"{caller.name!r} may not do this", expected=f"a key with the scope {endpoint.scope!r}")
             # Before anything else is looked at: what is wrong with the rest of the call would tell that the route is there.
             if "route" in request.path_params and not caller.sees(request.path_params["route"]):
-                raise desk.no_route(caller, request.path_params["route"])
+                raise state.no_route(caller, request.path_params["route"])
             call = await _taken_apart(request, endpoint, caller)
             if endpoint.is_async:
-                answer = await endpoint.handler(desk, call)  # type: ignore[misc]
+                answer = await endpoint.handler(state, call)  # type: ignore[misc]
             else:
                 # With what this task knows of the call: its correlation id is for the log of the thread too.
-                run, given = copy_context().run, desk.for_one_page() if endpoint.page else desk
-                answer = await asyncio.get_running_loop().run_in_executor(desk.pool, run, endpoint.handler, given, call)
+                run, given = copy_context().run, state.for_one_page() if endpoint.page else state
+                answer = await asyncio.get_running_loop().run_in_executor(state.pool, run, endpoint.handler, given, call)
             return _response(answer)
         except ProblemError as found:
-            return _troubled(desk, endpoint, request, caller, found)
+            return _troubled(state, endpoint, request, caller, found)
         except ClientDisconnect:
             return Response(status_code=400)
         except MilepostError as error:
@@ -82,11 +82,11 @@ class Answering:
                 # What a ledger says of itself names its place, and that is not for everybody who can reach the door.
                 log.warning("a call could not be answered: %s %s: %s", request.method, request.url.path, error)
                 told = problem(told.code, "the ledger cannot be used now; the log of the server says more")
-            return _troubled(desk, endpoint, request, caller, ProblemError(told))
+            return _troubled(state, endpoint, request, caller, ProblemError(told))
         except Exception as error:
             log.error("a call failed: %s %s", request.method, request.url.path, exc_info=error)
             failed = problem_error("failed", "this should not have happened; the log of the server says more")
-            return _troubled(desk, endpoint, request, caller, failed)
+            return _troubled(state, endpoint, request, caller, failed)
 
     def _not_here(self, request: Request) -> Response:
         path = request.scope["path"]
@@ -96,7 +96,7 @@ class Answering:
             return problem_response(told, {"Allow": allowed})
         told = problem("unknown-path", f"there is nothing at {path}")
         if "text/html" in request.headers.get("accept", ""):
-            return page_for(self._desk, request, NOBODY, "problem.html", status=told.status, problem=told)
+            return page_for(self._state, request, NOBODY, "problem.html", status=told.status, problem=told)
         return problem_response(told)
 
 
@@ -149,13 +149,13 @@ def _response(answer: Answer) -> Response:
     return Response(_encode(answer.body), answer.status, dict(answer.headers), "application/json")
 
 
-def _troubled(desk: ServerState, endpoint: Endpoint, request: Request, caller: Caller, found: ProblemError) -> Response:
+def _troubled(state: ServerState, endpoint: Endpoint, request: Request, caller: Caller, found: ProblemError) -> Response:
     """The problem, in the form that whoever called can read."""
     if not endpoint.page:
         return problem_response(found.problem, found.headers)
     if found.problem.status == 401:
-        return RedirectResponse(f"{desk.base}/login" + led_back(request.scope["path"], request.url.query), 303)
-    return page_for(desk, request, caller, "problem.html", status=found.problem.status, problem=found.problem)
+        return RedirectResponse(f"{state.base}/login" + led_back(request.scope["path"], request.url.query), 303)
+    return page_for(state, request, caller, "problem.html", status=found.problem.status, problem=found.problem)
 
 
 def problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response:

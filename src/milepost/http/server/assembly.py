@@ -1,4 +1,4 @@
-"""The door as a whole: a desk, the application in front of it, and the server that listens."""
+"""The door as a whole: a state, the application in front of it, and the server that listens."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from milepost.http.server.listener import Server
 from milepost.http.state.state import ServerState
 
 
-def make_door(desk: ServerState) -> Any:
+def make_door(state: ServerState) -> Any:
     """The ASGI application with everything that belongs to it."""
-    return make_app(desk, [*all_endpoints(), *all_pages()])
+    return make_app(state, [*all_endpoints(), *all_pages()])
 
 
 class Door:
     """Open between `open` and `close`; `url` says where."""
 
-    def __init__(self, ctx: Context, host: str, port: int, desk: type[ServerState] = ServerState, *, base: str = "") -> None:
-        self.desk = desk(ctx, base=base)
-        self.server = Server(make_door(self.desk), host, port)
+    def __init__(self, ctx: Context, host: str, port: int, state: type[ServerState] = ServerState, *, base: str = "") -> None:
+        self.state = state(ctx, base=base)
+        self.server = Server(make_door(self.state), host, port)
         self.url = self.server.url + base
 
     def open(self) -> None:
@@ -30,7 +30,7 @@ class Door:
 
     def close(self) -> None:
         """Calls under way have a little while to end."""
-        self.desk.eyes.feed.end()
-        self.desk.waiting.end()
+        self.state.observability.feed.end()
+        self.state.waiting.end()
         self.server.stop()
-        self.desk.close()
+        self.state.close()

@@ -40,11 +40,11 @@ class ServerState:
         self.base = base
         """What every address begins with, where a proxy gives us a part of its own: "/milepost"; empty: nothing."""
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
-        self.doorman = Authenticator(ctx, self.pool, ticks)
+        self.authenticator = Authenticator(ctx, self.pool, ticks)
         self.submitting = Submitting(self._take, self.pool, ctx.accepts)
-        self.eyes = Observability(ctx, self.pool)
+        self.observability = Observability(ctx, self.pool)
         self.samples = Samples()
-        self.seldom = TtlCache(ticks)
+        self.ttl_cache = TtlCache(ticks)
         self.list_pool = ThreadPoolExecutor(LISTS, thread_name_prefix="http-list")
         self.list_places = threading.BoundedSemaphore(LISTS)
         self.act_pool = ThreadPoolExecutor(ACTS, thread_name_prefix="http-act")
@@ -53,9 +53,9 @@ class ServerState:
 
     def for_one_page(self) -> ServerState:
         """The same, for one page: however many of its parts ask for something, the ledger is asked once. Pages only read."""
-        desk = copy(self)
-        desk.ctx = glance(self.ctx)
-        return desk
+        state = copy(self)
+        state.ctx = glance(self.ctx)
+        return state
 
     def plan(self, call: Call) -> Plan:
         """The route that a call's address names; one that the caller may not see is as if it were not there."""

@@ -104,16 +104,16 @@ class Waiting:
     async def _serve(self, place: tuple[str, str], line: list[Waiter]) -> None:
         """Ask whenever asking can bring something: somebody has written, or a time has come."""
         ledger = self._ctx.ledger
-        pulse: int | None = None
+        change_counter: int | None = None
         next_at: int | None = None
         try:
             while line:
                 try:
-                    felt = await self._run(ledger.pulse)
+                    felt = await self._run(ledger.change_counter)
                     now = self._ctx.clock.now()
-                    if felt != pulse or (next_at is not None and next_at <= now):
-                        pulse, next_at = felt, await self._ask(line)
-                        if next_at is None and "pulse" in ledger.lacks:
+                    if felt != change_counter or (next_at is not None and next_at <= now):
+                        change_counter, next_at = felt, await self._ask(line)
+                        if next_at is None and "pulse" in ledger.missing_capabilities:
                             next_at = now + QUIET_MS
                     await asyncio.sleep(POLL_S)
                 except Exception as error:

@@ -37,23 +37,23 @@ def peek(store: AwsStore, route: str, keys: Sequence[str]) -> list[KnownKey | No
     return [found.get(key) for key in keys]
 
 
-def add(store: AwsStore, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+def add(store: AwsStore, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
     """Put each row if there is neither a row nor a seal of its key."""
     layout = store.know(plan)
-    seals = store.seals(plan.name, _doubtful(store, plan.name, [newcomer.change.after.key for newcomer in newcomers]))
+    seals = store.seals(plan.name, _doubtful(store, plan.name, [new_item.change.after.key for new_item in new_items]))
     first: dict[str, NewItem] = {}
-    for newcomer in newcomers:
-        first.setdefault(newcomer.change.after.key, newcomer)
+    for new_item in new_items:
+        first.setdefault(new_item.change.after.key, new_item)
     seals = {key: seal for key, seal in seals.items() if not first[key].passes(seal)}
-    fresh = [newcomer for key, newcomer in first.items() if key not in seals]
-    answers = store.requests.each([partial(_put, store, layout, newcomer) for newcomer in fresh])
+    fresh = [new_item for key, new_item in first.items() if key not in seals]
+    answers = store.requests.each([partial(_put, store, layout, new_item) for new_item in fresh])
     known: dict[str, KnownKey | Refused | None] = {
         **seals,
         **{one.change.after.key: answer for one, answer in zip(fresh, answers, strict=True)},
     }
     told: list[KnownKey | Refused | None] = []
-    for newcomer in newcomers:
-        row = newcomer.change.after
+    for new_item in new_items:
+        row = new_item.change.after
         told.append(known[row.key])
         if known[row.key] is None:
             # The same key again in this batch is known by then.
@@ -68,10 +68,10 @@ def _doubtful(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:
     return [key for key in keys if store.unsealed.pop((route, key), since) <= since]
 
 
-def _put(store: AwsStore, layout: Layout, newcomer: NewItem) -> KnownKey | Refused | None:
-    key = newcomer.change.after.key
+def _put(store: AwsStore, layout: Layout, new_item: NewItem) -> KnownKey | Refused | None:
+    key = new_item.change.after.key
     try:
-        image = put_of(newcomer.change, newcomer.input, layout, store.values, secrets.token_hex(8))
+        image = put_of(new_item.change, new_item.input, layout, store.values, secrets.token_hex(8))
         store.requests.call(
             "dynamodb",
             "put_item",
@@ -88,7 +88,7 @@ def _put(store: AwsStore, layout: Layout, newcomer: NewItem) -> KnownKey | Refus
     except ConditionFailed as failed:
         there = failed.image or store.images(layout.route, [key]).get(key)
         if there is None:
-            return _put(store, layout, newcomer)
+            return _put(store, layout, new_item)
         return None if _is_own(there, image) else known_of(there, layout, store)
     return None
 

@@ -79,7 +79,7 @@ PITR = (
 class AwsLedger:
     """One deployment (a region and a prefix), as one process sees it."""
 
-    lacks = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts", "one step"})
+    missing_capabilities = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts", "one step"})
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
         settings = settings or StoreSettings()
@@ -123,15 +123,15 @@ class AwsLedger:
     def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         return compare(self.peek(route, keys), digests)
 
-    def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+    def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         layout = Layout.of(plan, self.store.names.rows(plan.name))
         return {key: why for key in keys if (why := layout.misfit(key)) is not None}
 
-    def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         self.prepare(plan)
         if self.store.outdated(plan.name, plan.version, now):
             raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
-        return intake.add(self.store, plan, newcomers, now)
+        return intake.add(self.store, plan, new_items, now)
 
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         for ask in asks:
@@ -243,10 +243,10 @@ class AwsLedger:
 
     def sign_off(self, holder: str) -> None: ...
 
-    def departed(self) -> list[str]:
+    def dead_workers(self) -> list[str]:
         return []
 
-    def pulse(self) -> int:
+    def change_counter(self) -> int:
         """Always the same: workers ask when `ClaimResult.next_at` says."""
         return 0
 

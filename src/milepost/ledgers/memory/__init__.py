@@ -53,7 +53,7 @@ from milepost.ports.runner import Service
 class MemoryLedger:
     """Everything in one process's memory, behind one lock; `memory:`."""
 
-    lacks = frozenset({"backup", "take over"})
+    missing_capabilities = frozenset({"backup", "take over"})
     outside = None
 
     def __init__(self) -> None:
@@ -74,26 +74,26 @@ class MemoryLedger:
     def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         return compare(self.peek(route, keys), digests)
 
-    def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+    def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
-    def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         with self._lock:
             if self._state.outdated(plan.name, plan.version):
                 raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
             answers: list[KnownKey | Refused | None] = []
-            for newcomer in newcomers:
-                ref = (newcomer.change.after.route, newcomer.change.after.key)
+            for new_item in new_items:
+                ref = (new_item.change.after.route, new_item.change.after.key)
                 known = self._state.known(ref)
-                if known is not None and newcomer.passes(known):
+                if known is not None and new_item.passes(known):
                     known = None
-                refused = self._state.refuses(newcomer.change, newcomer.input) if known is None else None
+                refused = self._state.refuses(new_item.change, new_item.input) if known is None else None
                 answers.append(known or refused)
                 if known is None and refused is None:
                     self._state.numbers += 1
-                    record = MemoryRecord(self._state.numbers, newcomer.change.before, encode(Content(newcomer.input)))
+                    record = MemoryRecord(self._state.numbers, new_item.change.before, encode(Content(new_item.input)))
                     self._state.records[ref] = record
-                    self._state.write(record, newcomer.change)
+                    self._state.write(record, new_item.change)
             return answers
 
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
@@ -161,7 +161,7 @@ class MemoryLedger:
         with self._lock:
             record = self._state.records.get((route, key))
             if record is None:
-                lives = [gone for gone in self._state.departed if (gone.row.route, gone.row.key) == (route, key)]
+                lives = [gone for gone in self._state.dead_workers if (gone.row.route, gone.row.key) == (route, key)]
                 record = lives[-1] if lives else None
             lines = [] if record is None else list(record.lines)
             return [self._with_payload(line) for line in lines] if payloads else lines
@@ -307,11 +307,11 @@ class MemoryLedger:
         """For tests: from now on no write may take more than so many bytes."""
         self._state.largest = largest
 
-    def departed(self) -> list[str]:
+    def dead_workers(self) -> list[str]:
         with self._lock:
             return [holder for holder, alive in self._state.holders.items() if not alive]
 
-    def pulse(self) -> int:
+    def change_counter(self) -> int:
         return self._state.writes
 
     def services(self, *_: Any) -> list[tuple[str, Service]]:

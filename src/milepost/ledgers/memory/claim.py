@@ -51,12 +51,12 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
             else:
                 state.write(record, unreadable(item.row, stage, item.reason, now))
             continue
-        change = look(item, ask.plan, now, jitter, ask.grip)
+        change = look(item, ask.plan, now, jitter, ask.lease)
         if change is None:
             continue
         state.write(record, change)
         lost += change.after.losses > change.before.losses
-        if record.row.status is Status.PROCESSING and record.row.lease == ask.grip.token:
+        if record.row.status is Status.PROCESSING and record.row.lease == ask.lease.token:
             claimed.append(record.item())
             taken[lane] += 1
             left -= 1

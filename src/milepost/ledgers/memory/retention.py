@@ -32,18 +32,18 @@ def prune(
             row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
         )
         state.seals[row.route, row.key] = seal
-        state.departed.append(state.records.pop((row.route, row.key)))
+        state.dead_workers.append(state.records.pop((row.route, row.key)))
     gone = [
         record
-        for record in state.departed
+        for record in state.dead_workers
         if record.row.route == route and record.row.entered_at < ended_before and told.covers(route, record.row.key, record.lines[-1].seq)
     ]
     for record in gone[:limit]:
-        state.departed.remove(record)
+        state.dead_workers.remove(record)
         for line in record.lines:
             del state.lines[line.seq]
             state.offered.pop(line.seq, None)
-    waiting = {(record.row.route, record.row.key) for record in state.departed}
+    waiting = {(record.row.route, record.row.key) for record in state.dead_workers}
     old = [
         ref
         for ref, seal in state.seals.items()

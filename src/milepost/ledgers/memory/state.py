@@ -97,7 +97,7 @@ class State:
         self.records: dict[Ref, MemoryRecord] = {}
         self.lanes: dict[tuple[str, str], set[str]] = {}
         self.seals: dict[Ref, KnownKey] = {}
-        self.departed: list[MemoryRecord] = []
+        self.dead_workers: list[MemoryRecord] = []
         """Items whose rows have left, and whose lines are still here."""
         self.lines: dict[int, HistoryEntry] = {}
         self.offered: dict[int, bytes] = {}

@@ -47,7 +47,7 @@ class Arrivals:
 
     def take(self, change: Change) -> Change:
         """The change, with its item claimed at the stage if there is room and the item is ready."""
-        claimed = claimed_on_arrival(change, self._now, self._ask.grip) if self.room else None
+        claimed = claimed_on_arrival(change, self._now, self._ask.lease) if self.room else None
         if claimed is None:
             return change
         self.room -= 1

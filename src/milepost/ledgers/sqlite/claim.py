@@ -230,14 +230,14 @@ class Hunt:
                 written.append(unreadable(row, self.stage, item.reason, now))
                 continue
             try:
-                change = look(item, ask.plan, now, self.jitter, ask.grip)
+                change = look(item, ask.plan, now, self.jitter, ask.lease)
             except UNREADABLE as error:
                 damaged.append((row.handle, Refused(f"it cannot be decided: {type(error).__name__}: {error}", row.key, row)))
                 continue
             if change is None:
                 continue
             after = change.after
-            if after.lease == ask.grip.token:
+            if after.lease == ask.lease.token:
                 claimed.append(Item(after, item.content))
                 (written if change.body else silent).append(change)
             else:
@@ -255,12 +255,12 @@ class Hunt:
 
     def _write_claims(self, rows: list[Row]) -> None:
         """Write plain claims: six columns each, and no line."""
-        grip = self.ask.grip
+        lease = self.ask.lease
         clocks: dict[tuple[int | None, int | None], list[Any]] = {}
         for row in rows:
             clocks.setdefault(clock_of(row), []).append(row.handle)
         for clock, numbers in clocks.items():
-            values = (PROCESSING, *clock, grip.token, grip.holder, self.now)
+            values = (PROCESSING, *clock, lease.token, lease.holder, self.now)
             if len(numbers) > FEW:
                 self.connection.execute(CLAIM_LIKE, (*values, json_text(numbers)))
             else:

@@ -58,7 +58,7 @@ class SqliteLedger:
     """See `ports.ledger.Ledger` for what each verb promises."""
 
     timing = Timing(0, 0)
-    lacks = frozenset({"take over"})
+    missing_capabilities = frozenset({"take over"})
     outside = None
 
     def __init__(self, path: str) -> None:
@@ -87,30 +87,30 @@ class SqliteLedger:
     def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
         return self._read(lambda connection, names: reading.recognised(connection, names, route, keys, digests))
 
-    def misfits(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
+    def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
 
-    def add(self, plan: Plan, newcomers: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
+    def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         def run(connection: sqlite3.Connection, names: NameNumbers, alone: bool) -> list[KnownKey | Refused | None]:
             if Rules(connection).outdated(plan.name, plan.version):
                 raise RouteChanged(
                     f"route {plan.name!r} has been changed in the ledger since this process started; restart it with the new route"
                 )
             names.route(connection, plan.name)
-            keys = [newcomer.change.after.key for newcomer in newcomers]
+            keys = [new_item.change.after.key for new_item in new_items]
             sealed = list(reading.seals(connection, names, plan.name, keys))
             known = dict(zip(sealed, reading.known(connection, names, plan.name, sealed), strict=True)) if sealed else {}
             first: dict[str, NewItem] = {}
             answers: list[KnownKey | Refused | None] = []
-            for newcomer, key in zip(newcomers, keys, strict=True):
+            for new_item, key in zip(new_items, keys, strict=True):
                 there = known.get(key)
-                if there is not None and newcomer.passes(there):
+                if there is not None and new_item.passes(there):
                     there = None
                 if there is None and key in first:
                     twin = first[key].change.after
                     there = KnownKey(key, twin.status, twin.input_digest, twin.stage, twin.list_id)
                 elif there is None:
-                    first[key] = newcomer
+                    first[key] = new_item
                 answers.append(there)
             # Which of the others has a row is not looked up: the write itself tells.
             tally, fresh = CounterDeltas(), list(first.values())
@@ -303,12 +303,12 @@ class SqliteLedger:
     def sign_off(self, holder: str) -> None:
         self._liveness.sign_off(holder)
 
-    def departed(self) -> list[str]:
+    def dead_workers(self) -> list[str]:
         self._store.crowded = self._liveness.neighbours() > 0
-        return self._liveness.departed()
+        return self._liveness.dead_workers()
 
-    def pulse(self) -> int:
-        return self._store.pulse()
+    def change_counter(self) -> int:
+        return self._store.change_counter()
 
     def services(self, *_: Any) -> list[tuple[str, Service]]:
         """None: whatever follows from a write is part of it."""

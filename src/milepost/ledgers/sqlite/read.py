@@ -118,8 +118,8 @@ def history(connection: sqlite3.Connection, names: NameNumbers, route: str, key:
     of = (names.routes.get(route), key)
     owner = connection.execute("SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of).fetchone()
     if owner is None:
-        departed = "SELECT item, correlation_id FROM departed WHERE route = ? AND key = ? ORDER BY item DESC LIMIT 1"
-        owner = connection.execute(departed, of).fetchone()
+        dead_workers = "SELECT item, correlation_id FROM departed WHERE route = ? AND key = ? ORDER BY item DESC LIMIT 1"
+        owner = connection.execute(dead_workers, of).fetchone()
     if owner is None:
         return []
     number, correlation_id = owner

@@ -41,7 +41,7 @@ class Promises:
 
     def needs(self, ledger: Ledger, ability: str) -> None:
         """This promise is only for ledgers that do not say that they lack this."""
-        if ability in ledger.lacks:
+        if ability in ledger.missing_capabilities:
             pytest.skip(f"this ledger says that it lacks: {ability}")
 
     @pytest.fixture

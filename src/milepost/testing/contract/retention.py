@@ -231,10 +231,10 @@ class RetentionContract(Promises):
         before = world.item("gone")
         world.clock.advance("1h")
         prune(world)
-        world.add("newcomer")
-        world.apply(cancel(world.item("newcomer"), world.plan, world.now, by="ops"))
+        world.add("new_item")
+        world.apply(cancel(world.item("new_item"), world.plan, world.now, by="ops"))
         assert world.apply(retry(before, world.plan, world.now, by="ops")) == Conflict(None)
-        assert world.row("newcomer").status is Status.CANCELLED
+        assert world.row("new_item").status is Status.CANCELLED
         world.audit()
 
     def test_a_place_in_the_feed_is_never_given_twice(self, world: World) -> None:

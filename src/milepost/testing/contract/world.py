@@ -55,14 +55,14 @@ class World:
         return self.clock.now()
 
     # In -------------------------------------------------------------------------------------------------------------
-    def newcomer(self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any) -> NewItem:
+    def new_item(self, key: str, *, list_id: str | None = None, not_before: int | None = None, **content: Any) -> NewItem:
         content = {"id": key, **content}
         told: dict[str, Any] = {"correlation_id": f"c-{key}", "digest": digest_of(content), "list_id": list_id, "not_before": not_before}
         return NewItem(accept(self.plan, key, content, self.now, **told), content)
 
     def add(self, *keys: str, list_id: str | None = None, not_before: int | None = None, **content: Any) -> list[KnownKey | Refused | None]:
-        newcomers = [self.newcomer(key, list_id=list_id, not_before=not_before, **content) for key in keys]
-        return self.ledger.add(self.plan, newcomers, self.now)
+        new_items = [self.new_item(key, list_id=list_id, not_before=not_before, **content) for key in keys]
+        return self.ledger.add(self.plan, new_items, self.now)
 
     # Through --------------------------------------------------------------------------------------------------------
     def ask(self, stage: str = "weigh", want: int = 100, *, holder: str = "worker", lease: int = LEASE, **more: Any) -> ClaimRequest:

@@ -48,26 +48,26 @@ class ActsQuery(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/acts", scope="read", query=ActsQuery, summary="What people did")
-def acts(desk: ServerState, call: Call) -> Answer:
+def acts(state: ServerState, call: Call) -> Answer:
     asked: ActsQuery = call.query
     chosen = {name: value for name in ("route", "verb", "by") if (value := getattr(asked, name))}
-    seen = [act for act in all_acts(desk.ctx) if call.caller.sees(act.route)]
-    found = [act for act in all_acts(desk.ctx, **chosen) if call.caller.sees(act.route)] if chosen else seen
+    seen = [act for act in all_acts(state.ctx) if call.caller.sees(act.route)]
+    found = [act for act in all_acts(state.ctx, **chosen) if call.caller.sees(act.route)] if chosen else seen
     start = next((place for place, act in enumerate(found, 1) if act.id == asked.before), 0)
     shown, rest = found[start : start + SHOWN], len(found) - start - SHOWN
-    names = _names(desk, shown)
+    names = _names(state, shown)
     return Answer(
         page(
-            desk,
+            state,
             call,
             "acts.html",
             here="/acts",
             asked=asked,
             filtered=bool(chosen),
-            routes=seen_routes(desk, call),
+            routes=seen_routes(state, call),
             verbs=sorted({act.verb for act in seen}),
             people=sorted({act.by for act in seen}),
-            acts=[_row(act, names, desk.ctx.clock.now()) for act in shown],
+            acts=[_row(act, names, state.ctx.clock.now()) for act in shown],
             more=f"?{urlencode({**chosen, 'before': shown[-1].id})}" if rest > 0 else None,
             first=f"?{urlencode(chosen)}" if start else None,
         )
@@ -75,21 +75,21 @@ def acts(desk: ServerState, call: Call) -> Answer:
 
 
 @ENDPOINTS.add("GET", "/acts/{id}", scope="read", summary="One act in full")
-def one(desk: ServerState, call: Call) -> Answer:
-    found = next((act for act in all_acts(desk.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
+def one(state: ServerState, call: Call) -> Answer:
+    found = next((act for act in all_acts(state.ctx) if act.id == call.path["id"] and call.caller.sees(act.route)), None)
     if found is None:
         raise problem_error("unknown-act", f"there is no act {call.path['id']!r}", field="id", expected="one of those at /acts")
-    names = _names(desk, [found])
-    row = _row(found, names, desk.ctx.clock.now())
+    names = _names(state, [found])
+    row = _row(found, names, state.ctx.clock.now())
     query = found.filter.get("query")
     return Answer(
         page(
-            desk,
+            state,
             call,
             "act.html",
             here="/acts",
             act=row,
-            items=None if query is None else _items_now(found, query, names, desk.ctx.clock.now()),
+            items=None if query is None else _items_now(found, query, names, state.ctx.clock.now()),
             options=[(name.replace("_", " "), _plain(value)) for name, value in row["about"].items() if name not in FILTER],
             on_items=found.verb in VERBS,
         )
@@ -193,11 +193,11 @@ def _minute(moment: str) -> str:
     return f"{moment[:10]} {moment[11:16]} UTC"
 
 
-def _names(desk: ServerState, shown: Sequence[Act]) -> ActNames:
+def _names(state: ServerState, shown: Sequence[Act]) -> ActNames:
     caused = {act.route for act in shown if (act.filter.get("query") or {}).get("group") is not None}
-    causes = {one.group: _cause(one) for route in caused & desk.ctx.plans.keys() for one in desk.ctx.ledger.groups(route)}
-    fields = {route: key_fields(desk.ctx, route) for route in desk.ctx.plans}
-    return ActNames({record.id: record.name for record in lists(desk.ctx)}, causes, fields)
+    causes = {one.group: _cause(one) for route in caused & state.ctx.plans.keys() for one in state.ctx.ledger.groups(route)}
+    fields = {route: key_fields(state.ctx, route) for route in state.ctx.plans}
+    return ActNames({record.id: record.name for record in lists(state.ctx)}, causes, fields)
 
 
 def _cause(group: Group) -> str:

@@ -51,23 +51,23 @@ class PageEventFilter:
 
 
 @ENDPOINTS.add("GET", "/events", scope="read", query=EventsPageQuery, summary="Who is told, and what happened")
-def events(desk: ServerState, call: Call) -> Answer:
+def events(state: ServerState, call: Call) -> Answer:
     asked: EventsPageQuery = call.query
-    routes = seen_routes(desk, call)
+    routes = seen_routes(state, call)
     if asked.route and asked.route not in routes:
-        raise desk.no_route(call.caller, asked.route)
+        raise state.no_route(call.caller, asked.route)
     if asked.kind and asked.kind not in KINDS:
         raise problem_error("wrong-value", f"there is no event of the kind {asked.kind!r}", field="kind", expected=", ".join(sorted(KINDS)))
     chosen = {name: value for name in ("route", "kind") if (value := getattr(asked, name))}
     part = bool(chosen) or call.caller.routes is not None
     choice = PageEventFilter(call.caller, asked)
-    found = _back(desk.ctx, int(asked.before) if asked.before else None, choice, STEP if part else SHOWN)
-    now = desk.ctx.clock.now()
-    told = subscribers(desk.ctx, call.caller.narrowed)
+    found = _back(state.ctx, int(asked.before) if asked.before else None, choice, STEP if part else SHOWN)
+    now = state.ctx.clock.now()
+    told = subscribers(state.ctx, call.caller.narrowed)
     oldest = found.events[-1].seq - 1 if found.events else max(0, found.next - 1)
     return Answer(
         page(
-            desk,
+            state,
             call,
             "events.html",
             here="/events",
@@ -90,7 +90,7 @@ def events(desk: ServerState, call: Call) -> Answer:
 def _back(ctx: Context, before: int | None, choice: PageEventFilter, look: int) -> Before:
     """A page of what is wanted, however far back it is, within bounds: so many lines are looked through at first, and then more."""
     found: list[FeedEvent] = []
-    left = FAR_REMOTE if "pulse" in ctx.ledger.lacks else FAR
+    left = FAR_REMOTE if "pulse" in ctx.ledger.missing_capabilities else FAR
     while True:
         part = page_back(ctx, before, SHOWN - len(found), choice.wants, look)
         found += part.events

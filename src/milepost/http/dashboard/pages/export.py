@@ -29,14 +29,14 @@ TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
 @ENDPOINTS.add("GET", "/export/{route}.{form}", scope="read", query=ItemsQuery, summary="The items of a page as CSV or JSON")
-def export(desk: ServerState, call: Call) -> Answer:
+def export(state: ServerState, call: Call) -> Answer:
     """All that match, not only the page that is shown; of those that come next, the first ten thousand."""
-    plan, wanted, form = desk.plan(call), filled(call.query), call.path["form"]
+    plan, wanted, form = state.plan(call), filled(call.query), call.path["form"]
     if form not in TYPES:
         raise problem_error("unknown-path", f"there is no form {form!r}", field="form", expected="csv or json")
-    query = wanted.choice(desk.ctx, plan.name)
-    afford(desk.ctx, query, wanted.scan)
-    rows = _rows(desk.ctx, query, wanted)
+    query = wanted.choice(state.ctx, plan.name)
+    afford(state.ctx, query, wanted.scan)
+    rows = _rows(state.ctx, query, wanted)
     headers = {"Content-Disposition": f"attachment; {_file_name(f'{plan.name}.{form}')}"}
     return Answer(StreamingResponse(_csv(rows) if form == "csv" else _json(rows), media_type=TYPES[form], headers=headers))
 

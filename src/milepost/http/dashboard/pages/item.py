@@ -26,16 +26,16 @@ ALIKE, LOOKS = 10, 6
 
 
 @ENDPOINTS.add("GET", "/items/{route}/{key:path}", scope="read", summary="One item's story")
-def item(desk: ServerState, call: Call) -> Answer:
-    plan, key = desk.plan(call), call.path["key"]
-    view, told = show(desk.ctx, plan.name, key), story(desk.ctx, plan.name, key, instant)
+def item(state: ServerState, call: Call) -> Answer:
+    plan, key = state.plan(call), call.path["key"]
+    view, told = show(state.ctx, plan.name, key), story(state.ctx, plan.name, key, instant)
     if view is None or told is None:
-        return _unknown(desk, call, plan, key)
-    stages, now = stage_names(desk.ctx, plan.name), desk.ctx.clock.now()
+        return _unknown(state, call, plan, key)
+    stages, now = stage_names(state.ctx, plan.name), state.ctx.clock.now()
     picture = way([one.line for one in told.happened], stages, now, _held_since(view))
     return Answer(
         page(
-            desk,
+            state,
             call,
             "item.html",
             here="/items",
@@ -114,14 +114,14 @@ def _key_fields(plan: Plan) -> str:
     return "" if callable(key) else key if isinstance(key, str) else " and ".join(key)
 
 
-def _unknown(desk: ServerState, call: Call, plan: Plan, key: str) -> Answer:
+def _unknown(state: ServerState, call: Call, plan: Plan, key: str) -> Answer:
     """There is no such item: perhaps it is on another route, or is written otherwise."""
-    elsewhere = [route for route in seen_routes(desk, call) if route != plan.name and desk.ctx.ledger.peek(route, [key])[0] is not None]
-    begins, rows = _alike(desk.ctx, plan.name, key)
+    elsewhere = [route for route in seen_routes(state, call) if route != plan.name and state.ctx.ledger.peek(route, [key])[0] is not None]
+    begins, rows = _alike(state.ctx, plan.name, key)
     found = [{**row, "kind": KINDS[row["status"]]} for row in rows]
     return Answer(
         page(
-            desk,
+            state,
             call,
             "no_item.html",
             status=404,

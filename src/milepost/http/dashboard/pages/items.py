@@ -55,57 +55,57 @@ class Looked(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/find", scope="read", query=Sought, summary="An item by its key, or by how its key begins")
-def seek(desk: ServerState, call: Call) -> Answer:
+def seek(state: ServerState, call: Call) -> Answer:
     """To the item with that key, if there is one on any route; else to the items of the first route whose keys begin so; else a page
     that says where it was looked for."""
     text = call.query.q.strip()
     if not text:
-        return _to(desk, "/items")
-    for route in seen_routes(desk, call):
-        if desk.ctx.ledger.peek(route, [text])[0] is not None:
-            return _to(desk, f"/items/{quote(route, safe='')}/{quote(text, safe='')}")
-    known, unread = _routes(desk, call), {}
+        return _to(state, "/items")
+    for route in seen_routes(state, call):
+        if state.ctx.ledger.peek(route, [text])[0] is not None:
+            return _to(state, f"/items/{quote(route, safe='')}/{quote(text, safe='')}")
+    known, unread = _routes(state, call), {}
     for route in known:
-        looked = _look(desk, call, route, ItemsQuery(prefix=text, limit=1))
+        looked = _look(state, call, route, ItemsQuery(prefix=text, limit=1))
         if looked.found.items:
-            return _to(desk, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
+            return _to(state, f"/items/{quote(route, safe='')}?{urlencode({'prefix': text})}")
         if looked.wrong is not None or looked.found.more:
             unread[route] = "" if looked.wrong is None else looked.wrong.told
-    return Answer(page(desk, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread))
+    return Answer(page(state, call, "no_key.html", status=404, here="/items", q=text, routes=known, unread=unread))
 
 
 @ENDPOINTS.add("GET", "/items", scope="read", summary="To the items of the first route")
-def first_route(desk: ServerState, call: Call) -> Answer:
+def first_route(state: ServerState, call: Call) -> Answer:
     """From there it is one step to those of any other."""
-    routes = _routes(desk, call)
-    return _to(desk, f"/items/{quote(routes[0], safe='')}" if routes else "/")
+    routes = _routes(state, call)
+    return _to(state, f"/items/{quote(routes[0], safe='')}" if routes else "/")
 
 
 @ENDPOINTS.add("GET", "/items/{route}", scope="read", query=ItemsQuery, summary="The items of a route")
-def items(desk: ServerState, call: Call) -> Answer:
+def items(state: ServerState, call: Call) -> Answer:
     """A filter that makes no sense is shown with a sentence that says so, beside what was asked."""
-    plan, asked = desk.plan(call), filled(call.query)
-    looked = _look(desk, call, plan.name, asked)
+    plan, asked = state.plan(call), filled(call.query)
+    looked = _look(state, call, plan.name, asked)
     found = looked.found
     chosen = _chosen(asked)
     question = {name: chosen[name] for name in ("overdue", "nearest") if name in chosen}
     narrowed = {name: value for name, value in chosen.items() if name not in question}
-    now = desk.ctx.clock.now()
-    total = None if looked.wrong is not None else _total(desk.ctx, plan, asked, found)
+    now = state.ctx.clock.now()
+    total = None if looked.wrong is not None else _total(state.ctx, plan, asked, found)
     return Answer(
         page(
-            desk,
+            state,
             call,
             "items.html",
             status=200 if looked.wrong is None else 400,
             here="/items",
             route=plan.name,
-            routes=[(name, f"/items/{quote(name, safe='')}{_address(_anywhere(chosen))}") for name in _routes(desk, call)],
+            routes=[(name, f"/items/{quote(name, safe='')}{_address(_anywhere(chosen))}") for name in _routes(state, call)],
             asked=asked,
             wrong=looked.wrong,
             cost=looked.cost,
-            stages=stage_names(desk.ctx, plan.name),
-            choices=_choices(desk.ctx, plan, asked),
+            stages=stage_names(state.ctx, plan.name),
+            choices=_choices(state.ctx, plan, asked),
             tabs=_tabs(plan, asked, narrowed),
             narrowed=bool(narrowed),
             total=total,
@@ -142,13 +142,13 @@ def filled(wanted: ItemsQuery) -> ItemsQuery:
     )
 
 
-def _to(desk: ServerState, address: str) -> Answer:
-    return Answer(RedirectResponse(desk.base + address, 303))
+def _to(state: ServerState, address: str) -> Answer:
+    return Answer(RedirectResponse(state.base + address, 303))
 
 
-def _routes(desk: ServerState, call: Call) -> list[str]:
+def _routes(state: ServerState, call: Call) -> list[str]:
     """The routes whose items the caller can look at; Milepost's own come last."""
-    return sorted((name for name in desk.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(desk.ctx, name))
+    return sorted((name for name in state.ctx.plans if call.caller.sees(name)), key=lambda name: own_route(state.ctx, name))
 
 
 def _anywhere(chosen: dict[str, Any]) -> dict[str, Any]:
@@ -185,14 +185,14 @@ def _several(values: list[str]) -> list[str]:
     return [one for value in values for one in value.split(",") if one]
 
 
-def _look(desk: ServerState, call: Call, route: str, asked: ItemsQuery) -> Looked:
+def _look(state: ServerState, call: Call, route: str, asked: ItemsQuery) -> Looked:
     try:
         if asked.older_than is not None:
             span_ms(asked.older_than, "older_than")
     except UsageError:
         return Looked(wrong=Wrong(SPAN, age=True))
     try:
-        answer = find(desk, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw))
+        answer = find(state, Call(call.caller, {**call.path, "route": route}, asked, raw=call.raw))
     except UsageError as error:
         return Looked(wrong=Wrong(_sentence(str(error))))
     except ProblemError as trouble:

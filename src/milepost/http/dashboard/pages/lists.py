@@ -23,18 +23,18 @@ class Leaf(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/lists", scope="read", query=Leaf, summary="Lists that were handed over")
-def all_lists(desk: ServerState, call: Call) -> Answer:
-    routes = seen_routes(desk, call)
-    found = [record for record in reversed(lists(desk.ctx)) if record.route in routes]
+def all_lists(state: ServerState, call: Call) -> Answer:
+    routes = seen_routes(state, call)
+    found = [record for record in reversed(lists(state.ctx)) if record.route in routes]
     first = (call.query.page - 1) * SHOWN
     return Answer(
         page(
-            desk,
+            state,
             call,
             "lists.html",
             here="/lists",
             # Some are not for handing over: the daily heads are made by Milepost itself.
-            routes=[name for name in routes if name in desk.ctx.plans and not desk.ctx.plans[name].route.closed],
+            routes=[name for name in routes if name in state.ctx.plans and not state.ctx.plans[name].route.closed],
             lists=[list_view(record) for record in found[first : first + SHOWN]],
             meaning=MEANING,
             total=len(found),

@@ -22,25 +22,25 @@ CALM_S = 0.5
 
 
 @ENDPOINTS.add("GET", "/live", scope="read", summary="Tells a page when to look again")
-async def live(desk: ServerState, call: Call) -> Answer:
+async def live(state: ServerState, call: Call) -> Answer:
     """Server-sent events: `changed`, first when it is listened for (what happened before that, nobody tells), and then whenever
     something has happened to an item that the caller may see."""
     if call.raw.method == "HEAD":
         # Who asks only for the head would never be sent its end.
         return Answer(Response(media_type=STREAM))
-    if desk.eyes.feed.listeners >= MOST:
+    if state.observability.feed.listeners >= MOST:
         raise problem_error("too-many", f"{MOST:,} listen already", expected="fewer open pages")
-    return Answer(EventStream(_changes(desk, call), {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}))
+    return Answer(EventStream(_changes(state, call), {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}))
 
 
-async def _changes(desk: ServerState, call: Call) -> AsyncGenerator[bytes, None]:
-    loop, following = asyncio.get_running_loop(), desk.eyes.feed.follow(None)
+async def _changes(state: ServerState, call: Call) -> AsyncGenerator[bytes, None]:
+    loop, following = asyncio.get_running_loop(), state.observability.feed.follow(None)
     yield b"retry: 2000\n\n"
     checked, first = loop.time(), True
     try:
         async for found, place in following:
             if loop.time() - checked >= CHECK_S:
-                if not await welcome(desk, call):
+                if not await welcome(state, call):
                     return
                 checked = loop.time()
             if first or any(call.caller.sees(event.route) for event in found):

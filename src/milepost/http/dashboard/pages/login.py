@@ -36,12 +36,12 @@ class LoginQuery(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/login", scope=None, query=LoginQuery, answers={200: str}, summary="The page to log in at")
-async def page(desk: ServerState, call: Call) -> Answer:
+async def page(state: ServerState, call: Call) -> Answer:
     """A form that asks for a key; for somebody who has logged in, one to log out."""
     request: Request = call.raw
-    needed, token = await desk.doorman.needs_keys(), request.cookies.get(COOKIE)
-    key = await desk.doorman.session_of(request, token) if needed and token else None
-    return Answer(_page(desk, request, needed=needed, name=None if key is None else key.name, then=call.query.then))
+    needed, token = await state.authenticator.needs_keys(), request.cookies.get(COOKIE)
+    key = await state.authenticator.session_of(request, token) if needed and token else None
+    return Answer(_page(state, request, needed=needed, name=None if key is None else key.name, then=call.query.then))
 
 
 @ENDPOINTS.add(
@@ -55,7 +55,7 @@ async def page(desk: ServerState, call: Call) -> Answer:
     problems=("bad-origin", "too-large"),
     summary="Log in with a key",
 )
-async def log_in(desk: ServerState, call: Call) -> Answer:
+async def log_in(state: ServerState, call: Call) -> Answer:
     """Sets a cookie that stands for the key for twelve hours, and leads to the page that was wanted. The cookie is for pages of this server
     alone; every write with it needs the session's token as well (X-CSRF-Token, or the form's field csrf_token)."""
     request: Request = call.raw
@@ -64,18 +64,18 @@ async def log_in(desk: ServerState, call: Call) -> Answer:
     form = await read_form(request)
     given, then = form.get("key", "").strip(), form.get("then", "")
     try:
-        key = await desk.doorman.key_of(request, given)
+        key = await state.authenticator.key_of(request, given)
     except ProblemError as wrong:
-        shown = _page(desk, request, needed=True, error=wrong.problem.detail, then=then, status=wrong.problem.status)
+        shown = _page(state, request, needed=True, error=wrong.problem.detail, then=then, status=wrong.problem.status)
         shown.headers.update(wrong.headers)
         return Answer(shown)
-    token = await asyncio.get_running_loop().run_in_executor(desk.pool, open_session, desk.ctx, key)
-    response = RedirectResponse(desk.base + (local_path(then) or "/"), 303)
+    token = await asyncio.get_running_loop().run_in_executor(state.pool, open_session, state.ctx, key)
+    response = RedirectResponse(state.base + (local_path(then) or "/"), 303)
     response.set_cookie(
         COOKIE,
         token,
         max_age=LASTS_MS // 1000,
-        path=desk.base or "/",
+        path=state.base or "/",
         secure=request.url.scheme == "https",
         httponly=True,
         samesite="strict",
@@ -94,20 +94,20 @@ async def log_in(desk: ServerState, call: Call) -> Answer:
     problems=("bad-origin", "too-large"),
     summary="Log out",
 )
-async def log_out(desk: ServerState, call: Call) -> Answer:
+async def log_out(state: ServerState, call: Call) -> Answer:
     """Ends the session, in every process within five seconds, and leads to the page to log in at."""
     request: Request = call.raw
     token = request.cookies.get(COOKIE)
-    response: Response = RedirectResponse(f"{desk.base}/login", 303)
+    response: Response = RedirectResponse(f"{state.base}/login", 303)
     if token:
         await check_page(request, token)
-        await asyncio.get_running_loop().run_in_executor(desk.pool, end_session, desk.ctx, token)
-        response.delete_cookie(COOKIE, path=desk.base or "/", httponly=True, samesite="strict")
+        await asyncio.get_running_loop().run_in_executor(state.pool, end_session, state.ctx, token)
+        response.delete_cookie(COOKIE, path=state.base or "/", httponly=True, samesite="strict")
     return Answer(response)
 
 
 def _page(
-    desk: ServerState,
+    state: ServerState,
     request: Request,
     *,
     needed: bool,
@@ -116,4 +116,4 @@ def _page(
     then: str = "",
     status: int = 200,
 ) -> Response:
-    return page_for(desk, request, NOBODY, "login.html", status=status, needed=needed, name=name, error=error, then=local_path(then))
+    return page_for(state, request, NOBODY, "login.html", status=status, needed=needed, name=name, error=error, then=local_path(then))

@@ -24,24 +24,26 @@ class ListPageData(Struct, frozen=True):
 
 
 @ENDPOINTS.add("GET", "/lists/{id}", scope="read", query=ListPageData, summary="One list, and what it held")
-def one_list(desk: ServerState, call: Call) -> Answer:
-    record = the_list(desk, call)
-    same = [one for one in reversed(lists(desk.ctx, record.route)) if record.digest and one.digest == record.digest and one.id != record.id]
+def one_list(state: ServerState, call: Call) -> Answer:
+    record = the_list(state, call)
+    same = [
+        one for one in reversed(lists(state.ctx, record.route)) if record.digest and one.digest == record.digest and one.id != record.id
+    ]
     gone: list[str] | None = None
     trouble = ""
     if call.query.vanished:
         try:
-            gone = list(islice(vanished_keys(desk.ctx, record.route, record.id), SHOWN))
+            gone = list(islice(vanished_keys(state.ctx, record.route, record.id), SHOWN))
         except MilepostError as error:
             trouble = str(error)
     return Answer(
         page(
-            desk,
+            state,
             call,
             "list.html",
             here="/lists",
             one=list_view(record),
-            known=record.route in desk.ctx.plans,
+            known=record.route in state.ctx.plans,
             meaning=MEANING,
             same=[list_view(one) for one in same[:SHOWN]],
             gone=gone,

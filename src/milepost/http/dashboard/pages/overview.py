@@ -13,8 +13,8 @@ ENDPOINTS = Endpoints(pages=True)
 
 
 @ENDPOINTS.add("GET", "/", scope="read", summary="The overview")
-def overview(desk: ServerState, call: Call) -> Answer:
-    found = snapshots(desk.ctx)
-    seen = [found[name] for name in seen_routes(desk, call) if name in found and worth_seeing(desk.ctx, found[name])]
-    well = health(desk.ctx, seen, all_seen=call.caller.routes is None, seldom=desk.seldom)
-    return Answer(page(desk, call, "home.html", here="/", routes=home(desk.ctx, seen, desk.samples), health=well))
+def overview(state: ServerState, call: Call) -> Answer:
+    found = snapshots(state.ctx)
+    seen = [found[name] for name in seen_routes(state, call) if name in found and worth_seeing(state.ctx, found[name])]
+    well = health(state.ctx, seen, all_seen=call.caller.routes is None, ttl_cache=state.ttl_cache)
+    return Answer(page(state, call, "home.html", here="/", routes=home(state.ctx, seen, state.samples), health=well))

@@ -46,19 +46,19 @@ class Still(Struct, frozen=True):
     """For admins."""
     lines: int | None = None
     """So many have been written."""
-    lacks: list[str] = []
+    missing_capabilities: list[str] = []
     """What the ledger cannot do, in sentences."""
 
 
 @ENDPOINTS.add("GET", "/system", scope="read", query=SystemQuery, summary="Who is at work, and how")
-def system(desk: ServerState, call: Call) -> Answer:
+def system(state: ServerState, call: Call) -> Answer:
     """What is dear to look at is only looked at when somebody asks for the page, not whenever its live parts are fetched again."""
-    ctx, routes, now = desk.ctx, seen_routes(desk, call), desk.ctx.clock.now()
+    ctx, routes, now = state.ctx, seen_routes(state, call), state.ctx.clock.now()
     holds = [_hold(name, read_as(Hold, document.value)) for name, document in sorted(ctx.ledger.read(HOLD).items())]
     seen = processes_view(ctx, call.caller.narrowed)
     return Answer(
         page(
-            desk,
+            state,
             call,
             "system.html",
             here="/system",
@@ -66,15 +66,15 @@ def system(desk: ServerState, call: Call) -> Answer:
             processes=[_process(one, now) for one in seen.processes],
             roles=[_role(one, now) for one in seen.roles],
             holds=[hold for hold in holds if hold["route"] in routes],
-            stages=_limits(desk, routes),
-            durations=durations(desk.eyes.collector.figures(), routes),
-            still=_still(desk, call, routes, now) if call.headers.get("x-live") is None else Still(),
+            stages=_limits(state, routes),
+            durations=durations(state.observability.collector.figures(), routes),
+            still=_still(state, call, routes, now) if call.headers.get("x-live") is None else Still(),
         )
     )
 
 
-def _still(desk: ServerState, call: Call, routes: list[str], now: int) -> Still:
-    ctx = desk.ctx
+def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Still:
+    ctx = state.ctx
     views = [{**route_view(ctx, name), "remote": _remote(ctx, name)} for name in routes]
     if call.caller.routes is not None:
         return Still(views)
@@ -86,7 +86,7 @@ def _still(desk: ServerState, call: Call, routes: list[str], now: int) -> Still:
         quarantine_view(ctx, ASIDE),
         [key_view(key, now) for key in all_keys(ctx)] if call.caller.may("admin") else None,
         ctx.ledger.last_seq(),
-        [LACKS[name] for name in sorted(ctx.ledger.lacks)],
+        [LACKS[name] for name in sorted(ctx.ledger.missing_capabilities)],
     )
 
 
@@ -128,11 +128,11 @@ def _hold(name: str, hold: Hold) -> dict[str, Any]:
     return {"scope": name, "route": route, "path": path, "by": hold.by, "reason": hold.reason, "at": iso(hold.at)}
 
 
-def _limits(desk: ServerState, routes: list[str]) -> list[dict[str, Any]]:
+def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:
     """Every stage that handlers run for, and every lane with limits of its own: what the route file says, and what was set since."""
-    held = {name: read_as(Limit, document.value) for name, document in desk.ctx.ledger.read(LIMIT).items()}
+    held = {name: read_as(Limit, document.value) for name, document in state.ctx.ledger.read(LIMIT).items()}
     found = []
-    for plan in (desk.ctx.plans[name] for name in routes if name in desk.ctx.plans):
+    for plan in (state.ctx.plans[name] for name in routes if name in state.ctx.plans):
         for stage in plan.stages:
             if stage.external:
                 continue

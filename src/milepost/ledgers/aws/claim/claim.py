@@ -75,7 +75,7 @@ class MessageClaims:
         self._polls.close()
 
     def claim(self, ask: ClaimRequest, now: int, jitter: float) -> ClaimResult:
-        """Items of one stage, in hand under the ask's grip."""
+        """Items of one stage, in hand under the ask's lease."""
         store, route = self._store, ask.plan.name
         layout = store.know(ask.plan)
         if store.outdated(route, ask.plan.version, now):
@@ -128,7 +128,7 @@ class MessageClaims:
         if not found:
             found = self._polls.take(url)
         if not found:
-            visibility_s = -(-max(1000, ask.grip.until - now) // 1000)
+            visibility_s = -(-max(1000, ask.lease.until - now) // 1000)
             found = self._store.queues.receive(url, 10 if ask.fragile else room, visibility_s)
             self._polls.received(url, len(found), visibility_s)
         return self._distinct(ask, found)
@@ -178,7 +178,7 @@ class MessageClaims:
         reason = str(error) if isinstance(error, LedgerError) else why_unreadable(error, image, layout)
         item = None if image is None else whole(store, layout, image)
         row = item.row if item is not None else None
-        if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.grip.token)):
+        if row is not None and (row.terminal or row.stage != ask.stage or row.lease not in (None, ask.lease.token)):
             return MessageVerdict(message)
         answer: Conflict | Refused | None = item if isinstance(item, Refused) else Refused(reason, key)
         if row is not None:
@@ -216,7 +216,7 @@ class MessageClaims:
             return MessageVerdict(message, later_ms=SOON_MS)
         item = item_of(image, layout, store.values, message)
         row = item.row
-        if row.lease == ask.grip.token:
+        if row.lease == ask.lease.token:
             return MessageVerdict(message, item)  # our own claim, whose answer was lost
         if row.terminal:
             return MessageVerdict(message)
@@ -229,21 +229,21 @@ class MessageClaims:
             return MessageVerdict(message, later_ms=SOON_MS if ahead else None)
         if fragile(row) is not ask.fragile:
             return MessageVerdict(message, fragile=fragile(row), later_ms=None if fragile(row) else 0)
-        change = look(item, plan, now, jitter, ask.grip, called=True)
+        change = look(item, plan, now, jitter, ask.lease, called=True)
         if change is None:
             if _version_in(message) > row.version:
                 return MessageVerdict(message, later_ms=SOON_MS)  # the write that makes it ready may follow the call for it
             early = (row.look_at or now) - now
             return MessageVerdict(message, later_ms=early if 0 < early <= store.settings.longest_delay_s * 1000 else None)
-        if change.line is None and change.after.lease == ask.grip.token and _only_looks(ask) and message.received <= MOST_LOOKS:
+        if change.line is None and change.after.lease == ask.lease.token and _only_looks(ask) and message.received <= MOST_LOOKS:
             # Nothing is written: the outcome of a look holds only for the row as it is now (see `engine.settle`).
-            return MessageVerdict(message, Item(replace(row, holder=ask.grip.holder, claimed_at=now), item.content, message))
+            return MessageVerdict(message, Item(replace(row, holder=ask.lease.holder, claimed_at=now), item.content, message))
         answer = apply(store, [change], now, {plan.name: plan.version})[0]
         if isinstance(answer, Refused):
             return self._refuse(ask, layout, message, LedgerDamaged(answer.reason), now, jitter)
         if answer is not None:
             return MessageVerdict(message, later_ms=SOON_MS)
-        if change.after.lease != ask.grip.token:
+        if change.after.lease != ask.lease.token:
             return MessageVerdict(message, moved=True)
         return MessageVerdict(message, Item(change.after, item.content, message))
 
@@ -257,7 +257,7 @@ class MessageClaims:
     ) -> None:
         """Every message that brought no item: deleted, put off, put by, or left to others at once."""
         put_by = self._put_by.setdefault((ask.plan.name, ask.stage), [])
-        put_by += [(verdict.message, ask.grip.until) for verdict in verdicts if verdict.fragile and not ask.fragile]
+        put_by += [(verdict.message, ask.lease.until) for verdict in verdicts if verdict.fragile and not ask.fragile]
         ended = [verdict for verdict in verdicts if verdict.item is None and not verdict.fragile]
         later = [(verdict.message, verdict.later_ms) for verdict in ended if verdict.later_ms]
         self._put_off(later)
@@ -306,10 +306,10 @@ def _version_in(message: SqsMessage) -> int:
 
 def _claim(ask: ClaimRequest, layout: Layout, key: str, now: int) -> dict[str, object]:
     """The plain claim (see `core.due.look`): ready, held by nobody, and nothing said about it that would have to be decided first."""
-    update, until = Update(layout, key), iso(ask.grip.until)
+    update, until = Update(layout, key), iso(ask.lease.until)
     update.set("status", {"S": Status.PROCESSING.value})
-    update.set("lease", {"S": ask.grip.token})
-    update.set("holder", {"S": ask.grip.holder})
+    update.set("lease", {"S": ask.lease.token})
+    update.set("holder", {"S": ask.lease.holder})
     update.set("claimedAt", {"S": iso(now)})
     update.set("leaseUntil", {"S": until})
     update.set("dueShard", {"S": due_shard(ask.stage, key)})

@@ -24,7 +24,7 @@ class Answered(Struct):
     """What some messages came to. Those that are named nowhere here have done their work."""
 
     items: list[Item] = field(default_factory=list)
-    """In hand under the ask's grip."""
+    """In hand under the ask's lease."""
     moved: int = 0
     """Rows that were moved on without a worker."""
     fragile: list[SqsMessage] = field(default_factory=list)

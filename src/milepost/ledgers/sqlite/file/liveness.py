@@ -49,7 +49,7 @@ class Liveness:
             self._path(holder).unlink(missing_ok=True)
             os.close(descriptor)
 
-    def departed(self) -> list[str]:
+    def dead_workers(self) -> list[str]:
         """Holders on this machine whose lock can be taken: they are dead. Their files stay until `bury`."""
         return [holder for holder, alive in self._others() if not alive]
 

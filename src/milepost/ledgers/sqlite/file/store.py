@@ -194,7 +194,7 @@ class SqliteFile:
             reader = connection
             return self._patiently(lambda: run(reader))
 
-    def pulse(self) -> int:
+    def change_counter(self) -> int:
         """Changes whenever this process or another has committed."""
         own = self._writer.total_changes
         return own + 1_000_003 * self.read(lambda c: int(c.execute("PRAGMA data_version").fetchone()[0]))

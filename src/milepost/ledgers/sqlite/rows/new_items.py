@@ -57,24 +57,24 @@ NEW_OFFER = (
 )
 
 
-def write_new(connection: sqlite3.Connection, names: NameNumbers, newcomers: Sequence[NewItem], tally: CounterDeltas) -> list[int]:
+def write_new(connection: sqlite3.Connection, names: NameNumbers, new_items: Sequence[NewItem], tally: CounterDeltas) -> list[int]:
     """Write new items whose keys differ from each other. Answers the places of those whose key has a row already: of these nothing
     is written. The unique index on the keys is what tells, in the caller's transaction, so there is no look-up before."""
     first: int = connection.execute(NEXT_NUMBER).fetchone()[0]
-    written = _write_rows(connection, names, first, [newcomer.change.after for newcomer in newcomers])
+    written = _write_rows(connection, names, first, [new_item.change.after for new_item in new_items])
     there: list[int] = []
-    places: Sequence[int] = range(len(newcomers))
-    if written < len(newcomers):
+    places: Sequence[int] = range(len(new_items))
+    if written < len(new_items):
         taken = {number - first for (number,) in connection.execute("SELECT id FROM item WHERE id >= ?", (first,))}
         there = [place for place in places if place not in taken]
         places = [place for place in places if place in taken]
-        newcomers = [newcomers[place] for place in places]
-    changes = [newcomer.change for newcomer in newcomers]
+        new_items = [new_items[place] for place in places]
+    changes = [new_item.change for new_item in new_items]
     if len(changes) <= FEW or any(len(change.before.head) != DIGEST for change in changes):
-        connection.executemany(NEW_CONTENT, [(first + place, encode(n.input)) for place, n in zip(places, newcomers, strict=True)])
+        connection.executemany(NEW_CONTENT, [(first + place, encode(n.input)) for place, n in zip(places, new_items, strict=True)])
         connection.executemany(HISTORY, [(first + place, c.before.head, c.body) for place, c in zip(places, changes, strict=True)])
     else:
-        for portion in _portions(places, (encode(newcomer.input) for newcomer in newcomers)):
+        for portion in _portions(places, (encode(new_item.input) for new_item in new_items)):
             connection.execute(CONTENTS, (first, *portion))
         for portion in _portions(places, (change.before.head + change.body for change in changes)):
             connection.execute(LINES, (first, *portion))

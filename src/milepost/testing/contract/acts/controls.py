@@ -40,7 +40,9 @@ class ControlsContract(Promises):
         world.hold("parcels/weigh")
         claimed = world.claim()
         world.asks_again(claimed, None)
-        assert claimed.next_at is not None or "pulse" not in world.ledger.lacks, "a worker would never hear that it is resumed"
+        assert claimed.next_at is not None or "pulse" not in world.ledger.missing_capabilities, (
+            "a worker would never hear that it is resumed"
+        )
         assert world.ledger.next_due([world.plan]) is None
 
     def test_a_worker_may_settle_what_it_holds_while_paused(self, world: World) -> None:

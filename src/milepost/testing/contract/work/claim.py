@@ -66,7 +66,7 @@ class ClaimContract(Promises):
         first, second, third = world.ledger.claim(asks, world.now, 0.0)
         assert [len(first.items), len(second.items), len(third.items)] == [1, 1, 1]
         assert second.items[0].key == "p1"
-        assert {first.items[0].row.lease, third.items[0].row.lease} == {asks[0].grip.token, asks[2].grip.token}
+        assert {first.items[0].row.lease, third.items[0].row.lease} == {asks[0].lease.token, asks[2].lease.token}
 
     def test_an_item_before_its_time_is_left_alone_and_next_at_says_when(self, world: World) -> None:
         world.add("p1")

@@ -35,8 +35,8 @@ class ConcurrencyContract(Promises):
     def test_64_concurrent_adds_of_one_key_make_one_row(self, ledger: Ledger) -> None:
         world = World(ledger)
         handles = [ledger, self.another(ledger)]
-        newcomer = world.newcomer("p1")
-        jobs = [partial(handles[n % 2].add, world.plan, [newcomer], world.now) for n in range(64)]
+        new_item = world.new_item("p1")
+        jobs = [partial(handles[n % 2].add, world.plan, [new_item], world.now) for n in range(64)]
         answers = [answer[0] for answer in at_once(jobs)]
         assert sum(answer is None for answer in answers) == 1
         assert all(answer is None or answer.key == "p1" for answer in answers)
@@ -47,18 +47,18 @@ class ConcurrencyContract(Promises):
     def test_concurrent_adds_of_overlapping_batches_record_each_key_once_and_name_the_winner(self, ledger: Ledger) -> None:
         world = World(ledger)
         handles = [ledger, *(self.another(ledger) for _ in range(3))]
-        batches = [[world.newcomer(f"p{n}", by=who) for n in range(who, who + 8)] for who in range(len(handles))]
+        batches = [[world.new_item(f"p{n}", by=who) for n in range(who, who + 8)] for who in range(len(handles))]
         answers = at_once([partial(handle.add, world.plan, batch, world.now) for handle, batch in zip(handles, batches, strict=True)])
         won: dict[str, bytes] = {}
         for batch, answer in zip(batches, answers, strict=True):
-            for newcomer, known in zip(batch, answer, strict=True):
+            for new_item, known in zip(batch, answer, strict=True):
                 if known is None:
-                    assert newcomer.change.after.key not in won, "it was new twice"
-                    won[newcomer.change.after.key] = newcomer.change.after.input_digest
-        assert sorted(won) == sorted({newcomer.change.after.key for batch in batches for newcomer in batch})
+                    assert new_item.change.after.key not in won, "it was new twice"
+                    won[new_item.change.after.key] = new_item.change.after.input_digest
+        assert sorted(won) == sorted({new_item.change.after.key for batch in batches for new_item in batch})
         for batch, answer in zip(batches, answers, strict=True):
-            for newcomer, known in zip(batch, answer, strict=True):
-                key = newcomer.change.after.key
+            for new_item, known in zip(batch, answer, strict=True):
+                key = new_item.change.after.key
                 assert known is None or (isinstance(known, KnownKey) and (known.key, known.input_digest) == (key, won[key]))
         assert {key: digest_of(world.item(key).input) for key in won} == won
         assert world.count() == {"QUEUED": len(won)}
@@ -129,8 +129,8 @@ class ConcurrencyContract(Promises):
         def work(number: int) -> int:
             handle, settled = handles[number % 2], 0
             for turn in range(200):
-                grip = Lease(f"token-{number}-{turn}", f"worker-{number}", world.now + LEASE)
-                asks = [ClaimRequest(world.plan, stage, 7, grip) for stage in ("weigh", "stamp")]
+                lease = Lease(f"token-{number}-{turn}", f"worker-{number}", world.now + LEASE)
+                asks = [ClaimRequest(world.plan, stage, 7, lease) for stage in ("weigh", "stamp")]
                 items = [item for claimed in handle.claim(asks, world.now, 0.0) for item in claimed.items]
                 if not items and world.count("delivered") == {"QUEUED": 120}:
                     break

@@ -199,9 +199,9 @@ class FencesContract(Promises):
 
     def test_who_departed_is_known_until_what_they_held_is_taken_back(self, ledger: Ledger) -> None:
         ledger.sign_on("alive")
-        assert ledger.departed() == []
+        assert ledger.dead_workers() == []
         self.make_departed(ledger, "dead")
-        assert ledger.departed() == ["dead"]
+        assert ledger.dead_workers() == ["dead"]
         ledger.reclaim(["dead"], 0)
-        assert ledger.departed() == []
+        assert ledger.dead_workers() == []
         ledger.sign_off("alive")

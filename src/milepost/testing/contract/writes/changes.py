@@ -67,7 +67,7 @@ class ChangesContract(Promises):
 
     def test_a_change_to_an_item_that_is_not_there_is_a_conflict_with_nothing(self, world: World) -> None:
         world.add("p1")
-        gone = world.newcomer("gone").change.after
+        gone = world.new_item("gone").change.after
         assert world.apply(change(gone, Reason.NOTED, world.now, gone.status, {})) == Conflict(None)
         assert world.ledger.history("parcels", "gone") == []
 

@@ -50,14 +50,14 @@ class RefusedRowsContract(Promises):
     def test_a_new_item_that_the_storage_cannot_take_is_refused_and_the_others_are_recorded(self, ledger: Ledger) -> None:
         world = World(ledger)
         size = self.refused_size(ledger)
-        newcomers = [world.newcomer(key) for key in ("a", "b", "c")]
-        change = newcomers[1].change
-        newcomers[1] = NewItem(replace(change, after=replace(change.after, list_id="x" * size)), newcomers[1].input)
-        first, refused, third = ledger.add(world.plan, newcomers, world.now)
+        new_items = [world.new_item(key) for key in ("a", "b", "c")]
+        change = new_items[1].change
+        new_items[1] = NewItem(replace(change, after=replace(change.after, list_id="x" * size)), new_items[1].input)
+        first, refused, third = ledger.add(world.plan, new_items, world.now)
         assert (first, third) == (None, None)
         assert isinstance(refused, Refused)
         assert ledger.peek("parcels", ["a", "b", "c"])[1] is None
-        assert ledger.add(world.plan, [world.newcomer("b")], world.now) == [None]
+        assert ledger.add(world.plan, [world.new_item("b")], world.now) == [None]
         world.audit()
 
     @pytest.mark.parametrize("what", ["content", "row"])
