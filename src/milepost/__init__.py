@@ -69,8 +69,8 @@ __all__ = [
 
 _HOMES = {
     "app": ("Milepost", "open", "restore"),
-    "core.backoff": ("Backoff", "Checks"),
-    "core.durations": ("span_ms",),
+    "core.routes.backoff": ("Backoff", "Checks"),
+    "core.values.durations": ("span_ms",),
     "core.errors": (
         "ActRefused",
         "ConfigMistake",
@@ -84,7 +84,7 @@ _HOMES = {
     ),
     "core.item": ("Item",),
     "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
-    "core.route": ("Limits", "Route"),
+    "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
 }
 """The public names by the module that defines them. Each is imported when it is first used, so that a command line which only prints

@@ -16,6 +16,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Status
 from milepost.core.values.durations import Moment, iso, moment_ms
 from milepost.core.values.json import SHALLOW, check_depth
+from milepost.engine.act_log import signed
 from milepost.engine.context import Context
 from milepost.ports.ledger import KnownKey, NewItem, Refused, Same
 
@@ -103,8 +104,6 @@ def take_in(
     reason and signed by `by`. (While the row is there, an operator retries it.)"""
     check_open(plan)
     if failed_again is not None and not dry_run:
-        from milepost.engine.act_log import signed
-
         signed(by or "", failed_again)
     try:
         handed = plan.route.read_all(inputs)

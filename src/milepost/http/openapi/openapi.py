@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -170,16 +169,14 @@ def possible(endpoint: Endpoint) -> list[str]:
     return list(dict.fromkeys(codes))
 
 
-@cache
-def whole() -> dict[str, Any]:
-    """The description of all endpoints, made once: what this process serves does not change."""
+def whole(state: ServerState) -> dict[str, Any]:
+    """The description of all endpoints that this server has."""
     from milepost import __version__
-    from milepost.http.server.endpoints import all_endpoints
 
-    return document(all_endpoints(), __version__)
+    return state.ttl_cache.once(("openapi",), lambda: document(state.endpoints, __version__))
 
 
 @ENDPOINTS.add("GET", "/api/openapi.json", scope=None, answers={200: dict[str, Any]}, summary="This description (OpenAPI 3.1)")
 def openapi(state: ServerState, call: Call) -> Answer:
     """For programs that make clients, and for those that check."""
-    return Answer({**whole(), "servers": [{"url": state.base or "/"}]})
+    return Answer({**whole(state), "servers": [{"url": state.base or "/"}]})

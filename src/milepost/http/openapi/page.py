@@ -51,4 +51,4 @@ def shape(schema: dict[str, Any]) -> str:
 @ENDPOINTS.add("GET", "/api/docs", scope=None, answers={200: str}, summary="This description, as a page")
 def docs(state: ServerState, call: Call) -> Answer:
     """For people."""
-    return Answer(rendered(state, call, whole()))
+    return Answer(rendered(state, call, whole(state)))

@@ -13,7 +13,8 @@ from milepost.http.state.state import ServerState
 
 def make_door(state: ServerState) -> Any:
     """The ASGI application with everything that belongs to it."""
-    return make_app(state, [*all_endpoints(), *all_pages()])
+    state.endpoints = tuple(all_endpoints())
+    return make_app(state, [*state.endpoints, *all_pages()])
 
 
 class Door:

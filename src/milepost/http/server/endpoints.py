@@ -19,7 +19,6 @@ from milepost.http.api import (
     quarantine,
     subscribers,
 )
-from milepost.http.api import health as processes
 from milepost.http.dashboard import static_files
 from milepost.http.dashboard.pages import acts as acts_page
 from milepost.http.dashboard.pages import events as events_page
@@ -45,7 +44,6 @@ MODULES = (
     events,
     subscribers,
     quarantine,
-    processes,
     health,
     metrics,
     login,

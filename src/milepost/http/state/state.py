@@ -16,7 +16,7 @@ from milepost.engine.intake import Receipt, submit
 from milepost.engine.views.read_cache import glance
 from milepost.engine.work.remote import Remote
 from milepost.http.auth.authenticator import Authenticator, visible
-from milepost.http.protocol.endpoint import Call, Caller
+from milepost.http.protocol.endpoint import Call, Caller, Endpoint
 from milepost.http.protocol.problems import ProblemError, problem_error
 from milepost.http.state.observability import Observability
 from milepost.http.state.pace import Samples
@@ -41,6 +41,8 @@ class ServerState:
         """What every address begins with, where a proxy gives us a part of its own: "/milepost"; empty: nothing."""
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")
         self.authenticator = Authenticator(ctx, self.pool, ticks)
+        self.endpoints: tuple[Endpoint, ...] = ()
+        """The endpoints that the OpenAPI document describes; set when the application is put together."""
         self.submitting = Submitting(self._take, self.pool, ctx.accepts)
         self.observability = Observability(ctx, self.pool)
         self.samples = Samples()

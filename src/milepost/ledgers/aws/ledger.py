@@ -14,8 +14,7 @@ from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.aws import apply as applying
-from milepost.ledgers.aws import intake, upkeep
+from milepost.ledgers.aws import apply, intake, upkeep
 from milepost.ledgers.aws.claim.claim import MessageClaims
 from milepost.ledgers.aws.find import cost_of, find
 from milepost.ledgers.aws.journal import kept_evidence
@@ -139,7 +138,7 @@ class AwsLedger:
         return [self._claims.claim(ask, now, jitter) for ask in asks]
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
-        return applying.apply(self.store, changes, now, versions)
+        return apply.apply(self.store, changes, now, versions)
 
     def apply_and_claim(
         self, changes: Sequence[Change], now: int, versions: dict[str, int], asks: Sequence[ClaimRequest], jitter: float
@@ -147,10 +146,10 @@ class AwsLedger:
         return self.apply(changes, now, versions), self.claim(asks, now, jitter)
 
     def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
-        return applying.extend(self.store, rows, until, now, tickets)
+        return apply.extend(self.store, rows, until, now, tickets)
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
-        applying.drop_tickets(self.store, tickets)
+        apply.drop_tickets(self.store, tickets)
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         wanted: dict[str, list[str]] = {}

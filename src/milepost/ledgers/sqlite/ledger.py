@@ -13,10 +13,7 @@ from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
-from milepost.ledgers.sqlite import claim as claiming
-from milepost.ledgers.sqlite import documents, retention, upkeep
-from milepost.ledgers.sqlite import find as finding
-from milepost.ledgers.sqlite import read as reading
+from milepost.ledgers.sqlite import claim, documents, find, read, retention, upkeep
 from milepost.ledgers.sqlite.arrivals import Arrivals
 from milepost.ledgers.sqlite.claim import Rules, Served, claim_one
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
@@ -82,10 +79,10 @@ class SqliteLedger:
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-        return self._read(lambda connection, names: reading.known(connection, names, route, keys))
+        return self._read(lambda connection, names: read.known(connection, names, route, keys))
 
     def recognise(self, route: str, keys: Sequence[str], digests: Sequence[bytes]) -> list[KnownKey | Same | None]:
-        return self._read(lambda connection, names: reading.recognised(connection, names, route, keys, digests))
+        return self._read(lambda connection, names: read.recognised(connection, names, route, keys, digests))
 
     def invalid_keys(self, plan: Plan, keys: Sequence[str]) -> dict[str, str]:
         return {}
@@ -98,8 +95,8 @@ class SqliteLedger:
                 )
             names.route(connection, plan.name)
             keys = [new_item.change.after.key for new_item in new_items]
-            sealed = list(reading.seals(connection, names, plan.name, keys))
-            known = dict(zip(sealed, reading.known(connection, names, plan.name, sealed), strict=True)) if sealed else {}
+            sealed = list(read.seals(connection, names, plan.name, keys))
+            known = dict(zip(sealed, read.known(connection, names, plan.name, sealed), strict=True)) if sealed else {}
             first: dict[str, NewItem] = {}
             answers: list[KnownKey | Refused | None] = []
             for new_item, key in zip(new_items, keys, strict=True):
@@ -127,7 +124,7 @@ class SqliteLedger:
                 taken = [fresh[place].change.after.key for place in write_new(connection, names, fresh, tally)]
             tally.write(connection, names)
             if taken:
-                others |= zip(taken, reading.known(connection, names, plan.name, taken), strict=True)
+                others |= zip(taken, read.known(connection, names, plan.name, taken), strict=True)
             return [others.get(key, answer) for key, answer in zip(keys, answers, strict=True)] if others else answers
 
         return self._write_rows(run)
@@ -226,26 +223,26 @@ class SqliteLedger:
         return self._write(run)
 
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
-        return self._read(lambda connection, names: reading.get(connection, names, refs))
+        return self._read(lambda connection, names: read.get(connection, names, refs))
 
     def find(self, query: Query) -> Page:
-        return self._read(lambda connection, names: finding.find(connection, names, query))
+        return self._read(lambda connection, names: find.find(connection, names, query))
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-        return self._read(lambda connection, names: reading.history(connection, names, route, key, payloads=payloads))
+        return self._read(lambda connection, names: read.history(connection, names, route, key, payloads=payloads))
 
     # What surrounds them ----------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
-        return self._read(lambda connection, names: reading.feed(connection, names, after, limit))
+        return self._read(lambda connection, names: read.feed(connection, names, after, limit))
 
     def last_seq(self) -> int:
         return self._read(lambda connection, names: int(connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]))
 
     def counts(self, route: str | None = None) -> list[Count]:
-        return self._read(lambda connection, names: reading.counts(connection, names, route))
+        return self._read(lambda connection, names: read.counts(connection, names, route))
 
     def groups(self, route: str | None = None) -> list[Group]:
-        return self._read(lambda connection, names: reading.groups(connection, names, route))
+        return self._read(lambda connection, names: read.groups(connection, names, route))
 
     def read(self, kind: str) -> dict[str, Document]:
         return self._read(lambda connection, names: documents.read(connection, kind))
@@ -261,13 +258,13 @@ class SqliteLedger:
         """Reading costs nothing here."""
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
-        return self._read(lambda connection, names: reading.sealed(connection, names, route, after, limit))
+        return self._read(lambda connection, names: read.sealed(connection, names, route, after, limit))
 
     def take_over(self, *_: Any) -> TransferResult:
         raise LedgerError(f"{self.url} cannot take over another ledger's items; a ledger on AWS can: dynamodb://REGION/PREFIX")
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
-        return self._read(lambda connection, names: claiming.next_due(connection, names, plans))
+        return self._read(lambda connection, names: claim.next_due(connection, names, plans))
 
     def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
         """None: the row is the queue."""

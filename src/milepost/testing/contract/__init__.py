@@ -15,33 +15,30 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = (
-    "acting", "adding", "applying", "chain", "claiming", "claims", "concurrency", "counting", "documents", "feeding", "fencing", "finding", "holding", "lives", "one_step",
-    "partial_answers", "pruning", "refusing", "renaming", "world",
-)  # fmt: skip
+_PARTS = ("acts", "reads", "retention", "work", "world", "writes")
 # Before the parts are imported, so that a failing promise shows its values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from milepost.testing.contract.acts.controls import ControlsContract
-from milepost.testing.contract.acts.far_reaching import ActsContract
-from milepost.testing.contract.acts.partial_answers import PartialAnswersContract
-from milepost.testing.contract.acts.rename import RenameContract
-from milepost.testing.contract.reads.chain import ChainContract
-from milepost.testing.contract.reads.counters import CountersContract
-from milepost.testing.contract.reads.feed import FeedContract
-from milepost.testing.contract.reads.find import FindContract
-from milepost.testing.contract.retention import RetentionContract
-from milepost.testing.contract.work.claim import ClaimContract
-from milepost.testing.contract.work.claim_names import ClaimNamesContract
-from milepost.testing.contract.work.concurrency import ConcurrencyContract
-from milepost.testing.contract.work.fences import FencesContract
-from milepost.testing.contract.work.one_step import OneStepContract
+from milepost.testing.contract.acts.controls import ControlsContract  # noqa: E402
+from milepost.testing.contract.acts.far_reaching import ActsContract  # noqa: E402
+from milepost.testing.contract.acts.partial_answers import PartialAnswersContract  # noqa: E402
+from milepost.testing.contract.acts.rename import RenameContract  # noqa: E402
+from milepost.testing.contract.reads.chain import ChainContract  # noqa: E402
+from milepost.testing.contract.reads.counters import CountersContract  # noqa: E402
+from milepost.testing.contract.reads.feed import FeedContract  # noqa: E402
+from milepost.testing.contract.reads.find import FindContract  # noqa: E402
+from milepost.testing.contract.retention import RetentionContract  # noqa: E402
+from milepost.testing.contract.work.claim import ClaimContract  # noqa: E402
+from milepost.testing.contract.work.claim_names import ClaimNamesContract  # noqa: E402
+from milepost.testing.contract.work.concurrency import ConcurrencyContract  # noqa: E402
+from milepost.testing.contract.work.fences import FencesContract  # noqa: E402
+from milepost.testing.contract.work.one_step import OneStepContract  # noqa: E402
 from milepost.testing.contract.world import World, sample_route  # noqa: E402
-from milepost.testing.contract.writes.changes import ChangesContract
-from milepost.testing.contract.writes.documents import DocumentsContract
-from milepost.testing.contract.writes.intake import IntakeContract
-from milepost.testing.contract.writes.lives import LivesContract
-from milepost.testing.contract.writes.refused_rows import RefusedRowsContract
+from milepost.testing.contract.writes.changes import ChangesContract  # noqa: E402
+from milepost.testing.contract.writes.documents import DocumentsContract  # noqa: E402
+from milepost.testing.contract.writes.intake import IntakeContract  # noqa: E402
+from milepost.testing.contract.writes.lives import LivesContract  # noqa: E402
+from milepost.testing.contract.writes.refused_rows import RefusedRowsContract  # noqa: E402
 
 
 class LedgerContract(
