@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,29 +24,39 @@ def golden(request: pytest.FixtureRequest) -> Recorder:
     return Recorder(bool(request.config.getoption(UPDATE, default=False)))
 
 
+@contextmanager
+def new_folder() -> Iterator[Path]:
+    """An empty folder, in memory where the system has such a place: this is about formats, not about disks."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="golden-", dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(scope="session")
-def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+def history() -> Iterator[History]:
     """The golden history, played once. Tests leave its folder as it is: see `copy`."""
-    return History(tmp_path_factory.mktemp("golden"))
+    with new_folder() as folder:
+        yield History(folder)
 
 
 @contextmanager
-def copied(history: History, folder: Path) -> Iterator[Path]:
+def copied(history: History) -> Iterator[Path]:
     """A copy of the golden ledger, at the moment at which its history ends; the world is fixed meanwhile."""
-    shutil.copytree(history.folder, folder)
-    with fixed(folder, history.clock, "test"):
-        yield folder
+    with new_folder() as folder:
+        shutil.copytree(history.folder, folder, dirs_exist_ok=True)
+        with fixed(folder, history.clock, "test"):
+            yield folder
 
 
 @pytest.fixture
-def copy(history: History, tmp_path: Path) -> Iterator[Path]:
+def copy(history: History) -> Iterator[Path]:
     """A folder with a copy of the golden ledger, for one test."""
-    with copied(history, tmp_path / "copy") as folder:
+    with copied(history) as folder:
         yield folder
 
 
 @pytest.fixture(scope="module")
-def shared_copy(history: History, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def shared_copy(history: History) -> Iterator[Path]:
     """The same, for the tests of a module that leave it as they found it."""
-    with copied(history, tmp_path_factory.mktemp("shared") / "copy") as folder:
+    with copied(history) as folder:
         yield folder

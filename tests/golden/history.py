@@ -61,7 +61,7 @@ class Served:
 
     def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], Any]:
         """The status, the headers and the body of an answer; the body is read where it is JSON, else it is text."""
-        sent = {"X-Correlation-Id": "golden", **({"Authorization": f"Bearer {self._key}"} if self._key else {}), **(headers or {})}
+        sent = {**self._headers(), **(headers or {})}
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
             sent["Content-Type"] = "application/json"
@@ -74,6 +74,23 @@ class Served:
             connection.close()
         is_json = found.get("content-type", "").endswith("json") and "ndjson" not in found["content-type"]
         return answer.status, found, json.loads(text) if is_json and text else text
+
+    def _headers(self) -> dict[str, str]:
+        return {"X-Correlation-Id": "golden", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
+
+    def first_of_stream(self, path: str, events: int) -> str:
+        """The first events of a stream that does not end."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET", path, headers={**self._headers(), "Accept": "text/event-stream"})
+            answer = connection.getresponse()
+            assert answer.status == 200
+            lines = [f"content-type: {answer.getheader('Content-Type')}\n"]
+            while lines.count("\n") < events:
+                lines.append(answer.readline().decode())
+        finally:
+            connection.close()
+        return "".join(lines)
 
     def ok(self, method: str, path: str, body: Any = None) -> Any:
         status, _, answer = self.call(method, path, body)

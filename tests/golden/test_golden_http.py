@@ -130,7 +130,9 @@ def test_the_description_is_as_recorded(served: Served, golden: Recorder) -> Non
     golden.json("http/openapi/operation-ids.json", ids)
     golden.json("http/openapi/paths.json", inlined(paths, schemas))
     golden.text("http/openapi/schema-names.txt", "\n".join(sorted(schemas)))
-    golden.json("prose/http/openapi.json", prose)
+    of_schemas = {place: text for place, text in prose.items() if place.startswith("/components/schemas/")}
+    others = {place: text for place, text in prose.items() if place not in of_schemas}
+    golden.json("prose/http/openapi.json", {**others, "/components/schemas": sorted(of_schemas.values())})
 
 
 @pytest.mark.parametrize("name", GETS)
@@ -143,6 +145,11 @@ def test_an_answer_is_as_recorded(name: str, served: Served, golden: Recorder) -
     golden.json(f"http/{name}.json", bare)
     if prose:
         golden.json(f"prose/http/{name}.json", prose)
+
+
+def test_the_stream_of_events_is_as_recorded(served: Served, golden: Recorder) -> None:
+    """Server-sent events: the first two of them."""
+    golden.text("http/events-stream.txt", steady(served.first_of_stream("/api/v1/events?after=0&route=parcels", 2)))
 
 
 def test_one_list_and_one_act_are_answered_as_recorded(served: Served, golden: Recorder) -> None:
