@@ -49,7 +49,7 @@ format: $(VENV)/.ready ## put the code into shape
 bench: $(VENV)/.ready $(BENCH)/.ready $(STANDINS)/.ready ## measure against the raw limit and the nearest peer, in one run
 	@$(BIN)/python -m bench
 
-docs: $(VENV)/.ready ## write the generated pages (state diagram, command-line reference)
+docs: $(VENV)/.ready ## write the generated pages (state diagram, import graph, reference)
 	@$(BIN)/python -m tools.docs
 
 picture: $(VENV)/.ready ## take the picture of the overview anew, from the demo

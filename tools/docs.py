@@ -1,4 +1,4 @@
-"""The parts of the docs that are made from the code, so that they cannot drift.
+"""Generator of the docs that are made from the code, so that they cannot drift.
 
 python -m tools.docs            writes them
 python -m tools.docs --check    names those that are out of date, and fails if there are any
@@ -22,6 +22,7 @@ import milepost
 from milepost.cli.commands import SECTIONS, cli
 from milepost.core import errors
 from milepost.core.status import EDGES, FAILED, LIVE, NOTES, REASON_MEANING, STATUS_MEANING, Edge, Reason, Status
+from tools.architecture import architecture_parts, missing_steps
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -102,11 +103,12 @@ def lifecycle_parts() -> dict[str, str]:
 PART = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def with_parts(page: str, parts: dict[str, str]) -> str:
+def with_parts(path: Path, parts: dict[str, str]) -> str:
     """The page with each marked part made anew; every part must have its place."""
+    page = path.read_text(encoding="utf-8")
     found = {match[2] for match in PART.finditer(page)}
     if found != set(parts):
-        raise SystemExit(f"docs/lifecycle.md: marked are {sorted(found)}, made are {sorted(parts)}; give each part its marker")
+        raise SystemExit(f"{path.relative_to(ROOT)}: marked are {sorted(found)}, made are {sorted(parts)}; give each part its marker")
     return PART.sub(lambda match: f"{match[1]}\n{parts[match[2]]}\n\n{match[3]}", page)
 
 
@@ -362,9 +364,10 @@ def summary(subject: type) -> str:
 
 def pages() -> dict[Path, str]:
     """Every file that is made, or has made parts, as it should be."""
-    lifecycle = DOCS / "lifecycle.md"
+    lifecycle, architecture = DOCS / "lifecycle.md", DOCS / "architecture.md"
     return {
-        lifecycle: with_parts(lifecycle.read_text(encoding="utf-8"), lifecycle_parts()),
+        lifecycle: with_parts(lifecycle, lifecycle_parts()),
+        architecture: with_parts(architecture, architecture_parts()),
         DOCS / "reference" / "cli.md": cli_page(),
         DOCS / "reference" / "python.md": python_page(),
         DOCS / "reference" / "errors.md": errors_page(),
@@ -385,7 +388,10 @@ def main(arguments: list[str]) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             print(f"wrote {name}")
-    return 1 if check and stale else 0
+    missing = missing_steps((DOCS / "architecture.md").read_text(encoding="utf-8"))
+    for sentence in missing:
+        print(f"docs/architecture.md: {sentence}; write the step as it is now", file=sys.stderr)
+    return 1 if (check and stale) or missing else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from tests.http.visitor import visiting
 from milepost.applications.postingest.scoutam.standin import StandIn
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/guides").glob("*.md"))]
+WORDS_ONLY = ROOT / "docs/glossary.md"
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {WORDS_ONLY}), *sorted((ROOT / "docs/guides").glob("*.md"))]
 Setup = Callable[[Path], contextlib.AbstractContextManager[dict[str, str]]]
 
 
