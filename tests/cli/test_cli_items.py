@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from milepost.cli.work import up
+from milepost.cli.work import foreground
 
 
 def test_a_list_is_reconciled(shell) -> None:
@@ -209,12 +209,12 @@ def test_a_signal_in_the_midst_of_a_word_stops_it_all_the_same(
     def interrupted(text: str) -> None:
         raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
 
-    monkeypatch.setattr(up, "say", interrupted)
+    monkeypatch.setattr(foreground, "say", interrupted)
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     stopped: list[bool] = []
     try:
-        up.stop_on_signal(lambda: stopped.append(True))
+        foreground.stop_on_signal(lambda: stopped.append(True))
         signal.raise_signal(signal.Signals[name])
     finally:
         for number, handler in before:
@@ -227,7 +227,7 @@ def test_who_says_that_a_closed_terminal_is_to_be_ignored_is_obeyed() -> None:
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        up.stop_on_signal(lambda: None)
+        foreground.stop_on_signal(lambda: None)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         for number, handler in before:

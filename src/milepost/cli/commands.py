@@ -1,4 +1,4 @@
-"""All commands, by the file that defines each. A file is imported when its command is used."""
+"""All commands by section. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -10,62 +10,28 @@ from milepost import __version__
 from milepost.cli.config import CliSettings
 from milepost.cli.options import ledger_option, routes_option
 
-SECTIONS: dict[str, dict[str, str]] = {
-    "Start": {"init": "start.init", "demo": "start.demo", "completion": "start.completion"},
-    "Work": {"up": "work.up", "work": "work.up", "submit": "work.submit"},
-    "Look": {
-        "status": "look.items",
-        "show": "look.items",
-        "list": "look.items",
-        "groups": "look.items",
-        "volume": "look.volume",
-        "watch": "look.watch",
-        "lists": "look.records",
-        "acts": "look.records",
-        "export": "look.export",
-        "doctor": "keep.upkeep",
-    },
-    "Prove": {"signing-key": "prove.signing_key", "heads": "prove.heads", "verify": "prove.verify"},
-    "Act": {
-        "retry": "act.items",
-        "skip": "act.items",
-        "confirm": "act.items",
-        "cancel": "act.items",
-        "resend": "act.items",
-        "rerun": "act.items",
-        "replace": "act.items",
-        "reschedule": "act.items",
-        "pause": "act.controls",
-        "resume": "act.controls",
-        "limit": "act.controls",
-    },
-    "Keep": {
-        "routes": "keep.routes",
-        "subscribers": "keep.subscribers",
-        "keys": "keep.keys",
-        "prune": "keep.upkeep",
-        "backup": "keep.backup",
-        "restore": "keep.backup",
-        "adopt": "keep.foreign_rows",
-        "quarantine": "keep.foreign_rows",
-        "move": "keep.move",
-        "cost": "keep.cost",
-    },
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Start": ("init", "demo", "completion"),
+    "Work": ("up", "work", "submit"),
+    "Look": ("status", "show", "list", "groups", "volume", "watch", "lists", "acts", "export", "doctor"),
+    "Prove": ("signing-key", "heads", "verify"),
+    "Act": ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule", "pause", "resume", "limit"),
+    "Keep": ("routes", "subscribers", "keys", "prune", "backup", "restore", "adopt", "quarantine", "move", "cost"),
 }
-"""The sections of the help, each with its commands and the module of `milepost.cli` that defines each command."""
-HOMES = {name: home for members in SECTIONS.values() for name, home in members.items()}
+"""The sections of the help, each with its commands in order. The module of a command is named after both: `act/retry.py`."""
+MODULES = {name: f"milepost.cli.{title.lower()}.{name.replace('-', '_')}" for title, names in SECTIONS.items() for name in names}
 
 
 class Sectioned(click.Group):
     """A group whose help shows the commands by what they are for, and which imports a command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(HOMES)
+        return list(MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in HOMES:
+        if cmd_name not in MODULES:
             return None
-        defined = vars(import_module(f"milepost.cli.{HOMES[cmd_name]}")).values()
+        defined = vars(import_module(MODULES[cmd_name])).values()
         return next(value for value in defined if isinstance(value, click.Command) and value.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

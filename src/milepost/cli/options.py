@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from milepost.cli.config import CliSettings
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,3 +44,17 @@ def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -
     if missing and not dry_run:
         raise click.UsageError(f"say who acts and why: {' and '.join(missing)} missing (or look first with --dry-run)")
     return by or "preview", reason or "preview"
+
+
+def at_option(text: str) -> datetime:
+    """The time that --at names. A time without a zone is local time, as in all output of the command line."""
+    from datetime import UTC, datetime
+
+    from milepost.core.values.durations import moment_ms
+
+    now = datetime.now(UTC)
+    if text.strip().lower() == "now":
+        return now
+    zone = datetime.now().astimezone().tzinfo
+    assert zone is not None, "a local time has a zone"
+    return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), "--at", zone) / 1000, UTC)

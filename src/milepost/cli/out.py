@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -30,6 +30,7 @@ STYLES = {
 }
 
 
+MB = 1_000_000
 PIPED = 80
 WIDE = 400
 """Piped tables are as wide as they need to be, so that a row stays a line."""
@@ -128,6 +129,13 @@ def progress(what: str, *, quiet: bool = False, every_s: float = 5) -> Iterator[
             yield told
     else:
         yield _Lines(what, every_s)
+
+
+@contextmanager
+def megabyte_progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """The same for an act that counts bytes: shown in megabytes."""
+    with progress(what, quiet=quiet, every_s=2) as told:
+        yield lambda done, whole: told(done // MB, done, whole)
 
 
 @contextmanager

@@ -121,7 +121,7 @@ def _run(ctx: Context, told: Catalogue, items: int, at: str | None, *, stay: boo
     import logging
 
     from milepost.cli.look.watch import look
-    from milepost.cli.work.up import stop_on_signal
+    from milepost.cli.work.foreground import stop_on_signal
     from milepost.demo.parcels import parcel
     from milepost.engine import failed_tries
     from milepost.engine.intake import submit

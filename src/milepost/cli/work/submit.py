@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from milepost.cli.act.items import at_option
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed, dry_run_option, json_option, settings
+from milepost.cli.options import at_option, check_signed, dry_run_option, json_option, settings
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
 if TYPE_CHECKING:

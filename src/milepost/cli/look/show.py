@@ -1,29 +1,82 @@
-"""An item's story on the terminal."""
+"""`milepost show`: the story of one item."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from milepost.cli.out import STYLES, page, safe
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import STYLES, page, print_json, safe
+from milepost.core.errors import MilepostError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from milepost.core.history import Line
+    from milepost.engine.context import Context
     from milepost.engine.views.story import Story
 
-SHOWN = 15
-"""So many of the last lines of a long history are shown."""
+LINES_SHOWN = 15
+"""A long history is cut to its last lines, unless --all is given."""
 VALUE = 600
+"""A longer value is cut to so many characters."""
+KEYS_SHOWN = 10
+"""So many keys are named where several items share the part that was given."""
 
 
-def tell(story: Story, view: dict[str, Any], whole: bool = False) -> None:
+@click.command()
+@click.argument("route")
+@click.argument("key")
+@json_option
+@click.option("--all", "whole", is_flag=True, help="The whole history, however long.")
+@settings
+def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -> int:
+    """The story of one item.
+
+    Where it is, why it waits, what happens next and when, what has happened, and what you can do.
+    """
+    from milepost.engine.views.items import check_route
+    from milepost.engine.views.items import show as look
+    from milepost.engine.views.story import story
+
+    with given.context() as ctx:
+        check_route(ctx, route)
+        view = look(ctx, route, key)
+        if view is None:
+            key = _by_first_part(ctx, route, key)
+            view = look(ctx, route, key)
+        told = None if as_json else story(ctx, route, key)
+    if view is None:
+        raise MilepostError(f"route {route!r} has never had an item with the key {key!r}; 'milepost list {route}' shows some")
+    if told is None:
+        print_json(view)
+    else:
+        _print_story(told, view, whole)
+    return 0
+
+
+def _by_first_part(ctx: Context, route: str, text: str) -> str:
+    """The one key whose first part is this text (an asset's id without its batch); the text itself where there is none."""
+    from milepost.engine.views.key_parts import keys_with_first_part
+
+    keys = keys_with_first_part(ctx, route, text, KEYS_SHOWN + 1)
+    if len(keys) > 1:
+        named = ", ".join(keys[:KEYS_SHOWN]) + (", …" if len(keys) > KEYS_SHOWN else "")
+        raise MilepostError(
+            f"{len(keys) if len(keys) <= KEYS_SHOWN else f'over {KEYS_SHOWN}'} items of {route!r} begin with {text!r}; show one of them: {named}"
+        )
+    return keys[0] if keys else text
+
+
+def _print_story(story: Story, view: dict[str, Any], whole: bool = False) -> None:
     """Print the story in paragraphs; long values are cut, since --json has them whole."""
     with page() as to:
-        _tell(to, story, view, whole)
+        _print_parts(to, story, view, whole)
 
 
-def _tell(to: Console, story: Story, view: dict[str, Any], whole: bool) -> None:
+def _print_parts(to: Console, story: Story, view: dict[str, Any], whole: bool) -> None:
     style = STYLES.get(view["status"], "")
     to.print(f"[bold]{safe(story.route)} / {safe(story.key)}[/]")
     to.print()
@@ -59,7 +112,7 @@ def _history(to: Console, story: Story, whole: bool) -> None:
     from milepost.engine.views.items import counted
 
     to.print("\n[bold]What happened[/]")
-    lines = story.happened if whole else story.happened[-SHOWN:]
+    lines = story.happened if whole else story.happened[-LINES_SHOWN:]
     if len(lines) < len(story.happened):
         to.print(f"  [dim]… {counted(len(story.happened) - len(lines), 'earlier line')}; --all shows all[/]")
     grid = Table.grid(padding=(0, 2))

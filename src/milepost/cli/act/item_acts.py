@@ -1,0 +1,147 @@
+"""Shared parts of the commands that act on items: options, the run of an act, and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
+from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.out import console, print_json, progress, safe, show_table, table
+
+if TYPE_CHECKING:
+    from milepost.engine.acts.bulk import ActReport
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+REFUSALS = 20
+
+
+def on_items(command: F) -> F:
+    """What all verbs on items take: keys or filters, who and why, a preview, and the id of an act to go on with."""
+    for option in (
+        click.argument("route"),
+        click.argument("keys", nargs=-1, metavar="[KEY]..."),
+        filters,
+        yes_option,
+        signed,
+        dry_run_option,
+        click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts')."),
+        json_option,
+        settings,
+    )[::-1]:
+        command = option(command)
+    return command
+
+
+def act_on_items(
+    given: CliSettings,
+    verb: str,
+    *,
+    route: str,
+    keys: tuple[str, ...],
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    act_id: str | None,
+    as_json: bool,
+    yes: bool,
+    to_stage: str | None = None,
+    as_new: bool = False,
+    outcome: Any = None,
+    pace: float | None = None,
+    not_before: datetime | timedelta | None = None,
+    new: Mapping[str, Any] = {},
+    force: bool = False,
+    **chosen: Any,
+) -> int:
+    if keys and any_given(chosen):
+        raise click.UsageError("give keys or filters, not both" + ("; to send items back to a stage use --to" if verb == "retry" else ""))
+    if not keys and not any_given(chosen) and act_id is None:
+        raise click.UsageError(f"say which items to {verb}: keys, or filters such as --status failed or --stage STAGE")
+    by, reason = check_signed(by, reason, dry_run=dry_run)
+    from milepost.core.confirmations import SaidBefore
+    from milepost.engine.acts.bulk import act, go_on
+
+    with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as told:
+        signed_by: dict[str, Any] = {"by": by, "reason": reason, "dry_run": dry_run}
+        signed_by["on_progress"] = lambda done, whole: told(done, done, whole)
+        if act_id is not None and not keys and not any_given(chosen):
+            report = go_on(ctx, verb, route, act_id, **signed_by)
+        else:
+            query = None if keys else choice_of(ctx, route, **chosen)
+            if query is not None:
+                afford(ctx, query, yes, quiet=as_json)
+            options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "force": force, "act_id": act_id}
+            options |= {"pace": pace, "not_before": not_before, **new}
+            report = act(ctx, verb, route, keys=keys or None, query=query, **options, **signed_by)
+    if as_json:
+        print_json(report)
+    else:
+        _tell(report, keys[0] if len(keys) == 1 else None)
+    known = sum(isinstance(why, SaidBefore) for _, why in report.refused)
+    return 1 if report.refused_count > known else 0
+
+
+def _tell(report: ActReport, only: str | None) -> None:
+    """Say what an act came to; `only` is the key, if it was for one item."""
+    to = console()
+    for one in report.difference:
+        to.print(safe(f"  {one}"), soft_wrap=True)
+    if only is not None and report.refused:
+        [(key, why)] = report.refused
+        click.echo(f"milepost: {key}: {why}", err=True)
+        return
+    if report.pace_per_s is not None:
+        _tell_pace(report)
+        return
+    if not report.matched:
+        to.print("No item matches; nothing was done.")
+        return
+    from milepost.engine.views.items import counted
+
+    done = safe(only) if only is not None else f"{report.done:,} of {counted(report.matched, 'item')}"
+    if report.dry_run:
+        to.print(f"{report.verb} would be done to {done}. Nothing was changed.")
+    else:
+        to.print(f"{report.verb}: done to {done}" + (f" (act {report.id})" if only is None else ""))
+    if report.skipped:
+        to.print(f"{report.skipped:,} had been dealt with by this act before.")
+    if not report.refused:
+        return
+    shown = table("refused", "why")
+    for key, why in report.refused[:REFUSALS]:
+        shown.add_row(safe(key), safe(why))
+    show_table(shown)
+    if report.refused_count > REFUSALS:
+        to.print(f"… and {report.refused_count - REFUSALS:,} more.")
+
+
+def _tell_pace(report: ActReport) -> None:
+    """A rerun at a pace is only begun here."""
+    from milepost.core.values.durations import short_span
+    from milepost.engine.views.items import counted
+
+    about = f"About {counted(report.matched, 'completed item')}" if report.matched else "The completed items that match"
+    takes = f", in about {short_span(report.matched / (report.pace_per_s or 1) * 1000)}" if report.matched else ""
+    if report.dry_run:
+        console().print(f"{about} would be run again, {report.pace_per_s:,.6g} a second{takes}. Nothing was changed.")
+        return
+    console().print(f"{about} are run again, {report.pace_per_s:,.6g} a second{takes} (act {report.id}).")
+    console().print(
+        f"The resender does that ('milepost up'); 'milepost routes back-fill {report.route}' shows how far it is, and stops it."
+    )
+
+
+def json_value(text: str, option: str = "--output") -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"{option} is not JSON: {error}; text needs quotes, as in {option} '\"yes\"'") from None

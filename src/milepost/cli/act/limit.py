@@ -1,0 +1,48 @@
+"""`milepost limit`: change the rate or the concurrency of a stage or a lane while it runs."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.act.scope import on_scope, stage_of
+from milepost.cli.config import CliSettings
+from milepost.cli.options import check_signed
+from milepost.cli.out import print_json
+
+
+@click.command()
+@click.option("--rate", metavar="RATE", help="Handler calls for the whole ledger, such as 50/s or 10/m.")
+@click.option("--concurrency", type=click.IntRange(1), help="Handler calls at a time, in each process.")
+@click.option("--clear", is_flag=True, help="Take the limits off: the route file's hold again.")
+@on_scope
+def limit(
+    given: CliSettings,
+    route: str,
+    stage_word: str | None,
+    stage: str | None,
+    lane: str | None,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+    rate: str | None,
+    concurrency: int | None,
+    clear: bool,
+) -> None:
+    """Change what a stage or lane may use, while it runs."""
+    from milepost.engine.acts.bulk import limit as set_limit
+    from milepost.ports.documents import scope
+
+    chosen = stage_of(stage, stage_word)
+    if chosen is None:
+        raise click.UsageError("name the stage: limits are for a stage, or a lane of it")
+    name, why = check_signed(by, reason)
+    with given.context(act=True) as ctx:
+        now = set_limit(ctx, route, chosen, lane, rate=rate, concurrency=concurrency, clear=clear, by=name, reason=why)
+    place = scope(route, chosen, lane)
+    if as_json:
+        print_json({"scope": place, "rate": None if now is None else now.rate, "concurrency": None if now is None else now.concurrency})
+    elif now is None:
+        click.echo(f"{place}: the limits of the route file hold again.")
+    else:
+        parts = [f"rate {now.rate}"] * (now.rate is not None) + [f"concurrency {now.concurrency}"] * (now.concurrency is not None)
+        click.echo(f"{place}: {', '.join(parts)}.")

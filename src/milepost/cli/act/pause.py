@@ -1,0 +1,41 @@
+"""`milepost pause`: start no more work in a route, a stage or a lane. Every process obeys within five seconds."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.act.scope import on_scope, stage_of
+from milepost.cli.config import CliSettings
+from milepost.cli.options import check_signed
+from milepost.cli.out import WIDE, console, print_json, safe
+
+
+@click.command()
+@on_scope
+def pause(
+    given: CliSettings,
+    route: str,
+    stage_word: str | None,
+    stage: str | None,
+    lane: str | None,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> None:
+    """Hold a route, a stage or a lane.
+
+    What is in work is finished; nothing else is begun until it is resumed. Held items use no attempts. At an external stage nothing
+    is sent again; what comes to it is still offered once (hold the stage before it to stop that), and confirmations count.
+    """
+    from milepost.core.values.durations import iso
+    from milepost.engine.acts.bulk import pause as hold
+    from milepost.ports.documents import scope
+
+    name, why = check_signed(by, reason)
+    with given.context(act=True) as ctx:
+        place = scope(route, stage_of(stage, stage_word), lane)
+        held = hold(ctx, route, stage_of(stage, stage_word), lane, by=name, reason=why)
+    if as_json:
+        print_json({"scope": place, "paused": True, "at": iso(held.at), "by": held.by, "reason": held.reason})
+    else:
+        console(width=WIDE).print(safe(f"{place} is paused since {iso(held.at)} by {held.by}: {held.reason}"))

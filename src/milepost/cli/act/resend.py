@@ -1,0 +1,60 @@
+"""`milepost resend`: offer stages again now, or run the resender once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.act.item_acts import act_on_items
+from milepost.cli.config import CliSettings
+from milepost.cli.filters import filters, yes_option
+from milepost.cli.options import dry_run_option, json_option, settings, signed
+from milepost.cli.out import print_json
+
+if TYPE_CHECKING:
+    from milepost.engine.context import Context
+    from milepost.engine.resend import ResendSummary
+
+
+@click.command()
+@click.argument("route", required=False)
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@filters
+@yes_option
+@signed
+@dry_run_option
+@click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts').")
+@json_option
+@settings
+def resend(given: CliSettings, route: str | None, **options: Any) -> int:
+    """Offer items' stages again now; alone: run the resender once.
+
+    With a route and keys or filters: an external stage is offered to its partner again, and a stage of ours is called or tried again
+    at once, without waiting for its time. No try is counted. 'milepost resend' by itself finds whatever is due and quiet and offers
+    it again.
+    """
+    if route is not None:
+        return act_on_items(given, "resend", route=route, **options)
+    with given.context(act=True) as ctx:
+        done = _run_resender(ctx)
+    if options["as_json"]:
+        print_json(done)
+    else:
+        click.echo(f"The resender has had its run: {done}")
+    return 0
+
+
+def _run_resender(ctx: Context) -> ResendSummary:
+    """One run to the end, and a heartbeat that says so: `doctor` then knows that a resender runs by schedule."""
+    import os
+    import platform
+
+    from milepost.engine.resend import Resender
+    from milepost.ports.documents import PROCESS, Process
+
+    began, host = ctx.clock.now(), platform.node()
+    done = Resender(ctx).run_once(pages=1_000_000)
+    now = ctx.clock.now()
+    ctx.ledger.write(PROCESS, f"{host}-resend", Process(f"{host}-resend", host, os.getpid(), began, now, {"resender": now}))
+    return done

@@ -1,0 +1,86 @@
+"""`milepost adopt`: take in rows that other programs put into the table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
+from milepost.cli.out import console, print_json, progress, safe, show_table, table
+
+SHOWN = 20
+
+
+@click.command()
+@click.argument("route")
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@click.option("--all", "whole", is_flag=True, help="Every row of the table that is not taken in yet.")
+@click.option("--pace", type=click.IntRange(1), default=50, show_default=True, help="So many rows a second, at most.")
+@signed
+@dry_run_option
+@json_option
+@settings
+def adopt(
+    given: CliSettings,
+    route: str,
+    keys: tuple[str, ...],
+    whole: bool,
+    pace: int,
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Take in rows that others put into the table.
+
+    Each is taken in where it stands: at the stage that its 'queue' names, with what it has been through. Rows at a stage that the route has not are told, and left alone.
+    """
+    from milepost.engine.acts.foreign_rows import adopt as take_in
+    from milepost.engine.views.items import counted
+
+    if whole == bool(keys):
+        raise click.UsageError("say which rows: keys, or --all for the whole table")
+    who, why = check_signed(by, reason, dry_run=dry_run)
+    with given.context(act=True, dry_run=dry_run) as ctx, progress("rows looked at", quiet=as_json or dry_run) as told:
+        report = take_in(
+            ctx,
+            route,
+            None if whole else keys,
+            by=who,
+            reason=why,
+            dry_run=dry_run,
+            on_progress=lambda done, all_of: told(done, done, all_of),
+            pause=_paced(pace),
+        )
+    if as_json:
+        print_json(report)
+        return 1 if report.refused_count else 0
+    to = console()
+    verb = "would be taken in" if dry_run else "taken in"
+    gone = f"{counted(report.rows, 'row')} looked at: " if whole else ""
+    to.print(f"{gone}{counted(report.adopted, 'item')} {verb}" + ("; nothing was changed." if dry_run else f" (act {report.id})."))
+    for stage, n in report.stages.items():
+        to.print(f"  {n:,} at {safe(stage)}")
+    if report.refused:
+        shown = table("not taken in", "why")
+        for key, reasoned in report.refused[:SHOWN]:
+            shown.add_row(safe(key), safe(reasoned))
+        show_table(shown)
+        if report.refused_count > SHOWN:
+            to.print(f"… and {report.refused_count - SHOWN:,} more.")
+    return 1 if report.refused_count else 0
+
+
+def _paced(pace: int) -> Callable[[int], None]:
+    """Wait so long after each batch that no more than so many rows a second are taken in."""
+    began, done = time.monotonic(), 0
+
+    def pause(n: int) -> None:
+        nonlocal done
+        done += n
+        time.sleep(max(0.0, began + done / pace - time.monotonic()))
+
+    return pause

@@ -1,0 +1,70 @@
+"""`milepost acts`: the log of what operators did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.look.paging import limit_option, print_rest
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import page, print_json, safe
+
+if TYPE_CHECKING:
+    from milepost.ports.documents import Act
+
+
+@click.command()
+@click.argument("route", required=False)
+@limit_option
+@json_option
+@settings
+def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> None:
+    """What people did: who, what, why, and how it went.
+
+    The latest first: bulk acts on items, pauses, limits, changed routes, pruning, subscribers. An act on a single item
+    stands in that item's history alone ('milepost show'). One that was cut off says how to go on with it.
+    """
+    from milepost.engine.act_log import act_view, all_acts
+    from milepost.engine.views.items import check_route, clock_time
+
+    with given.context() as ctx:
+        if route is not None:
+            check_route(ctx, route)
+        found = all_acts(ctx, route)
+        now = ctx.clock.now()
+    if as_json:
+        print_json({"acts": [act_view(act) for act in found[:limit]], "more": len(found) > limit})
+        return
+    if not found:
+        click.echo("No act is on record yet. (For acts on a single item see 'milepost show'.)")
+        return
+    with page() as to:
+        for act in found[:limit]:
+            view = act_view(act)
+            to.print(
+                f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(_place(act))}[/]  by {safe(act.by)}: {safe(act.reason)}"
+            )
+            to.print(f"  act {safe(act.id)}: {_went(act)}")
+            if view["go_on"]:
+                to.print(f"  to go on: {safe(view['go_on'])}", soft_wrap=True)
+    print_rest(len(found) - limit)
+
+
+def _place(act: Act) -> str:
+    """What the act was about."""
+    about: dict[str, Any] = act.filter
+    return str(about.get("scope") or about.get("subscriber") or act.route)
+
+
+def _went(act: Act) -> str:
+    from milepost.engine.views.items import counted
+
+    if "scope" in act.filter or act.verb == "forget":
+        return "done"
+    if act.verb == "replay" and "subscriber" in act.filter:
+        return f"{counted(act.done, 'line')} to be told again"
+    what = counted(act.done, "row" if act.verb == "prune" else "item")
+    refused = f", {act.refused:,} refused" if act.refused else ""
+    return f"done to {what}{refused}" + ("" if act.finished_at is not None else "; not finished")

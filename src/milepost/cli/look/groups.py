@@ -1,0 +1,36 @@
+"""`milepost groups`: failures by kind."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import print_json, safe, show_table, table
+
+
+@click.command()
+@click.argument("route", required=False)
+@json_option
+@settings
+def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
+    """Failures by kind: errors that are alike, counted.
+
+    'now' is how many items have that error at present, 'ever' how often it came up. Act on all of a kind with --group.
+    """
+    from milepost.engine.views.items import groups as look
+
+    with given.context() as ctx:
+        found = look(ctx, route)
+    if as_json:
+        print_json({"groups": found})
+        return
+    if not found:
+        click.echo("No item has failed so far.")
+        return
+    shown = table("group", "stage", "kind", "now", "ever", "for example", right=["now", "ever"])
+    for group in found:
+        stage = group["stage"] if route else f"{group['route']}/{group['stage']}"
+        sample = group["sample"] if len(group["sample"]) <= 80 else f"{group['sample'][:79]}…"
+        shown.add_row(group["group"], safe(stage), safe(group["category"]), f"{group['now']:,}", f"{group['total']:,}", safe(sample))
+    show_table(shown)

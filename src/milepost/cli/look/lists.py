@@ -1,0 +1,75 @@
+"""`milepost lists`: the lists that were submitted, and their counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.look.paging import limit_option, print_rest
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import print_json, safe, show_table, table
+
+if TYPE_CHECKING:
+    from milepost.ports.documents import ListRecord
+
+
+@click.command()
+@click.argument("route", required=False)
+@click.option("--vanished", "vanished_from", metavar="ID", help="The keys that the full list before had and this one has not, one a line.")
+@limit_option
+@json_option
+@settings
+def lists(given: CliSettings, route: str | None, vanished_from: str | None, limit: int, as_json: bool) -> None:
+    """The lists that were handed over, and what they held.
+
+    The latest first. Choose items by the list that brought them with --list NAME, or --list ID for exactly one.
+    """
+    if vanished_from is not None:
+        _print_vanished(given, route, vanished_from, as_json)
+        return
+    from milepost.engine.views.items import check_route, clock_time, list_view
+    from milepost.engine.views.items import lists as look
+
+    with given.context() as ctx:
+        if route is not None:
+            check_route(ctx, route)
+        found = look(ctx, route)[::-1]
+        now = ctx.clock.now()
+    if as_json:
+        print_json({"lists": [list_view(record) for record in found[:limit]], "more": len(found) > limit})
+        return
+    if not found:
+        click.echo("No list was handed over yet; 'milepost submit ROUTE FILE' takes one in.")
+        return
+    shown = table("list", "name", "when", "what it held")
+    for record in found[:limit]:
+        name = record.name if route else f"{record.route}: {record.name}"
+        shown.add_row(record.id, safe(name), clock_time(record.at, now), safe(_held(record)))
+    show_table(shown)
+    print_rest(len(found) - limit)
+
+
+def _print_vanished(given: CliSettings, route: str | None, list_id: str, as_json: bool) -> None:
+    """All of them, however many: meant for a file, or for the next command."""
+    from milepost.engine.lists.reconcile import vanished_keys
+    from milepost.engine.views.items import check_route
+
+    if route is None:
+        raise click.UsageError("say of which route: milepost lists ROUTE --vanished ID")
+    with given.context() as ctx:
+        check_route(ctx, route)
+        keys = vanished_keys(ctx, route, list_id)
+        if as_json:
+            print_json({"vanished": list(keys)})
+            return
+        for key in keys:
+            click.echo(key)
+
+
+def _held(record: ListRecord) -> str:
+    """Its counts, without the zeros; whether it was the whole list, and whether it was read to the end."""
+    counts = [f"{n:,} {word.replace('_', ' ')}" for word, n in record.counts.items() if n] or ["nothing"]
+    parts = counts if record.keys_blob else ["not finished: submit it again"]
+    return ("full: " if record.full else "") + ", ".join(parts)

@@ -1,0 +1,128 @@
+"""`milepost status`: the number of items by route, stage and status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.filters import choice_of
+from milepost.cli.options import json_option, settings
+from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
+from milepost.core.status import LIVE, Status
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from milepost.engine.views.snapshot import StageView
+
+
+@click.command()
+@click.argument("route", required=False)
+@click.option("--ages", is_flag=True, help="How long the unfinished items have been at each stage.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Only items with this part of a key of several fields, such as batchId=B-7.",
+)
+@json_option
+@settings
+def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, ...], as_json: bool) -> None:
+    """How many items are where.
+
+    For each route: how many items it has, and how many there are at each stage, by status; or, with --ages, for how long. With --part,
+    how far the items that share a part of their key have come, such as a whole batch: completed, in progress, overdue, failed.
+    """
+    if parts:
+        if route is None or ages:
+            raise click.UsageError("--part asks about the items of one route: name the route, and leave out --ages")
+        _part_status(given, route, parts, as_json)
+        return
+    from milepost.engine.views.items import counted, own_route
+    from milepost.engine.views.items import status as look
+
+    with given.context() as ctx:
+        answer = look(ctx, route, afresh=True)
+        own = {name for name in answer["routes"] if route is None and own_route(ctx, name)}
+        if ages:
+            from milepost.engine.views.snapshot import snapshots
+
+            for name, snapshot in snapshots(ctx, route=route).items():
+                answer["routes"][name]["ages"] = {stage.name: _ages(stage) for stage in snapshot.stages}
+    if as_json:
+        print_json(answer)
+        return
+    to = console()
+    if not answer["routes"]:
+        to.print("The ledger holds no routes yet; 'milepost submit' brings the first items.")
+    for name, found in answer["routes"].items():
+        if name in own and set(found["statuses"]) <= {Status.COMPLETED}:
+            continue  # while all of it is well it has nothing to say
+        sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
+        to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
+        if "at_least" in found:
+            to.print(
+                f"There are more than {found['at_least']:,}: the counters follow the rows, and have not caught up yet.", soft_wrap=True
+            )
+        elif found.get("approximate"):
+            to.print("Approximate: the counters follow the rows a moment late.", style="dim", soft_wrap=True)
+        show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))
+        for stage in found["unknown_stages"]:
+            n = sum(n for word, n in found["stages"][stage].items() if word != "COMPLETED")
+            to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route has not got: see 'milepost routes'", soft_wrap=True)
+
+
+def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json: bool) -> None:
+    """How far the items with these key parts have come. They are counted one by one, so that the numbers are exact."""
+    import msgspec
+
+    from milepost.engine.views.items import counted
+    from milepost.engine.views.key_parts import summary
+
+    with given.context() as ctx, progress("counting", quiet=as_json) as told:
+        found = summary(ctx, choice_of(ctx, route, parts=parts), told)
+    if as_json:
+        print_json({"parts": list(parts), "whole": found.whole, **msgspec.to_builtins(found)})
+        return
+    to = console()
+    if not found.total:
+        to.print(f"No item of {safe(route)} has {safe(', '.join(parts))}.")
+        return
+    words = {"completed": found.completed, "in progress": found.in_progress, "failed": found.failed, "cancelled": found.cancelled}
+    sums = ", ".join(f"{n:,} {word}" for word, n in words.items() if n)
+    to.print(f"[bold]{safe(route)}[/], {safe(', '.join(parts))}: {counted(found.total, 'item')}: {sums}", soft_wrap=True)
+    if found.overdue:
+        to.print(f"{counted(found.overdue, 'item')} overdue: 'milepost list {safe(route)} --overdue --part …' shows them", soft_wrap=True)
+    if found.left:
+        to.print(f"Of {counted(found.left, 'item')} the row has left; the seal is counted here.", soft_wrap=True)
+    if found.stages:
+        show_table(_by_status(found.stages))
+
+
+def _by_status(stages: dict[str, dict[str, int]]) -> Table:
+    shown = table("stage", "status", "items", right=["items"])
+    for stage, counts in stages.items():
+        for index, (word, n) in enumerate(counts.items()):
+            shown.add_row(safe(stage) if index == 0 else "", styled(word), f"{n:,}")
+        if not counts:
+            shown.add_row(safe(stage), "[dim]-[/]", "[dim]0[/]")
+    return shown
+
+
+def _by_age(stages: dict[str, dict[str, Any]]) -> Table:
+    """For how long the unfinished have been there: half of them, all but one in twenty, and the oldest."""
+    from milepost.core.values.durations import short_span
+
+    shown = table("stage", "unfinished", "half within", "95% within", "oldest", right=["unfinished"])
+    for stage, ages in stages.items():
+        spans = ("-" if ages[name] is None else short_span(ages[name] * 1000) for name in ("p50_s", "p95_s", "oldest_s"))
+        shown.add_row(safe(stage), f"{ages['items']:,}", *spans)
+    return shown
+
+
+def _ages(stage: StageView) -> dict[str, Any]:
+    spans = {"p50_s": stage.p50_ms, "p95_s": stage.p95_ms, "oldest_s": stage.oldest_ms}
+    return {"items": stage.among(*LIVE), **{name: None if ms is None else ms / 1000 for name, ms in spans.items()}}

@@ -1,0 +1,94 @@
+"""Run a station in the foreground until a signal arrives or the work is done; shared by `up`, `work` and `demo`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milepost.cli.work.announce import say
+
+if TYPE_CHECKING:
+    from milepost.engine.context import Context
+    from milepost.evidence.signing import Signer
+    from milepost.ports.subscriber import Subscriber
+
+
+until_idle_option = click.option(
+    "--until-idle",
+    is_flag=False,
+    flag_value=2.0,
+    type=click.FloatRange(0),
+    metavar="[SECONDS]",
+    help="Stop when nothing is in hand and nothing falls due within SECONDS [2].",
+)
+
+grace_option = click.option(
+    "--grace",
+    metavar="SPAN",
+    help="How long running handlers may go on after Ctrl-C or SIGTERM, such as 30s or 5m [milepost.toml: grace; default 30s].",
+)
+
+
+def run(
+    ctx: Context,
+    roles: Iterable[str],
+    subscribers: Sequence[Subscriber],
+    until_idle: float | None,
+    name: str,
+    signer: Signer | None = None,
+    grace_ms: int | None = None,
+) -> None:
+    """Work until a signal, or until idle; say what is being done, and what was done."""
+    from milepost.core.values.durations import short_span
+    from milepost.runners.process import settle_in
+    from milepost.station import Station
+
+    settle_in()
+    station = Station(ctx, subscribers=subscribers, roles=roles, signer=signer, grace_ms=grace_ms)
+    stop_on_signal(station.stop)
+    told = f"; telling {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
+    until = "until idle" if until_idle is not None else "until Ctrl-C"
+    say(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{told}; {until}")
+    before, began = _ended(ctx), monotonic()
+    station.run(until_idle_s=until_idle)
+    # Fewer than before: some that had ended were started again.
+    ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
+    counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
+    say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}")
+
+
+def stop_on_signal(stop: Callable[[], None]) -> None:
+    """The first signal drains; a second one stops at once (nothing is lost: leases run out)."""
+
+    def first(number: int, _frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        stop()
+        word = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        told = f"milepost: {word}: finishing what is in hand (once more stops at once)"
+        try:
+            say(told)
+        except RuntimeError:
+            # The signal came in the midst of another word to the same place, which Python does not let us interrupt.
+            os.write(2, f"{told}\n".encode())
+
+    signal.signal(signal.SIGINT, first)
+    signal.signal(signal.SIGTERM, first)
+    # The terminal was closed; whoever has said that this is to be ignored (nohup) is obeyed.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, first)
+
+
+def _ended(ctx: Context) -> dict[str, int]:
+    from milepost.core.status import TERMINAL, Status
+
+    sums = {status.value: 0 for status in Status if status in TERMINAL}
+    for count in ctx.ledger.counts():
+        if count.status in TERMINAL and count.route in ctx.plans:
+            sums[count.status.value] += count.n
+    return sums
