@@ -17,7 +17,8 @@ from milepost.engine.act_log import all_acts
 from milepost.engine.context import Context
 from milepost.engine.events.parked_events import all_parked
 from milepost.engine.heads.daily import all_heads
-from milepost.engine.health.doctor import BAD, doctor
+from milepost.engine.health.checks import BAD
+from milepost.engine.health.doctor import doctor
 from milepost.engine.lists.reconcile import records
 from milepost.engine.views.late_items import overdue
 from milepost.ports.documents import HOLD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from milepost.core.errors import UsageError
 from milepost.core.routes.plan import Plan
@@ -11,6 +12,9 @@ from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
 from milepost.ports.observer import NOBODY, Observer
 from milepost.ports.runner import Chance, Clock
+
+if TYPE_CHECKING:
+    from milepost.engine.health.checks import Check
 
 
 class Context:
@@ -24,6 +28,8 @@ class Context:
         self.blobs = blobs
         self.observer: Observer = NOBODY
         self.accepts = Accepts()
+        self.checks: tuple[Check, ...] = ()
+        """The health checks of applications."""
 
     def plan(self, route: str) -> Plan:
         """The route of that name, or an error that names the ones there are."""

@@ -11,7 +11,7 @@ from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, page, print_json, safe, show_table, styled, table
 
 if TYPE_CHECKING:
-    from milepost.engine.health.doctor import Finding
+    from milepost.engine.health.checks import Finding
 
 
 @click.command()
@@ -23,8 +23,9 @@ def doctor(given: CliSettings, as_json: bool) -> int:
     Looks at the ledger, the processes and when each role last had a good run, pauses, leases, late work, subscribers
     and the chains of the items written last. Exit code 1 if something is bad.
     """
-    from milepost.engine.health.doctor import BAD, health_view
+    from milepost.engine.health.checks import BAD
     from milepost.engine.health.doctor import doctor as look
+    from milepost.engine.health.doctor import health_view
 
     with given.context() as ctx:
         report = look(ctx)

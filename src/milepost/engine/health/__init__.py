@@ -1,1 +1,3 @@
-"""Health: is everything well, and if not, what is wrong and what to do about it."""
+"""Health: one list of checks, shown by `doctor`, `/readyz` and the overview."""
+
+from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is this process ready to be given calls? Asked by whoever sends them, every few seconds: it must cost little and tell no secrets."""
+"""Readiness: may this process be given calls? A load balancer asks every few seconds: it must cost little and tell no secrets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import logging
 from msgspec import Struct
 
 from milepost.core.errors import LedgerBusy, LedgerFull, LedgerMoved, LedgerReadOnly, MilepostError
-from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
-from milepost.engine.presence import HEARD_MS, last_runs
-from milepost.engine.routes.versions import outdated
-from milepost.engine.views.items import live_processes
+from milepost.engine.health.checks import READY, Look, run_checks
 from milepost.ports.documents import PROBE
 
 log = logging.getLogger(__name__)
@@ -32,34 +29,14 @@ class Unready(Struct, frozen=True):
 
 
 def unready(ctx: Context) -> list[Unready]:
-    """The parts that are not ready: the ledger, the routes, the station, the resender. None: all are."""
+    """The parts that are not ready: the ledger, which is written to, and those that the health checks name. Empty: all are ready."""
     try:
         ctx.ledger.write(PROBE, "ready", {"at": ctx.clock.now()})
-        return [*_routes(ctx), *_station(ctx), *_resender(ctx)]
+        # Without snapshots of routes: nothing here is counted.
+        results = run_checks(Look(ctx, routes=(), thorough=False), READY)
     except Exception as error:
         if not isinstance(error, MilepostError):
             log.exception("the ledger could not be asked whether it is ready")
         why = next((text for kind, text in TROUBLES if isinstance(error, kind)), "it cannot be reached")
         return [Unready("ledger", f"{why}; the log and 'milepost doctor' say more")]
-
-
-def _routes(ctx: Context) -> list[Unready]:
-    old = len(outdated(ctx))
-    return [Unready("routes", f"{old} of {len(ctx.plans)} are of another version than the ledger's; restart this process")] if old else []
-
-
-def _station(ctx: Context) -> list[Unready]:
-    """Functions on AWS say less often than a process that they live."""
-    at, _ = last_runs(ctx).get("worker", (0, ""))
-    if live_processes(ctx) or (ctx.ledger.timing.offer_life_ms and ctx.clock.now() - at <= HEARD_MS):
-        return []
-    return [Unready("station", "nobody is at work; start 'milepost up'")]
-
-
-def _resender(ctx: Context) -> list[Unready]:
-    at, _ = last_runs(ctx).get("resender", (0, ""))
-    silent = ctx.clock.now() - at
-    if at and silent <= HEARD_MS:
-        return []
-    since = f"has had no good run for {short_span(silent)}" if at else "has had no good run yet"
-    return [Unready("resender", f"it {since}; start 'milepost up'")]
+    return [Unready(result.part, result.unready) for result in results if result.unready]

@@ -15,7 +15,7 @@ T = TypeVar("T")
 def glance(ctx: Context) -> Context:
     """The same, to be looked at for one answer and then dropped: what was read once does not change any more."""
     seen = Context(cast(Ledger, Glance(ctx.ledger)), ctx.plans, ctx.clock, ctx.chance, ctx.blobs)
-    seen.observer = ctx.observer
+    seen.observer, seen.checks = ctx.observer, ctx.checks
     return seen
 
 

@@ -1,0 +1,526 @@
+"""The health checks: one list of rules. `doctor`, `/readyz` and the overview are three views of what they find. They only read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from shlex import quote
+from typing import Any, TypeVar
+from urllib.parse import quote as url_quote
+
+from msgspec import Struct
+
+from milepost.core.errors import LedgerError, MilepostError
+from milepost.core.item import Item
+from milepost.core.status import Status
+from milepost.core.values.durations import short_span
+from milepost.engine.context import Context
+from milepost.engine.events.cursors import live_cursors, silent
+from milepost.engine.health.overdue import LATE_MS, SAMPLE, WAITING, late_at, worked_stages
+from milepost.engine.health.refused_answers import AWAITED, external_stages, refused_at
+from milepost.engine.presence import HEARD_MS, last_runs
+from milepost.engine.routes.backfill_progress import hindrance, left, sent
+from milepost.engine.routes.versions import FINISHED, outdated
+from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names
+from milepost.engine.views.snapshot import Snapshot, snapshots
+from milepost.engine.views.timestamps import Watch
+from milepost.ports.documents import BACK_FILL, HOLD, PARKED, ROUTE, BackFill, Hold, Parked, Process, RouteVersion, read_as
+from milepost.ports.ledger import Document, Query
+
+OK, WARN, BAD = "ok", "warn", "bad"
+DOCTOR, READY, OVERVIEW = "doctor", "ready", "overview"
+"""The views."""
+ROLES = ("worker", "resender")
+"""Roles that every ledger needs; a relay only where there are subscribers."""
+GONE_MS = 10 * 60_000
+"""How long a silent process that held items is reported; by then their leases have been taken over."""
+LITTLE_ROOM, NO_ROOM = 100_000_000, 1_048_576
+"""Free bytes on the ledger's disk below which there is little room, or none."""
+CHAINS = 50
+TO_DO = (Status.PENDING, Status.QUEUED)
+
+T = TypeVar("T")
+
+
+class Finding(Struct, frozen=True):
+    """One thing that a check looked at. `level` is ok, warn or bad; `next` says what to do about it."""
+
+    level: str
+    about: str
+    what: str
+    next: str = ""
+
+
+class CheckResult(Struct, frozen=True):
+    """A finding, and how the other views show it. A finding without `what` is not shown by `doctor`."""
+
+    finding: Finding
+    headline: str = ""
+    """For the overview: a sentence if something is wrong, a part of the calm line if the level is ok. Empty: not shown there."""
+    page: str = "/system"
+    """The dashboard page where an operator can act on it."""
+    part: str = ""
+    """For `/readyz`: the part of the process that is not ready. Empty: it is ready all the same."""
+    unready: str = ""
+    """For `/readyz`: why that part is not ready. No names of routes, keys, files or hosts: every caller may read it."""
+
+
+class Look:
+    """What the checks of one run share. `routes`: the snapshots of the routes that the viewer sees (None: of all). `everything`: the
+    viewer sees all routes. `thorough`: look at rows even where the counters say that there is nothing. `once` caches costly answers."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        watch: Watch | None = None,
+        *,
+        routes: Iterable[Snapshot] | None = None,
+        everything: bool = True,
+        thorough: bool = True,
+        once: Callable[[tuple[str, ...], Callable[[], Any]], Any] | None = None,
+    ) -> None:
+        self.ctx = ctx
+        self.watch = watch or Watch(ctx.clock.now())
+        self.everything, self.thorough = everything, thorough
+        self._routes = None if routes is None else {one.route: one for one in routes}
+        self._once = once
+
+    @property
+    def now(self) -> int:
+        return self.watch.now
+
+    def once(self, about: tuple[str, ...], ask: Callable[[], T]) -> T:
+        """The answer to a costly question; a view that is shown often takes one that is up to a minute old."""
+        return ask() if self._once is None else self._once(about, ask)
+
+    @cached_property
+    def seen(self) -> Mapping[str, Snapshot]:
+        """The routes that the viewer sees."""
+        return snapshots(self.ctx) if self._routes is None else self._routes
+
+    def sees(self, route: str) -> bool:
+        return self._routes is None or route in self._routes
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        return self.ctx.ledger.describe()
+
+    @cached_property
+    def holds(self) -> dict[str, Document]:
+        return self.ctx.ledger.read(HOLD)
+
+    @cached_property
+    def alive(self) -> list[Process]:
+        return live_processes(self.ctx)
+
+    @cached_property
+    def last_runs(self) -> dict[str, tuple[int, str]]:
+        return last_runs(self.ctx)
+
+    def worth_asking(self, route: str, stage: str, statuses: Iterable[Status]) -> bool:
+        """Is it worth a query whether items of this stage are in trouble? A quick view asks only where the counters say that there are
+        any, and of routes that its viewer sees."""
+        if self.thorough:
+            return self.sees(route)
+        wanted = tuple(statuses)
+        return route in self.seen and any(one.name == stage and one.among(*wanted) for one in self.seen[route].stages)
+
+
+class Check(Struct, frozen=True):
+    """One rule and the views that show what it finds."""
+
+    name: str
+    look: Callable[[Look], Iterable[CheckResult]]
+    views: frozenset[str]
+
+
+def run_checks(look: Look, view: str) -> list[CheckResult]:
+    """The results of all checks that this view shows, those of applications last, in the order of the list."""
+    return [result for check in (*CHECKS, *look.ctx.checks) if view in check.views for result in check.look(look)]
+
+
+def _warn(about: str, what: str, next: str = "", **shown: str) -> CheckResult:
+    return CheckResult(Finding(WARN, about, what, next), **shown)
+
+
+def _bad(about: str, what: str, next: str = "", **shown: str) -> CheckResult:
+    return CheckResult(Finding(BAD, about, what, next), **shown)
+
+
+def _ok(about: str, what: str, **shown: str) -> CheckResult:
+    return CheckResult(Finding(OK, about, what), **shown)
+
+
+def _calm(about: str, headline: str) -> CheckResult:
+    """Nothing to report, which the calm line of the overview says."""
+    return CheckResult(Finding(OK, about, ""), headline=headline)
+
+
+def _sentence(what: str) -> str:
+    return f"{what[0].upper()}{what[1:]}."
+
+
+def _items_page(route: str, query: str) -> str:
+    return f"/items/{url_quote(route, safe='')}?{query}"
+
+
+def _ledger(look: Look) -> Iterator[CheckResult]:
+    """What the ledger says of itself: a damaged file, little room on its disk, rows that were set aside."""
+    if look.facts.get("sound") is False:
+        yield _bad("ledger", "the ledger's file does not pass its own check", "stop all processes and go back to a backup")
+    yield from _room(look.facts.get("free_bytes"))
+    for problem in look.facts.get("problems", ()):
+        yield _warn("ledger", problem, "milepost quarantine list" if "set aside" in problem else "")
+
+
+def _room(free: int | None) -> Iterator[CheckResult]:
+    """Is there room where the ledger lives? None: that is not known, or does not matter."""
+    if free is None or free >= LITTLE_ROOM:
+        return
+    if free < NO_ROOM:
+        what = "the disk is full: nothing new can be recorded, and workers wait"
+        yield _bad("disk", what, "free some space on the disk of the ledger; all goes on by itself then")
+    else:
+        what = f"only {free / 1_000_000:,.0f} MB are free on the disk of the ledger"
+        yield _warn("disk", what, "free some space, or prune: milepost prune --help")
+
+
+def _routes(look: Look) -> Iterator[CheckResult]:
+    for name, document in sorted(look.ctx.ledger.read(ROUTE).items()):
+        version = read_as(RouteVersion, document.value)
+        stages = " → ".join(pair[0] for pair in version.shape)
+        plan = look.ctx.plans.get(name)
+        if version.moves:
+            what = f"{name}: items are still at {', '.join(version.moves).replace(FINISHED, 'the end')}"
+            yield _bad("route", what, f"milepost routes apply {name} {SIGNED}")
+        elif plan is not None and plan.digest != version.digest:
+            yield _bad("route", f"{name}: the route file differs from version {version.version} in the ledger", "milepost routes")
+        else:
+            yield _ok("route", f"{name}, version {version.version}: {stages}")
+
+
+def _versions(look: Look) -> Iterator[CheckResult]:
+    """Does this process have the routes in the versions that are in force?"""
+    old = outdated(look.ctx)
+    if old:
+        why = f"{len(old)} of {len(look.ctx.plans)} are of another version than the ledger's; restart this process"
+        yield _bad("route", f"this process has another version of {', '.join(old)}", "restart it", part="routes", unready=why)
+
+
+def _back_fills(look: Look) -> Iterator[CheckResult]:
+    """Finished items that are being sent on to an added stage, or would be if nothing were in the way."""
+    for route, document in sorted(look.ctx.ledger.read(BACK_FILL).items()):
+        there = read_as(BackFill, document.value)
+        if there.finished_at is not None:
+            continue
+        what = f"{counted(left(there), 'finished item')} of {route} still to be {sent(there)} {there.stage}"
+        waits = hindrance(look.ctx, route, there)
+        if there.stopped_at is not None:
+            go_on = f"milepost routes back-fill {route} --pace RATE {SIGNED}"
+            yield _warn("back-fill", f"{what}; stopped by {there.stopped_by}: {there.stopped_why}", go_on)
+        elif waits is not None:
+            yield _warn("back-fill", f"{what}; it waits: {waits}", f"milepost routes back-fill {route} --stop {SIGNED}")
+        elif look.now - there.spent_to > LATE_MS + 1000 / there.pace:
+            yield _warn("back-fill", f"{what}; nobody has gone on with that since {look.watch.when(there.spent_to)}", "milepost up")
+        else:
+            yield _ok("back-fill", what)
+
+
+def _processes(look: Look) -> Iterator[CheckResult]:
+    """The processes at work, and those that ended while they held items; of all others only the last, if none is at work."""
+    known, dead = processes(look.ctx), set(look.ctx.ledger.dead_workers())
+    for process in known:
+        heard, held = look.watch.when(process.seen_at), counted(process.in_hand, "item")
+        if process.holder in dead:
+            cure = "the next worker on this machine takes it back at once: milepost work"
+            had = f"; it held {held}" if process.in_hand else ""
+            yield _warn("process", f"{process.holder} has died, last heard of {heard}{had}", cure)
+        elif process.in_hand and ALIVE_MS < look.now - process.seen_at < GONE_MS:
+            cure = "if it is dead, its work comes back when its leases run out, or when the next worker on that machine starts"
+            yield _warn("process", f"{process.holder} was last heard of {heard}; it held {held}", cure)
+    if known and not look.alive:
+        yield _ok("process", f"nobody is at work now; the last to stop was {known[0].holder}, {look.watch.when(known[0].seen_at)}")
+    for process in look.alive:
+        roles = ", ".join(sorted(process.roles)) or "no role yet"
+        held = counted(process.in_hand, "item")
+        yield _ok("process", f"{process.holder} ({roles}) was heard of {look.watch.when(process.seen_at)}; {held} in hand")
+        for slow in process.overrunning:
+            what = f"{process.holder}: a handler overruns its time: {_slow(slow)}"
+            yield _warn("handler", what, "it keeps its slot and lease until it returns; restart that process if it hangs")
+
+
+def _slow(slow: dict[str, Any]) -> str:
+    place = "/".join(str(slow[name]) for name in ("route", "stage", "key") if name in slow)
+    return f"{place}, {slow['seconds']:,} s so far" if "seconds" in slow else place
+
+
+def _at_work(look: Look) -> Iterator[CheckResult]:
+    """Is a process at work? It matters to operators while items wait, and to `/readyz` always."""
+    waiting = sum(_waiting(look, route) for route in look.seen) if not _worker_heard(look) else 0
+    if waiting:
+        what = f"nobody is at work, and {counted(waiting, 'item')} {'waits' if waiting == 1 else 'wait'} for a worker"
+        yield _warn("process", what, "milepost up", headline=_sentence(what))
+    else:
+        yield _calm("process", _many(len(look.alive)) if look.alive else "nothing waits for a worker")
+
+
+def _many(alive: int) -> str:
+    return f"{alive:,} {'process' if alive == 1 else 'processes'} at work"
+
+
+def _worker_heard(look: Look) -> bool:
+    """Does a worker live, or was one at work a short time ago? (A function on AWS lives only while it is called.)"""
+    if any("worker" in process.roles for process in look.alive):
+        return True
+    gone = set(look.ctx.ledger.dead_workers())
+    others = (process for process in processes(look.ctx) if not process.stopped and process.holder not in gone)
+    return any(look.now - process.roles.get("worker", 0) <= HEARD_MS for process in others)
+
+
+def _waiting(look: Look, route: str) -> int:
+    """How many items of a route wait for workers of our own."""
+    plan = look.ctx.plans.get(route)
+    if plan is None or route in look.holds:
+        return 0
+    stages = look.seen[route].stages
+    ours = [stage for stage in stages if stage.name in plan.by_name and plan.by_name[stage.name].ours and not stage.paused]
+    return sum(stage.among(*TO_DO) for stage in ours)
+
+
+def _station(look: Look) -> Iterator[CheckResult]:
+    """Functions on AWS report less often than a process that they are alive."""
+    at, _ = look.last_runs.get("worker", (0, ""))
+    if not look.alive and not (look.ctx.ledger.timing.offer_life_ms and look.now - at <= HEARD_MS):
+        yield _ok("process", "", part="station", unready="nobody is at work; start 'milepost up'")
+
+
+def _standing_by(look: Look) -> Iterator[CheckResult]:
+    """Processes that a change of a route has overtaken: they claim nothing of it until they are restarted."""
+    for process in look.alive:
+        for route in process.outdated:
+            if look.sees(route):
+                what = f"{process.holder} stands by: it has an older version of route {route!r}"
+                yield _warn("process", what, "restart it with the present route file", headline=f"{what}. Restart it.")
+
+
+def _roles(look: Look) -> Iterator[CheckResult]:
+    for role in sorted({*ROLES, *look.last_runs}):
+        at, holder = look.last_runs.get(role, (0, ""))
+        shown = _resender(look, at) if role == "resender" else {}
+        if not at:
+            yield _warn("role", f"no {role} has had a good run here yet", "milepost up", **shown)
+        elif look.now - at > HEARD_MS:
+            yield _warn("role", f"the last good run of a {role} was {look.watch.when(at)}, by {holder}", "milepost up", **shown)
+        else:
+            yield _ok("role", f"the last good run of a {role} was {look.watch.when(at)}, by {holder}", **shown)
+
+
+def _resender(look: Look, at: int) -> dict[str, str]:
+    """How the overview and `/readyz` show the resender: items that have gone quiet are sent again only while there is one."""
+    silent_ms = look.now - at
+    if at and silent_ms <= HEARD_MS:
+        return {"headline": f"the resender last ran {short_span(silent_ms)} ago"}
+    since = f"has had no good run for {short_span(silent_ms)}" if at else "has had no good run yet"
+    shown = {"part": "resender", "unready": f"it {since}; start 'milepost up'"}
+    if any(one.live for one in look.seen.values()):
+        ago = f"The resender last ran {short_span(silent_ms)} ago" if at else "No resender has run yet"
+        shown["headline"] = f"{ago}: what has gone quiet is not sent again."
+    return shown
+
+
+def _holds(look: Look) -> Iterator[CheckResult]:
+    names = sorted(name for name in look.holds if look.sees(name.partition("/")[0]))
+    for name in names:
+        hold = read_as(Hold, look.holds[name].value)
+        route, *rest = name.split("/", 2)
+        where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
+        what = f"{name} has been paused by {hold.by} since {look.watch.when(hold.at)}: {hold.reason}"
+        headline = "" if name != names[0] else f"{name} is paused." if len(names) == 1 else f"{len(names)} pauses are in force."
+        yield _warn("pause", what, f"milepost resume {where} {SIGNED}", headline=headline)
+    if not names:
+        yield _calm("pause", "nothing is paused")
+
+
+def _aside(look: Look) -> Iterator[CheckResult]:
+    """Is anything in quarantine? To ask may be to ask a queue, and concerns no single route. (`doctor` has the ledger's own count.)"""
+    some = look.once(("set aside",), lambda: _any_aside(look.ctx)) if look.everything else None
+    if some:
+        headline = "Something was set aside because it cannot be used."
+        yield _warn("ledger", "something was set aside", "milepost quarantine list", headline=headline)
+    elif some is not None:
+        yield _calm("ledger", "nothing is set aside")
+
+
+def _any_aside(ctx: Context) -> bool | None:
+    """None: that cannot be found out now."""
+    try:
+        some, more = ctx.ledger.quarantine.set_aside(1)
+    except MilepostError:
+        return None
+    return bool(some) or more
+
+
+def _gone_stages(look: Look) -> Iterator[CheckResult]:
+    """Items at stages that neither the route file nor the ledger's version of the route has."""
+    ctx = look.ctx
+    shapes = {name: {pair[0] for pair in read_as(RouteVersion, doc.value).shape} for name, doc in ctx.ledger.read(ROUTE).items()}
+    sums: dict[tuple[str, str], int] = {}
+    for count in ctx.ledger.counts():
+        plan = ctx.plans.get(count.route)
+        stages = shapes.get(count.route) or (set(plan.by_name) if plan else None)
+        if stages is not None and count.stage not in stages and count.status is not Status.COMPLETED:
+            place = (count.route, count.stage)
+            sums[place] = sums.get(place, 0) + count.n
+    for (route, stage), n in sorted(sums.items()):
+        if n > 0:
+            what = f"{counted(n, 'item')} of {route} stranded at {stage!r}, which is not a stage of it any more"
+            yield _bad("stage", what, f"milepost routes apply {route} --map {stage}=STAGE {SIGNED}")
+
+
+def _leases(look: Look) -> Iterator[CheckResult]:
+    for route in route_names(look.ctx):
+        page = look.ctx.ledger.find(Query(route=route, statuses=frozenset({Status.PROCESSING}), due_before=look.now, limit=SAMPLE))
+        expired = sum(1 for item in page.items if item.row.look_at is not None and item.row.look_at <= look.now)
+        if expired:
+            more = "at least " if page.next is not None else ""
+            what = f"the leases of {more}{counted(expired, 'item')} of {route} have run out"
+            yield _warn("lease", what, "the next claim takes them over: milepost work")
+
+
+def _late(look: Look) -> Iterator[CheckResult]:
+    """Work that workers should have taken up long ago, stage by stage."""
+    held = set(look.holds)
+    for route, stage in worked_stages(look.ctx, held):
+        if look.worth_asking(route, stage, WAITING):
+            late = look.once(("late", route, stage), partial(late_at, look.ctx, route, stage, held, look.now))
+            if late is not None:
+                what, page = late.told(look.now), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
+                yield _warn("late", what, late.cure, headline=_sentence(what), page=page)
+
+
+def _lost_calls(look: Look) -> Iterator[CheckResult]:
+    """Items that wait for a worker, and whose message the stage's queue does not hold any more."""
+    for route, plan in sorted(look.ctx.plans.items()):
+        try:
+            missing = look.ctx.ledger.missing_calls(plan, look.now)
+        except LedgerError as error:
+            yield _warn("message", f"the queues of {route} could not be compared with its items: {error}")
+            continue
+        for stage, n in sorted(missing.items()):
+            what = f"{counted(n, 'item')} queued at {route}/{stage} without a message in its queue: messages were lost, purged or moved"
+            cure = (
+                f"the resender calls them again within minutes; at once: milepost resend {route} --stage {stage} --status QUEUED {SIGNED}"
+            )
+            yield _warn("message", what, cure)
+
+
+def _refused_answers(look: Look) -> Iterator[CheckResult]:
+    """Answers for external stages that do not confirm what these were given to do."""
+    for route, stage in external_stages(look.ctx):
+        if look.worth_asking(route, stage, AWAITED):
+            found = look.once(("refused", route, stage), partial(refused_at, look.ctx, route, stage))
+            if found is not None:
+                what, page = found.told(), _items_page(route, f"stage={url_quote(stage, safe='')}&nearest=true")
+                cure = f"milepost show {route} {quote(found.key)}; the stage is offered again by itself"
+                yield _warn("answer", what, cure, headline=_sentence(what), page=page)
+
+
+def _ended_badly(look: Look) -> Iterator[CheckResult]:
+    """Items that failed, and items that have passed their stage's overdue mark."""
+    for route, seen in sorted(look.seen.items()):
+        if seen.failed > 0:
+            what, page = f"{counted(seen.failed, 'item')} of {route} failed", _items_page(route, "status=failed")
+            yield _warn("failed", what, f"milepost groups {route}", headline=_sentence(what), page=page)
+        late, more = sum(stage.overdue or 0 for stage in seen.stages), any(stage.overdue_more for stage in seen.stages)
+        if late:
+            one = late == 1 and not more
+            what = f"{late:,}{'+' if more else ''} {'item' if one else 'items'} of {route} {'is' if one else 'are'} overdue"
+            page = _items_page(route, "overdue=true")
+            yield _warn("overdue", what, f"milepost list {route} --overdue", headline=_sentence(what), page=page)
+
+
+def _subscribers(look: Look) -> Iterator[CheckResult]:
+    quiet, newest, cursors = set(silent(look.ctx)), look.ctx.ledger.last_seq(), live_cursors(look.ctx)
+    for name, cursor in sorted(cursors.items()):
+        behind = max(0, newest - cursor.seq)
+        lag = f"{counted(behind, 'line')} behind" if behind else "up to date"
+        if name in quiet:
+            what = f"{name} has been silent since {look.watch.when(cursor.told_at)}, {lag}; pruning waits for it"
+            cure = f"start it again, or let it go: milepost subscribers forget {quote(name)} {SIGNED}"
+            yield _bad(
+                "subscriber", what, cure, headline=f"{name} has been silent for a long time, and pruning waits for it.", page="/events"
+            )
+        elif cursor.failures:
+            what = f"{name} has failed {counted(cursor.failures, 'time')}, {lag}: {cursor.error}"
+            again = f"it is tried again {look.watch.when(cursor.retry_at)}"
+            # Its error is not for everyone: it may name items of a route that the viewer does not see.
+            failed = f"{name} is not told: it failed {counted(cursor.failures, 'time')}."
+            yield _warn("subscriber", what, again, headline=failed, page="/events")
+        else:
+            yield _ok("subscriber", f"{name} was told {look.watch.when(cursor.told_at)}, {lag}")
+    if cursors:
+        yield _calm("subscriber", "everyone is told")
+
+
+def _parked(look: Look) -> Iterator[CheckResult]:
+    found = [read_as(Parked, document.value) for document in look.ctx.ledger.read(PARKED).values()]
+    seen = [parked for parked in found if look.sees(parked.route)]
+    for parked in seen:
+        since = look.watch.when(parked.since)
+        what = f"{parked.subscriber} refuses an event of {parked.route}/{parked.key} since {since}: {parked.error}"
+        whose = f"{quote(parked.subscriber)} {parked.route} {quote(parked.key)}"
+        headline = f"Events of {counted(len(seen), 'item')} wait: a subscriber refuses them." if parked is seen[0] else ""
+        yield _warn("parked", what, f"milepost subscribers release {whose} {SIGNED}", headline=headline, page="/events")
+
+
+def _chains(look: Look) -> Iterator[CheckResult]:
+    """Prove the records of the items written last."""
+    ctx = look.ctx
+    newest = ctx.ledger.last_seq()
+    refs = list({(line.route, line.key): None for line in ctx.ledger.feed(max(0, newest - CHAINS), CHAINS)})
+    checked = 0
+    for item in ctx.ledger.get(refs):
+        if not isinstance(item, Item):
+            continue
+        checked += 1
+        lines = ctx.ledger.history(item.route, item.key)
+        broken = chain_broken_at(ctx, item, lines)
+        if broken is not None and _unchanged(ctx, item.route, item.key, item.row.version):
+            what = f"the history of {item.route}/{item.key} is not as it was written: {chain_fault(broken, lines)}"
+            yield _bad("chain", what, "it was changed by other means, or the file is damaged; compare with a backup")
+    yield _ok("chain", f"the histories of the last {counted(checked, 'item')} written were checked")
+
+
+def _unchanged(ctx: Context, route: str, key: str, version: int) -> bool:
+    """Row and history are read one after the other; a write between the two is no damage."""
+    [item] = ctx.ledger.get([(route, key)])
+    return isinstance(item, Item) and item.row.version == version
+
+
+def _check(name: str, look: Callable[[Look], Iterable[CheckResult]], *views: str) -> Check:
+    return Check(name, look, frozenset(views))
+
+
+CHECKS: tuple[Check, ...] = (
+    _check("ledger", _ledger, DOCTOR),
+    _check("routes", _routes, DOCTOR),
+    _check("versions", _versions, READY),
+    _check("back-fills", _back_fills, DOCTOR),
+    _check("processes", _processes, DOCTOR),
+    _check("at work", _at_work, DOCTOR, OVERVIEW),
+    _check("station", _station, READY),
+    _check("standing by", _standing_by, DOCTOR, OVERVIEW),
+    _check("roles", _roles, DOCTOR, READY, OVERVIEW),
+    _check("pauses", _holds, DOCTOR, OVERVIEW),
+    _check("quarantine", _aside, OVERVIEW),
+    _check("gone stages", _gone_stages, DOCTOR),
+    _check("leases", _leases, DOCTOR),
+    _check("late work", _late, DOCTOR, OVERVIEW),
+    _check("lost messages", _lost_calls, DOCTOR),
+    _check("refused answers", _refused_answers, DOCTOR, OVERVIEW),
+    _check("failed and overdue", _ended_badly, DOCTOR, OVERVIEW),
+    _check("subscribers", _subscribers, DOCTOR, OVERVIEW),
+    _check("parked events", _parked, DOCTOR, OVERVIEW),
+    _check("chains", _chains, DOCTOR),
+)
+"""All checks, in the order in which `doctor` shows them. Each view runs those that name it."""
