@@ -283,7 +283,8 @@ def test_without_boto3_there_is_one_clear_error() -> None:
 import sys
 sys.modules["boto3"] = sys.modules["botocore"] = None
 from milepost.core.errors import ConfigMistake
-from milepost.ledgers.aws import client, names, queues
+from milepost.ledgers.aws import names, queues
+from milepost.ledgers.aws.requests import client
 try:
     client.Requests("eu-central-1")
 except ConfigMistake as mistake:

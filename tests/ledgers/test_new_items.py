@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -89,6 +89,9 @@ def held(ledger: Ledger) -> Any:
 @pytest.mark.parametrize("make_route", [sample_route, external_route])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(batches=st.lists(arrivals(), min_size=1, max_size=4), ending=st.sets(st.sampled_from(KEYS)), few=st.sampled_from([1, 4, 100]))
+@example(
+    batches=[[{"key": "k0"}], [{"key": "k0", "over": True}, {"key": "k0"}]], ending={"k0"}, few=100
+)  # a twin of one that passes a seal
 def test_any_batch_is_recorded_and_answered_as_in_memory(
     tmp_path_factory: pytest.TempPathFactory, make_route: Any, batches: list[list[dict[str, Any]]], ending: set[str], few: int
 ) -> None:

@@ -101,13 +101,11 @@ class SqliteLedger:
             answers: list[KnownKey | Refused | None] = []
             for new_item, key in zip(new_items, keys, strict=True):
                 there = known.get(key)
-                if there is not None and new_item.passes(there):
-                    there = None
-                if there is None and key in first:
+                if key in first:
                     twin = first[key].change.after
                     there = KnownKey(key, twin.status, twin.input_digest, twin.stage, twin.list_id)
-                elif there is None:
-                    first[key] = new_item
+                elif there is None or new_item.passes(there):
+                    there, first[key] = None, new_item
                 answers.append(there)
             # Which of the others has a row is not looked up: the write itself tells.
             tally, fresh = CounterDeltas(), list(first.values())
