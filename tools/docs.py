@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import click
 
 import milepost
+from milepost import net
 from milepost.cli.commands import SECTIONS, cli
 from milepost.core import errors
 from milepost.core.status import EDGES, FAILED, LIVE, NOTES, REASON_MEANING, STATUS_MEANING, Edge, Reason, Status
@@ -162,6 +164,7 @@ GROUPS = {
     "Where items are, and why": ("Status", "Reason"),
 }
 SPECIAL = {
+    "ANYWHERE": '`allow_cidrs` that opens every address, `("0.0.0.0/0", "::/0")`: for hosts that the operator alone names.',
     "Outcome": "`Done | NotYet | HandedOver | Retry | Reject`: what a handler returns. Raising an exception is a `Retry`.",
     "span_ms": "`span_ms(value, subject)`: a `Span` in milliseconds; `subject` names it in the `UsageError` if it cannot be one.",
     "open": "Another name for `Milepost`, so that it reads well: `with milepost.open(url, routes=[…]) as mp:`.",
@@ -193,7 +196,8 @@ def python_page() -> str:
         MADE,
         "# The Python surface",
         "`import milepost as mp`; these names are public. "
-        "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`) and `milepost.testing` (see [Testing](../testing.md)).",
+        "So are `milepost.subscribers` (`CallSubscriber`, `LogSubscriber`, `WebhookSubscriber`), `milepost.net` "
+        "(see [The HTTP client](net.md)) and `milepost.testing` (see [Testing](../testing.md)).",
         SPAN,
     ]
     for title, names in GROUPS.items():
@@ -206,17 +210,22 @@ def python_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def name_parts(name: str) -> Iterator[str]:
+def name_parts(name: str, module: Any = milepost) -> Iterator[str]:
     yield f"### {name}"
     if name in SPECIAL:
         yield SPECIAL[name]
         return
-    subject = getattr(milepost, name)
+    subject = inspect.unwrap(getattr(module, name))
     if inspect.isfunction(subject):
         made = ast.parse(textwrap.dedent(inspect.getsource(subject))).body[0]
         assert isinstance(made, ast.FunctionDef)
         yield fenced(signature(made, name), "python no-run")
-        yield " ".join((ast.get_docstring(made) or "").split())
+        yield doc(made)
+        return
+    if subject is net.SendState:
+        node = class_node(subject)
+        yield doc(node)
+        yield table(("member", "meaning"), field_notes(node))
         return
     if issubclass(subject, Enum):
         meanings: dict[Any, str] = {**STATUS_MEANING, **REASON_MEANING}
@@ -224,7 +233,7 @@ def name_parts(name: str) -> Iterator[str]:
         return
     node = class_node(subject)
     initial = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
-    if hasattr(subject, "__struct_fields__"):
+    if hasattr(subject, "__struct_fields__") or is_dataclass(subject):
         yield fenced(struct_signature(subject, node), "python no-run")
     elif initial is not None and name != "Item":
         yield fenced(signature(initial, name), "python no-run")
@@ -232,7 +241,7 @@ def name_parts(name: str) -> Iterator[str]:
     notes = field_notes(node)
     if notes:
         yield table(("field", "meaning"), notes)
-    properties = [each for each in methods(node) if decorated(each, "property")]
+    properties = [each for each in methods(node) if decorated(each, "property") or decorated(each, "cached_property")]
     if properties:
         yield table(
             ("property", "type", "meaning"),
@@ -268,7 +277,7 @@ def signature(node: Function, name: str) -> str:
     arguments = node.args
     words = [*arguments.posonlyargs, *arguments.args]
     defaults: list[ast.expr | None] = [None] * (len(words) - len(arguments.defaults)) + list(arguments.defaults)
-    given = [parameter(word, default) for word, default in zip(words, defaults, strict=True) if word.arg != "self"]
+    given = [parameter(word, default) for word, default in zip(words, defaults, strict=True) if word.arg not in ("self", "cls")]
     if arguments.vararg is not None:
         given.append(f"*{parameter(arguments.vararg, None)}")
     elif arguments.kwonlyargs:
@@ -306,8 +315,9 @@ def field_notes(node: ast.ClassDef) -> list[tuple[str, str]]:
     notes = []
     for field, text in zip(node.body, node.body[1:], strict=False):
         told = text.value.value if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) else None
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(told, str):
-            notes.append((f"`{field.target.id}`", " ".join(told.split())))
+        target = field.target if isinstance(field, ast.AnnAssign) else field.targets[0] if isinstance(field, ast.Assign) else None
+        if isinstance(target, ast.Name) and isinstance(told, str):
+            notes.append((f"`{target.id}`", " ".join(told.split())))
     return notes
 
 
@@ -319,6 +329,41 @@ def doc(node: ast.ClassDef | ast.FunctionDef) -> str:
 
 def first_line(node: ast.FunctionDef) -> str:
     return " ".join((ast.get_docstring(node) or "").split())
+
+
+# The HTTP client ------------------------------------------------------------------------------------------------------------
+
+NET_GROUPS = {
+    "Calling": ("Client", "Response", "HeaderList", "Timeouts", "Redirects", "Tls", "SendState"),
+    "Large bodies": ("FileBody", "MultipartForm", "FormPart", "RequestBody"),
+    "Addresses": ("AddressGuard", "ANYWHERE", "parse_url", "HttpUrl", "checked_headers"),
+    "Signatures": ("new_secret", "webhook_headers", "verify"),
+}
+
+
+def net_page() -> str:
+    """Every public name of `milepost.net` with its signature and docstring."""
+    grouped = {name for names in NET_GROUPS.values() for name in names}
+    raised = [name for name in net.__all__ if name not in grouped]
+    odd = [name for name in raised if not issubclass(getattr(net, name), Exception)] + sorted(grouped - set(net.__all__))
+    if odd:
+        raise SystemExit(f"tools/docs.py: say in NET_GROUPS where these public names belong: {', '.join(odd)}")
+    parts = [
+        MADE,
+        "# The HTTP client",
+        "`from milepost import net`: one client for everything that calls out. It needs no package besides Milepost itself; "
+        "where `uvloop` is installed (it comes with `milepost[http]`), calls from threads run on it. "
+        "What it refuses, and how webhooks are signed, is in [Who may do what](../security.md#requests-that-go-out).",
+    ]
+    for title, names in NET_GROUPS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += name_parts(name, net)
+    intro, _, tree = (sys.modules[net.NetError.__module__].__doc__ or "").strip().partition("\n\n")
+    tree, _, rest = tree.partition("\n\n")
+    parts += ["## Errors", intro, fenced(tree), rest]
+    parts.append(table(("error", "meaning"), [(f"`{name}`", summary(getattr(net, name))) for name in raised]))
+    return "\n\n".join(parts) + "\n"
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------------
@@ -371,6 +416,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "cli.md": cli_page(),
         DOCS / "reference" / "python.md": python_page(),
         DOCS / "reference" / "errors.md": errors_page(),
+        DOCS / "reference" / "net.md": net_page(),
     }
 
 

@@ -1,0 +1,88 @@
+"""Errors of the HTTP client. Each says whether the request may have reached the partner.
+
+NetError
+├── InvalidRequest          the URL, the method, a header or the body cannot be sent
+├── AddressRefused          the address guard refuses every address of the host
+├── ConnectFailed           no connection: name, TCP, TLS or certificate
+├── NoAnswer                the request was sent, and no whole answer came in time
+├── InvalidAnswer           the answer is no valid HTTP, or its body was cut off
+├── AnswerTooLarge          the answer's body is larger than the limit
+├── RedirectRefused         the answer redirects to a place that is not allowed
+└── CallStopped             the client was closed while the call ran
+
+No message holds a path, a query, a header or a part of a body: these may be secrets.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from milepost.core.errors import MilepostError, UsageError
+
+if TYPE_CHECKING:
+    from milepost.net.response import Response
+
+
+class SendState(StrEnum):
+    """How far a request got before the call failed."""
+
+    NOT_SENT = "not-sent"
+    """No byte of it was sent: the partner cannot have acted on it."""
+    MAYBE_SENT = "maybe-sent"
+    """It was sent, at least in part, and no answer came: the partner may have acted on it."""
+    ANSWERED = "answered"
+    """The partner has answered it, if not in a way that could be read to its end."""
+
+
+class NetError(MilepostError):
+    """A call over HTTP failed.
+
+    `sent` says how far the request got: NOT_SENT is certain, MAYBE_SENT means that the partner may have acted on it, ANSWERED means that
+    it answered. `kind` is a stable code of the cause. `response` is what was read of the answer, if its head was read.
+    """
+
+    def __init__(
+        self, message: str, *, kind: str = "failed", sent: SendState = SendState.NOT_SENT, response: Response | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.sent = sent
+        self.response = response
+
+
+class InvalidRequest(NetError, UsageError):
+    """The URL, the method, a header or the body cannot be sent. `kind`: `invalid-url`, `invalid-method`, `invalid-header`, `invalid-body`."""
+
+
+class AddressRefused(NetError):
+    """The address guard refuses every address of the host. `kind`: `address-refused`."""
+
+
+class ConnectFailed(NetError):
+    """There is no connection to the host. `kind`: `name-not-resolved`, `connection-refused`, `unreachable`, `connect-timeout`, `timeout`,
+    `tls-failed`, `certificate-refused`, or `no-connection-free` (all that are allowed to the destination were in use)."""
+
+
+class NoAnswer(NetError):
+    """The request was sent, at least in part, and no whole answer came. `kind`: `closed`, or `timeout`."""
+
+
+class InvalidAnswer(NetError):
+    """The answer is no valid HTTP, or its body was cut off. `kind`: `malformed`, `cut`."""
+
+
+class AnswerTooLarge(NetError):
+    """The answer's body is larger than the limit; `response.body` holds the part up to it. `kind`: `too-large`."""
+
+
+class RedirectRefused(NetError):
+    """The answer redirects to a place that is not allowed. `kind`: `redirect-refused`."""
+
+
+class CallStopped(NetError):
+    """The client was closed while the call ran. `kind`: `stopped`."""
+
+
+class SignatureRefused(MilepostError):
+    """A webhook's signature does not prove that the sender has the secret, or it is too old."""

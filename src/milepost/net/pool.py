@@ -1,0 +1,241 @@
+"""Connections of one event loop: a bounded pool per destination, kept alive. Each new one goes to an address that the guard let through."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+
+from milepost.net.connection import HttpConnection, Timeouts
+from milepost.net.errors import AddressRefused, ConnectFailed
+from milepost.net.guard import AddressGuard, IpAddress, vetted
+from milepost.net.resolver import Resolver
+from milepost.net.tls import Tls, context_of
+from milepost.net.url import HttpUrl
+
+LIFE = 300.0
+"""Seconds after which a connection is replaced, so that a name that has moved is followed."""
+MARGIN = 1.0
+"""Seconds before the partner's own limit at which an idle connection is closed."""
+
+
+@dataclass(frozen=True)
+class PoolLimits:
+    """`connections` to one destination at most; `idle` connections kept altogether; each closed after `idle_s` seconds unused."""
+
+    connections: int = 64
+    idle: int = 512
+    idle_s: float = 30.0
+
+
+class Destination:
+    """The connections to one origin with one set of certificates."""
+
+    def __init__(self, connections: int) -> None:
+        self.slots = asyncio.Semaphore(connections)
+        self.idle: list[HttpConnection] = []
+        self.users = 0
+
+
+class ConnectionPool:
+    """The connections that calls on one event loop use."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, guard: AddressGuard, resolver: Resolver, limits: PoolLimits) -> None:
+        self.calls: set[asyncio.Task[object]] = set()
+        self.stopped: set[asyncio.Task[object]] = set()
+        """Calls that `close` has cancelled."""
+        self.closed = False
+        self._loop = loop
+        self._guard = guard
+        self._resolver = resolver
+        self._limits = limits
+        self._destinations: dict[tuple[tuple[str, str, int], Tls], Destination] = {}
+        self._idle: dict[HttpConnection, Destination] = {}
+        """All idle connections, the one that has been idle longest first."""
+        self._sweep: asyncio.TimerHandle | None = None
+
+    # One call's use of a destination --------------------------------------------------------------------------------------
+    async def enter(self, url: HttpUrl, tls: Tls, ends_at: float, total: float) -> Destination:
+        """Wait for a slot at the destination; every `enter` is followed by one `leave`."""
+        key = (url.origin, tls)
+        destination = self._destinations.get(key)
+        if destination is None:
+            destination = self._destinations[key] = Destination(self._limits.connections)
+        destination.users += 1
+        try:
+            if not destination.slots.locked():
+                await destination.slots.acquire()
+                return destination
+            async with asyncio.timeout_at(ends_at):
+                await destination.slots.acquire()
+        except TimeoutError:
+            self._departed(key, destination)
+            said = f"{url.host_header}: all {self._limits.connections} connections were in use for {total:g} s"
+            raise ConnectFailed(said, kind="no-connection-free") from None
+        except BaseException:
+            self._departed(key, destination)
+            raise
+        return destination
+
+    def leave(self, url: HttpUrl, tls: Tls, destination: Destination) -> None:
+        destination.slots.release()
+        self._departed((url.origin, tls), destination)
+
+    def _departed(self, key: tuple[tuple[str, str, int], Tls], destination: Destination) -> None:
+        destination.users -= 1
+        if not destination.users and not destination.idle and self._destinations.get(key) is destination:
+            del self._destinations[key]
+
+    # Idle connections -----------------------------------------------------------------------------------------------------
+    def take(self, destination: Destination, *, look: bool = True) -> HttpConnection | None:
+        """The idle connection that was used last. With `look`, the system is asked whether the partner has closed it, which the event
+        loop may not have noticed yet."""
+        now = self._loop.time()
+        while destination.idle:
+            connection = destination.idle.pop()
+            self._idle.pop(connection, None)
+            if not connection.lost and now < connection.idle_until and (not look or connection.is_silent()):
+                return connection
+            connection.abort()
+        return None
+
+    def keep(self, destination: Destination, connection: HttpConnection, said: float | None) -> None:
+        """Keep a connection for the next call; `said`: for how long the partner keeps it."""
+        now = self._loop.time()
+        seconds = self._limits.idle_s if said is None else min(self._limits.idle_s, said - MARGIN)
+        connection.idle_until = min(now + seconds, connection.retire_at)
+        if self.closed or connection.idle_until <= now:
+            connection.abort()
+            return
+        if len(self._idle) >= self._limits.idle:
+            oldest = next(iter(self._idle))
+            self._idle.pop(oldest).idle.remove(oldest)
+            oldest.abort()
+        destination.idle.append(connection)
+        self._idle[connection] = destination
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._limits.idle_s, self._close_unused)
+
+    def drop_idle(self, destination: Destination) -> None:
+        """Close what is kept for a destination: one connection was found closed, and the others are as old."""
+        while (connection := self.take(destination, look=False)) is not None:
+            connection.abort()
+
+    def _close_unused(self) -> None:
+        self._sweep = None
+        now = self._loop.time()
+        for connection, destination in list(self._idle.items()):
+            if connection.lost or now >= connection.idle_until:
+                self._forget(connection, destination)
+                connection.abort()
+        for key, destination in list(self._destinations.items()):
+            if not destination.users and not destination.idle:
+                del self._destinations[key]
+        if self._idle:
+            soonest = min(connection.idle_until for connection in self._idle)
+            self._sweep = self._loop.call_at(max(soonest, now + 0.05), self._close_unused)
+
+    def _forget(self, connection: HttpConnection, destination: Destination) -> None:
+        self._idle.pop(connection, None)
+        if connection in destination.idle:
+            destination.idle.remove(connection)
+
+    def _lost(self, connection: HttpConnection) -> None:
+        destination = self._idle.get(connection)
+        if destination is not None:
+            self._forget(connection, destination)
+
+    # New connections ------------------------------------------------------------------------------------------------------
+    async def connect(self, url: HttpUrl, tls: Tls, timeouts: Timeouts, ends_at: float) -> HttpConnection:
+        """Resolve, vet, and connect to exactly what was vetted; raises AddressRefused or ConnectFailed."""
+        host = url.host_header
+        limit = min(self._loop.time() + timeouts.connect, ends_at)
+        try:
+            async with asyncio.timeout_at(limit):
+                addresses = await self._addresses(url)
+                context = context_of(tls) if url.scheme == "https" else None
+                return await self._first(url, addresses, context, limit)
+        except TimeoutError:
+            late = limit < ends_at
+            said = f"no connection within {timeouts.connect:g} s" if late else f"no whole answer within {timeouts.total:g} s"
+            raise ConnectFailed(f"{host}: {said}", kind="connect-timeout" if late else "timeout") from None
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectFailed(f"{host}: its certificate is not trusted ({error.verify_message})", kind="certificate-refused") from None
+        except ssl.SSLError as error:
+            said = (error.reason or "TLS failed").replace("_", " ").lower()
+            raise ConnectFailed(f"{host}: no TLS connection ({said})", kind="tls-failed") from None
+        except ConnectionRefusedError:
+            raise ConnectFailed(f"{host}: connection refused", kind="connection-refused") from None
+        except OSError as error:
+            raise ConnectFailed(f"{host}: no connection ({error.strerror or type(error).__name__})", kind="unreachable") from None
+
+    async def _addresses(self, url: HttpUrl) -> Sequence[IpAddress]:
+        """The addresses that the guard lets through."""
+        if url.address is not None:
+            found: Sequence[str] = [str(url.address)]
+        else:
+            try:
+                found = await self._resolver(url.host)
+            except TimeoutError:
+                raise
+            except OSError:
+                found = []
+            if not found:
+                raise ConnectFailed(f"{url.host_header}: its name cannot be resolved", kind="name-not-resolved")
+        allowed, reasons = vetted(self._guard, found)
+        if not allowed:
+            said = f"{url.host_header}: requests to its address are refused ({', '.join(reasons)}); allow_cidrs opens a network"
+            raise AddressRefused(said, kind="address-refused")
+        return allowed
+
+    async def _first(self, url: HttpUrl, addresses: Sequence[IpAddress], context: ssl.SSLContext | None, limit: float) -> HttpConnection:
+        """Try the addresses one after the other, each with its share of the time; the first that takes the connection."""
+        failure: OSError = OSError("no address")
+        for number, address in enumerate(addresses):
+            share = (limit - self._loop.time()) / (len(addresses) - number)
+            try:
+                async with asyncio.timeout(share):
+                    return await self._open(url, address, context)
+            except OSError as error:
+                failure = error
+        raise failure
+
+    async def _open(self, url: HttpUrl, address: IpAddress, context: ssl.SSLContext | None) -> HttpConnection:
+        sock = socket.socket(socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.sock_connect(sock, (str(address), url.port))
+            # The socket is connected: no name is looked up again. The name is for SNI and for the certificate.
+            name = url.host if context is not None else None
+            _, connection = await self._loop.create_connection(
+                lambda: HttpConnection(self._lost), sock=sock, ssl=context, server_hostname=name
+            )
+        except BaseException:
+            sock.close()
+            raise
+        connection.retire_at = self._loop.time() + LIFE
+        return connection
+
+    # The end --------------------------------------------------------------------------------------------------------------
+    async def close(self) -> None:
+        """Stop running calls, close every connection; returns when the calls have ended."""
+        self.closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        calls = self.calls - {asyncio.current_task()}
+        self.stopped |= calls
+        for call in calls:
+            call.cancel()
+        for connection in list(self._idle):
+            connection.abort()
+        self._idle.clear()
+        self._destinations.clear()
+        while self.calls & calls:
+            # At once, but for a sink that is at work: a call ends when its sink has.
+            await asyncio.sleep(0.001)
+        # The transports' own callbacks run once more.
+        await asyncio.sleep(0)

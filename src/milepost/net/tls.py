@@ -1,0 +1,50 @@
+"""TLS of connections. Certificates are always verified; there is no switch to turn that off."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from functools import lru_cache
+
+from milepost.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Which certificates are trusted and shown. `ca_file`: trust the authorities in this PEM file instead of the system's.
+    `certificate_file` and `key_file` (PEM): this client's own certificate, for partners that ask for one (mutual TLS).
+    The files are read once in the life of a process."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.key_file is not None and self.certificate_file is None:
+            raise UsageError("Tls(key_file=…) needs certificate_file=… too")
+
+
+@lru_cache(256)
+def context_of(tls: Tls) -> ssl.SSLContext:
+    """The context for these files; raises UsageError that names the file which cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"Tls(ca_file={tls.ca_file!r}): {_why(error)}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if tls.certificate_file is not None:
+        try:
+            context.load_cert_chain(tls.certificate_file, tls.key_file, _no_password)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"Tls(certificate_file={tls.certificate_file!r}, key_file={tls.key_file!r}): {_why(error)}") from None
+    return context
+
+
+def _no_password() -> str:
+    """Without this, OpenSSL would ask for the password of an encrypted key at the terminal."""
+    raise UsageError("Tls(key_file=…): the key is encrypted; give one without a password")
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or "not a usable PEM file"
