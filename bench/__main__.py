@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import aws, http, ocfl, pages, report, waiting
+from bench import aws, http, net, ocfl, pages, report, waiting
 from bench.parts import Bench
 from bench.report import Results
 from bench.sqlite import Section, Sizes
@@ -33,8 +33,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--only",
-        choices=("sqlite", "aws", "ocfl", "waiting", "http", "pages"),
-        help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, many assets that wait, or HTTP",
+        choices=("sqlite", "aws", "ocfl", "waiting", "http", "pages", "net"),
+        help="only this section: speed on SQLite, requests and units on AWS, assets in an OCFL repository, many assets that wait, HTTP, or "
+        "requests that go out",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
     a = parser.parse_args()
@@ -56,7 +57,8 @@ def main() -> None:
     delays: dict[str, Any] = {}
     submits: dict[str, Any] = {}
     shown: dict[str, Any] = {}
-    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl", "waiting", "http", "pages")
+    sent: dict[str, Any] = {}
+    wanted = (a.only,) if a.only else ("sqlite", "aws", "ocfl", "waiting", "http", "pages", "net")
     try:
         if "sqlite" in wanted:
             Section(folder, results, bench.part, bench.say, dbos_python(bench, a)).run(sizes_of(a))
@@ -68,6 +70,8 @@ def main() -> None:
             submits = http.run(folder, bench.part, quick=a.quick, say=bench.say)
         if "pages" in wanted:
             shown = pages.run(folder, quick=a.quick, say=bench.say)
+        if "net" in wanted:
+            sent = net.run(bench.part, quick=a.quick, say=bench.say)
         if "aws" in wanted:
             figures = aws.run(folder, quick=a.quick, say=bench.say)
     finally:
@@ -82,10 +86,12 @@ def main() -> None:
         print(http.text(submits))
     if "pages" in wanted:
         print(pages.text(shown))
+    if "net" in wanted:
+        print(net.text(sent))
     if "aws" in wanted:
         print(aws.text(figures))
     if a.json:
-        sections = {"aws": aws.as_json(figures), "ocfl": found, "waiting": delays, "http": submits, "pages": shown}
+        sections = {"aws": aws.as_json(figures), "ocfl": found, "waiting": delays, "http": submits, "pages": shown, "net": sent}
         a.json.write_text(json.dumps({**report.as_json(results), **sections}, indent=2) + "\n")
 
 

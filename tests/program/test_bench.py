@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import compare, http, report
+from bench import compare, http, net, report
 from bench.bars import BARS
 from bench.page import PARTS, Run, written
 from bench.report import Case, Results
@@ -81,3 +81,10 @@ def test_submits_over_http_are_measured_in_every_mode(tmp_path: Path) -> None:
         (tmp_path / mode).mkdir()
         facts = http.part(tmp_path / mode, mode, 0.2, 10_000)
         assert facts["rate"] > 0
+
+
+def test_requests_that_go_out_are_measured_in_every_mode() -> None:
+    found = net.run(part, quick=True, say=lambda text: None, seconds=0.02)
+    assert {mode for mode in net.MODES if "aiohttp" not in mode} <= found["modes"].keys()
+    assert all(facts["rate"] > 0 for facts in found["modes"].values())
+    assert all(net.MODES[mode] in net.text(found) for mode in found["modes"])
