@@ -11,6 +11,7 @@ import pytest
 from tape_scene import QUICK, Scene, scene_of
 
 import milepost as mp
+from milepost import net
 from milepost.applications.postingest.scoutam.api import ScoutAM
 from milepost.applications.postingest.scoutam.standin import LOGIN
 from milepost.applications.postingest.tape import Tape
@@ -232,7 +233,7 @@ def test_an_outage_is_waited_for_and_not_counted(kind: Any, status: int, note: s
         for _ in range(2):
             assert scene.check("a", "b") == mp.NotYet(note=expected), "the same words while it is the same trouble"
         scene.standin.mend()
-        scene.client._web._timeout = 30.0  # from now on only the partner is quick
+        scene.client._client._timeouts = net.Timeouts(30, 30, 30)  # from now on only the partner is quick
         scene.hands.now += 60
         assert isinstance(scene.check("a", "b"), mp.Done)
 

@@ -22,8 +22,10 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import milepost as mp
-from milepost.applications.postingest.scoutam.http import LARGEST, TIMEOUT, Answer, AnswerTooLarge, NoAnswer, Web
+from milepost import net
 
+TIMEOUT = 10.0
+LARGEST = 1 << 20
 REST = 5.0
 LOGIN_REST = 60.0
 IN_A_ROW = 3
@@ -102,11 +104,16 @@ class ScoutAM:
     ) -> None:
         if concurrency < 1 or timeout <= 0 or rest < 0 or (rate is not None and rate <= 0):
             raise mp.UsageError("ScoutAM(timeout=…, concurrency=…, rate=…) must be more than nothing, and rest=… not less")
+        parsed = net.parse_url(url)
+        self._host = parsed.host_header
+        if "?" in parsed.target:
+            raise mp.UsageError(f"the URL of ScoutAM at {self._host} must be the base of its API, without '?'")
+        self._base = parsed.text.rstrip("/")
+        # The URL comes from the operator alone, and a tape library stands in a private network: no address is refused.
         # What a dripping or hanging server makes of the deadline is real time, whatever `ticks` say.
-        self._web = Web(url, timeout=timeout, largest=largest)
-        if "?" in self._web.target:
-            raise mp.UsageError(f"the URL of ScoutAM at {self._web.host} must be the base of its API, without '?'")
-        self._base = self._web.target.rstrip("/")
+        self._client = net.Client(
+            allow_cidrs=net.ANYWHERE, timeouts=net.Timeouts(timeout, timeout, timeout), largest=largest, connections=concurrency
+        )
         self._user, self._password = user, password
         self._token: str | None = None
         self._login = threading.Lock()
@@ -115,7 +122,7 @@ class ScoutAM:
         self._rest = _Rest(rest, ticks)
 
     def __repr__(self) -> str:
-        return f"<ScoutAM at {self._web.host}>"
+        return f"<ScoutAM at {self._host}>"
 
     def __enter__(self) -> ScoutAM:
         return self
@@ -125,7 +132,7 @@ class ScoutAM:
 
     def close(self) -> None:
         """Close idle connections."""
-        self._web.close()
+        self._client.close()
 
     def file(self, path: str) -> FileState:
         """What it says of the file with this path, as ScoutAM sees it."""
@@ -138,14 +145,14 @@ class ScoutAM:
         """Is there anything at this path, be it a folder?"""
         return self._get(path).status != 404
 
-    def _get(self, path: str) -> Answer:
+    def _get(self, path: str) -> net.Response:
         """The answer for a path: one with 200 or 404."""
-        target = f"{self._base}/v1/file?path={quote_plus(path)}"
+        url = f"{self._base}/v1/file?path={quote_plus(path)}"
         with self._slots:
             token = self._token or self._log_in(None)
-            answer = self._ask("GET", target, _with(token))
+            answer = self._ask("GET", url, _with(token))
             if answer.status == 401:
-                answer = self._ask("GET", target, _with(self._log_in(token)))
+                answer = self._ask("GET", url, _with(self._log_in(token)))
             if answer.status == 401:
                 raise self._rest.failed(AuthenticationFailed("Authentication failed with status code: 401", http_status=401))
         if answer.status not in (200, 404):
@@ -170,16 +177,17 @@ class ScoutAM:
             self._token = token
             return token
 
-    def _ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Answer:
+    def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None) -> net.Response:
         """One request, if it may be made now. An answer that says "not now" is an error."""
         self._rest.check()
         self._pace.wait()
         try:
-            answer = self._web.ask(method, target, headers, body)
-        except AnswerTooLarge as error:
+            # A login or a look that is made twice does no harm.
+            answer = self._client.request(method, url, headers=headers, body=body, repeatable=True)
+        except net.AnswerTooLarge as error:
             self._rest.worked()
             raise Unreadable(str(error)) from None
-        except NoAnswer as error:
+        except net.NetError as error:
             raise self._rest.failed(Unavailable(str(error))) from None
         if answer.status >= 500 or answer.status in NOT_NOW:
             raise self._rest.failed(Unavailable(str(answer.status), http_status=answer.status, retry_after=answer.retry_after))
