@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ from urllib.parse import unquote
 import pytest
 
 import milepost as mp
+from milepost import net
 from milepost.applications.postingest.scoutam.faults import Kind, spoil
 from milepost.cli.config import CliSettings
 from milepost.engine.events.deliver import EventRelay
@@ -26,6 +26,7 @@ from milepost.subscribers import WebhookSubscriber
 from milepost.testing import SeededChance, VirtualClock, drain
 
 Form = Callable[[dict[str, Any]], dict[Any, Any] | None]
+HERE = ["127.0.0.0/8"]
 
 
 class Office(ThreadingHTTPServer):
@@ -48,7 +49,7 @@ class Office(ThreadingHTTPServer):
 
     @property
     def ids(self) -> list[str]:
-        return [unquote(headers["milepost-event-id"]) for _, headers, _ in self.posts]
+        return [unquote(headers["webhook-id"]) for _, headers, _ in self.posts]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.connections += 1
@@ -67,7 +68,7 @@ class _Desk(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
         office.posts.append((self.path, headers, body))
-        key = unquote(headers["milepost-event-id"]).split("/")[1]
+        key = unquote(headers["webhook-id"]).split("/")[1]
         answer = office.answers[key].pop(0) if office.answers.get(key) else 204
         if isinstance(answer, int):
             self.send_response(answer)
@@ -95,7 +96,7 @@ def office() -> Iterator[Office]:
 
 @pytest.fixture
 def hook(office: Office) -> Iterator[WebhookSubscriber]:
-    hook = WebhookSubscriber(office.url, name="office")
+    hook = WebhookSubscriber(office.url, allow_cidrs=HERE, name="office")
     yield hook
     hook.close()
 
@@ -132,9 +133,9 @@ def test_an_event_is_one_post_of_its_envelope(office: Office, hook: WebhookSubsc
     assert [body["id"] for body in office.bodies] == office.ids == ["parcels/P-1/1/accepted", "parcels/ü 5%/1/accepted"]
     headers = office.posts[1][1]
     assert headers["content-type"] == "application/cloudevents+json"
-    assert headers["milepost-event-id"] == "parcels/%C3%BC%205%25/1/accepted"
+    assert headers["webhook-id"] == "parcels/%C3%BC%205%25/1/accepted"
     assert office.bodies[1]["subject"] == "ü 5%"
-    assert "milepost-signature" not in headers
+    assert "webhook-signature" not in headers
     assert office.connections == 1, "the connection is kept"
 
 
@@ -146,7 +147,7 @@ def test_an_event_in_a_form_of_the_routes_own_is_plain_json(office: Office, hook
 
 
 def test_headers_of_ones_own_are_sent(office: Office) -> None:
-    hook = WebhookSubscriber(office.url, headers={"Authorization": "Bearer abc", "Content-Type": "text/plain"})
+    hook = WebhookSubscriber(office.url, allow_cidrs=HERE, headers={"Authorization": "Bearer abc", "Content-Type": "text/plain"})
     Post(hook, "P-1").tell()
     hook.close()
     headers = office.posts[0][1]
@@ -155,14 +156,26 @@ def test_headers_of_ones_own_are_sent(office: Office) -> None:
 
 
 def test_with_a_secret_the_receiver_can_see_who_sent_it_and_when(office: Office) -> None:
-    for secret in ("sesame", b"sesame"):
-        hook = WebhookSubscriber(office.url, secret=secret, clock=lambda: 1_700_000_000.9)
-        Post(hook, "P-1").tell()
+    first, second, at = net.new_secret(), net.new_secret(), 1_700_000_000.9
+    for secrets in (first, [first], [second, first]):
+        hook = WebhookSubscriber(office.url, allow_cidrs=HERE, secret=secrets, clock=lambda: at)
+        Post(hook, "P.1").tell()
         hook.close()
     for _, headers, body in office.posts:
-        digest = hmac.new(b"sesame", b"1700000000." + body, "sha256").hexdigest()
-        assert headers["milepost-signature"] == f"t=1700000000,v1={digest}"
-    assert office.posts[0][2] == office.posts[1][2], "a repeat is the same bytes"
+        assert headers["webhook-timestamp"] == "1700000000"
+        assert net.verify(first, headers, body, now=at) == headers["webhook-id"] == "parcels/P%2E1/1/accepted"
+    assert len({body for _, _, body in office.posts}) == 1, "a repeat is the same bytes"
+    assert [len(headers["webhook-signature"].split()) for _, headers, _ in office.posts] == [1, 1, 2]
+
+
+def test_an_event_is_not_sent_to_this_machine_unless_that_is_allowed(office: Office) -> None:
+    hook = WebhookSubscriber(office.url, name="office")
+    post = Post(hook, "P-1")
+    post.tell()
+    hook.close()
+    assert office.connections == 0
+    assert "refused (loopback); allow_cidrs opens a network" in post.parked()["P-1"]
+    assert "s3cret" not in str(post.parked())
 
 
 # What is answered -----------------------------------------------------------------------------------------------------------
@@ -172,7 +185,7 @@ def test_an_event_that_is_refused_parks_its_item_alone_until_it_is_released(offi
     post = Post(hook, *"abc")
     assert post.tell().told == 2
     said = post.parked()["b"]
-    assert f"will not take this event ({status}); when that is put right, 'milepost subscribers release'" in said
+    assert f"refuses this event for good ({status}); when the cause is mended, 'milepost subscribers release'" in said
     assert "s3cret" not in said
     post.clock.advance("30d")
     post.tell()
@@ -197,11 +210,11 @@ def test_not_now_is_tried_again_by_itself(office: Office, hook: WebhookSubscribe
 
 @pytest.mark.parametrize("kind", ["hang", "drip"])
 def test_a_server_that_is_too_slow_is_given_up_on(office: Office, kind: Kind) -> None:
-    hook = WebhookSubscriber(office.url, name="office", timeout=0.25)
+    hook = WebhookSubscriber(office.url, allow_cidrs=HERE, name="office", timeout=0.25)
     office.answers["b"] = [kind]
     post = Post(hook, *"b")
     post.tell()
-    assert "no answer within 0.25 s" in post.parked()["b"]
+    assert "no whole answer within 0.25 s" in post.parked()["b"]
     hook.close()
 
 
@@ -239,7 +252,7 @@ def test_what_is_no_json_is_refused_alone(office: Office, hook: WebhookSubscribe
 
 # How it is named ------------------------------------------------------------------------------------------------------------
 def test_milepost_up_tells_a_url(office: Office, tmp_path: Path) -> None:
-    (tmp_path / "milepost.toml").write_text(f'routes = ["parcels.py"]\nsubscribers = ["{office.url}"]\n')
+    (tmp_path / "milepost.toml").write_text(f'routes = ["parcels.py"]\nsubscribers = ["{office.url}"]\nallow_cidrs = ["127.0.0.0/8"]\n')
     (tmp_path / "parcels.py").write_text("import milepost as mp\nparcels = mp.Route('parcels')\nparcels.external('delivered')\n")
     for command in (["submit", "parcels", "--item", '{"id": "A"}'], ["up", "--until-idle", "0"]):
         subprocess.run(
@@ -266,8 +279,8 @@ def test_its_name_stays_the_same_and_does_not_tell_the_url(tmp_path: Path, monke
     ("specs", "said"),
     [
         (["https://"], "name a host"),
-        (["https://me:pw@office.example/"], "without a user and password in it"),
-        (["http://office.example:port/"], "this is no URL"),
+        (["https://me:pw@office.example/"], "no user and password in it"),
+        (["http://office.example:port/"], "name a host"),
         (["https://office.example/a b"], "without spaces"),
         (["https://office.example/", "https://office.example/"], "two subscribers are called"),
         (["fax"], "https://…"),
@@ -280,8 +293,37 @@ def test_a_url_that_cannot_be_is_told(specs: list[str], said: str, tmp_path: Pat
         CliSettings().subscribers()
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": 15}, {"headers": {"Auth": "a\nb"}}, {"headers": {"Aüth": "a"}}])
+@pytest.mark.parametrize(
+    ("cidrs", "said"),
+    [
+        ('"127.0.0.0/8"', "milepost.toml: allow_cidrs is '127.0.0.0/8'; it must be a list of texts"),
+        ('["10.0.0.0/8", "127.0.0.1"]', r"milepost.toml: allow_cidrs\[1\] is '127.0.0.1'; give a network such as"),
+        ('["10.0.0.1/8"]', r"milepost.toml: allow_cidrs\[0\] is '10.0.0.1/8', .*write '10.0.0.0/8'"),
+    ],
+)
+def test_an_allowed_network_that_cannot_be_is_named_with_its_field(
+    cidrs: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("milepost.toml").write_text(f"allow_cidrs = {cidrs}\n")
+    with pytest.raises(mp.ConfigMistake, match=said):
+        CliSettings().subscribers()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": 0},
+        {"timeout": 15},
+        {"headers": {"Auth": "a\nb"}},
+        {"headers": {"Aüth": "a"}},
+        {"headers": {"Host": "elsewhere"}},
+        {"secret": "sesame"},
+        {"secret": []},
+    ],
+)
 def test_settings_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(mp.UsageError, match="WebhookSubscriber") as caught:
         WebhookSubscriber("https://office.example/", **options)
     assert "a\nb" not in str(caught.value)
+    assert "sesame" not in str(caught.value)

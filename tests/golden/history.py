@@ -24,6 +24,7 @@ from milepost.testing import VirtualClock, drain
 
 SIGNED = ("--by", "anna", "--reason", "a golden test")
 LEDGER = "sqlite:///ledger.db"
+WEB_SECRET = "whsec_YSBnb2xkZW4gc2VjcmV0IG9mIDMyIGJ5dGVzISEhISE="
 ARN = "arn:aws:sns:eu-west-2:123456789012:golden-events.fifo"
 LETTERS = "batch,number,read\nB7,1,\nB7,2,retry\nB7,1,\nB7,,\nB8,1,reject\n"
 LATER = "batch,number,read\nB7,1,\nB8,1,done\nB8,2,raise\n"
@@ -145,7 +146,7 @@ class History:
         url = f"http://127.0.0.1:{self.web.port}/events?from=golden"
         return [
             internals.log_subscriber(self.log),
-            internals.web_subscriber(url, "web", "a golden secret", {"Office": "7"}, lambda: self.clock.now() / 1000),
+            internals.web_subscriber(url, "web", WEB_SECRET, {"Office": "7"}, lambda: self.clock.now() / 1000),
             internals.topic_subscriber(ARN, self.topic),
             internals.call_subscriber(self._hear, "office"),
         ]

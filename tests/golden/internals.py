@@ -37,10 +37,10 @@ from milepost.ledgers.aws.tables.conditional_write import put_of, update_of
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.item_rows import attributes
 from milepost.ledgers.aws.tables.values import Values
+from milepost.net import webhook_headers
 from milepost.ports import documents
 from milepost.subscribers import CallSubscriber, LogSubscriber, WebhookSubscriber
 from milepost.subscribers.topic import Topic
-from milepost.subscribers.webhook import signature
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def log_subscriber(stream: Any) -> Any:
 
 
 def web_subscriber(url: str, name: str, secret: str, headers: dict[str, str], clock: Callable[[], float]) -> Any:
-    return WebhookSubscriber(url, name=name, secret=secret, headers=headers, clock=clock)
+    return WebhookSubscriber(url, name=name, secret=secret, headers=headers, allow_cidrs=["127.0.0.1/32"], clock=clock)
 
 
 def topic_subscriber(arn: str, client: Any) -> Any:
@@ -102,8 +102,8 @@ def subscriber_classes() -> dict[str, Any]:
     return {"call": CallSubscriber, "log": LogSubscriber, "webhook": WebhookSubscriber, "topic": Topic}
 
 
-def webhook_signature(secret: bytes, at: int, body: bytes) -> str:
-    return signature(secret, at, body)
+def webhook_signature(secret: str, message_id: str, at: int, body: bytes) -> str:
+    return webhook_headers(secret, message_id, body, at=at)["webhook-signature"]
 
 
 # Events and evidence --------------------------------------------------------------------------------------------------------

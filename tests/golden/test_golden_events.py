@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.golden import internals
-from tests.golden.history import History
+from tests.golden.history import WEB_SECRET, History
 from tests.golden.masks import masked, steady
 from tests.golden.recording import Recorder
 
@@ -46,14 +46,13 @@ def test_webhook_calls_are_as_recorded(history: History, golden: Recorder) -> No
 
 
 def _header(name: str, value: str) -> str:
-    if name == "Milepost-Signature":
-        moment, _, _ = value.partition(",")
-        return f"{moment},v1=HMAC"
+    if name == "webhook-signature":
+        return f"{value.partition(',')[0]},HMAC"
     return "LENGTH" if name == "Content-Length" else value
 
 
 def test_a_webhooks_signature_is_made_as_recorded(golden: Recorder) -> None:
-    golden.text("events/signature.txt", internals.webhook_signature(b"a golden secret", 2_015_619_200, b'{"a":1}'))
+    golden.text("events/signature.txt", internals.webhook_signature(WEB_SECRET, "parcels/done/2/advanced", 2_015_619_200, b'{"a":1}'))
 
 
 def test_messages_of_the_topic_are_as_recorded(history: History, golden: Recorder) -> None:

@@ -26,6 +26,7 @@ FIELDS = {
     "listen": "text",
     "base_path": "text",
     "grace": "text",
+    "allow_cidrs": "a list of texts",
 }
 
 
@@ -81,13 +82,18 @@ class CliSettings:
             return span_ms(self.file["grace"], f"{FILE}: grace")
         return None
 
+    @property
+    def allow_cidrs(self) -> tuple[str, ...]:
+        """Networks beside the public ones to which requests may go."""
+        return tuple(self.file.get("allow_cidrs", ()))
+
     def subscribers(self) -> list[Subscriber]:
         """Who is told: "log", "sns:" and a topic's ARN, a URL, or any "module:callable" that takes an event, or that is a
         subscriber already. Two of one name would share a cursor, and each be told only a part."""
         found: dict[str, Subscriber] = {}
         for spec in self.file.get("subscribers", []):
             # Where each external stage has a queue of its own, its offers would only fill the topic.
-            subscriber = _subscriber(spec, offers=not self.ledger.startswith("dynamodb:"))
+            subscriber = _subscriber(spec, self.allow_cidrs, offers=not self.ledger.startswith("dynamodb:"))
             if subscriber.name in found:
                 raise ConfigMistake(
                     f"two subscribers are called {subscriber.name!r}, one of them {spec}; "
@@ -178,15 +184,22 @@ def read_file(path: Path) -> dict[str, Any]:
         right = isinstance(value, str) if FIELDS[name] == "text" else isinstance(value, list) and all(isinstance(v, str) for v in value)
         if not right:
             raise ConfigMistake(f"{path}: {name} is {value!r}; it must be {FIELDS[name]}")
+    if "allow_cidrs" in found:
+        from milepost.net.guard import AddressGuard
+
+        try:
+            AddressGuard.allowing(found["allow_cidrs"])
+        except UsageError as error:
+            raise ConfigMistake(f"{path}: {error}") from None
     return found
 
 
-def _subscriber(spec: str, *, offers: bool = True) -> Subscriber:
+def _subscriber(spec: str, allow_cidrs: Sequence[str], *, offers: bool) -> Subscriber:
     from milepost.subscribers import CallSubscriber, LogSubscriber
     from milepost.subscribers.formed import PREFIX, Formed
 
     if spec.startswith(PREFIX):
-        return Formed(_subscriber(spec.removeprefix(PREFIX), offers=offers))
+        return Formed(_subscriber(spec.removeprefix(PREFIX), allow_cidrs, offers=offers))
     if spec == "log":
         return LogSubscriber()
     place, _, name = spec.partition(":")
@@ -195,7 +208,7 @@ def _subscriber(spec: str, *, offers: bool = True) -> Subscriber:
     if place == "sns":
         return _topic(name, offers)
     if place in ("https", "http"):
-        return _webhook(spec)
+        return _webhook(spec, allow_cidrs)
     from milepost.route_files import load_file, load_module
 
     module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
@@ -222,10 +235,10 @@ def _topic(arn: str, offers: bool) -> Subscriber:
     return topic
 
 
-def _webhook(url: str) -> Subscriber:
+def _webhook(url: str, allow_cidrs: Sequence[str]) -> Subscriber:
     from milepost.subscribers import WebhookSubscriber
 
     try:
-        return WebhookSubscriber(url)
+        return WebhookSubscriber(url, allow_cidrs=allow_cidrs)
     except UsageError as error:
         raise ConfigMistake(f"the subscriber {url!r}: {error}") from None

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from milepost.subscribers.call import CallSubscriber
 from milepost.subscribers.log import LogSubscriber
-from milepost.subscribers.webhook import WebhookSubscriber
+
+if TYPE_CHECKING:
+    from milepost.subscribers.webhook import WebhookSubscriber
 
 __all__ = ["CallSubscriber", "LogSubscriber", "WebhookSubscriber"]
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        """Import the webhook at its first use: a process without one does not load the HTTP client."""
+        if name != "WebhookSubscriber":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from milepost.subscribers.webhook import WebhookSubscriber
+
+        return WebhookSubscriber
