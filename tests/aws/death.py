@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.exceptions import ClientError
 from fault_scene import Process, Scene, Turn
 
 Site = tuple[str, ...]
@@ -46,26 +48,27 @@ class Reaper:
 
             def client(service: str, *timeouts: Any) -> Any:
                 made = make(service, *timeouts)
-                handler = functools.partial(self._before_send, alive, made)
-                made.meta.events.register("before-send", handler, unique_id="reaper")
+                if "_make_api_call" not in vars(made):
+                    made._make_api_call = functools.partial(self._call, alive, made._make_api_call)
                 return made
 
             requests.client = client
 
         return Process(self.scene, attach)
 
-    def _before_send(self, alive: list[bool], client: Any, request: AWSPreparedRequest, event_name: str, **_: Any) -> AWSResponse | None:
+    def _call(self, alive: list[bool], send: Callable[[str, dict[str, Any]], Any], operation: str, params: dict[str, Any]) -> Any:
         if not alive[0]:
             raise Death("it is dead already")
-        site = _site(event_name.rsplit(".", 1)[1])
+        site = _site(operation)
         self.sites.setdefault(site)
         if site not in self.doomed:
-            return None
+            return send(operation, params)
         self.doomed.discard(site)
         self.deaths.append(site)
         alive[0] = False
         if self.after:
-            client._endpoint.http_session.send(request)
+            with suppress(ClientError):
+                send(operation, params)
         raise Death(" > ".join(site))
 
 
@@ -74,7 +77,7 @@ def _site(operation: str) -> Site:
     frame = sys._getframe(1)
     while frame is not None:
         path, name = frame.f_code.co_filename, frame.f_code.co_name
-        if "/milepost/" in path and not path.endswith(("/client.py", "/death.py")) and not name.startswith("<"):
+        if "/milepost/" in path and "/testing/" not in path and not path.endswith(("/client.py", "/death.py")) and not name.startswith("<"):
             found.append(f"{path.rpartition('/')[2].removesuffix('.py')}.{name}")
         frame = frame.f_back  # type: ignore[assignment]
     return (operation, *reversed(found))

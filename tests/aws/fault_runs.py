@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fault_scene import Process, Scene, Turn, check_gone, check_whole, plainly, see_through, take_down
-from faults import Faults
+
+from milepost.testing.aws_model import Faults
 
 NOT_TRIED_AGAIN = ("twice", "dup")
 MOST_CALLS = 3000

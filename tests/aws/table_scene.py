@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from faults import Faults
 from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.requests.client import Requests
 from milepost.ledgers.aws.tables.values import Values
+from milepost.testing.aws_model import Faults
 
 
 class Died(Exception):

@@ -16,6 +16,8 @@ from standins import REGION
 
 from milepost.core.status import Status
 
+pytestmark = pytest.mark.wire
+
 KILLS = 26
 AT_ONCE = 2
 EACH = 4

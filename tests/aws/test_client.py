@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError
-from faults import Faults
 from standins import REGION
 from urllib3 import HTTPResponse
 
 from milepost.core.errors import ConfigMistake, LedgerBusy, LedgerError, LedgerMissing, LedgerReadOnly
 from milepost.ledgers.aws.names import ResourceNames, b64, due_shard, iso, ms, unb64
 from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed, Image, Requests, TransactionRefused
+from milepost.testing.aws_model import Faults
+
+pytestmark = pytest.mark.wire
 
 PUT = ("dynamodb", "put_item")
 

@@ -18,6 +18,8 @@ from standins import REGION, Server
 from milepost.core.status import Status
 from milepost.engine.intake import submit
 
+pytestmark = pytest.mark.wire
+
 ITEMS = 40
 CREW = {"worker": ("worker",), "others": ("resender", "relay")}
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from fault_runs import MOST_CALLS, Spot, fired, planned, run, to_blame
 from fault_scene import Scene, Turn
-from faults import Faults, kinds
 
 from milepost.core.errors import LedgerBusy
+from milepost.testing.aws_model import Faults, kinds
 
 READS = {
     "dynamodb": ("GetItem", "BatchGetItem", "Query", "Scan", "DescribeTable"),

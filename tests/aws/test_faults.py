@@ -1,4 +1,4 @@
-"""Each fault does what it says: seen in what the caller is told and in what was really done."""
+"""Each fault does what it says, on the model and on a stand-in: seen in the answer, and in what was really done."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
-from faults import Call, Faults, kinds
 from standins import REGION
 
+from milepost.core.errors import LedgerReadOnly
 from milepost.ledgers.aws.requests.client import Requests
+from milepost.testing.aws_model import Call, Faults, kinds
 
 Client = Callable[[str], Any]
 ROW = {"TableName": "rows", "Key": {"key": {"S": "a"}}}
 ADD = ROW | {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}}}
+
+
+@pytest.fixture(params=["model", pytest.param("ministack", marks=pytest.mark.wire)], autouse=True)
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the calls are made; `endpoint` goes by the mark."""
+    return str(request.param)
 
 
 @pytest.fixture
@@ -84,13 +91,35 @@ def test_twice(dynamodb: Any, client: Client, faults: Faults) -> None:
 
 
 @pytest.mark.parametrize(("kind", "moved"), [("throttle", 1), ("500", 1), ("timeout_before", 1), ("timeout_after", 2), ("twice", 2)])
-def test_under_the_retries_of_botocore(kind: str, moved: int, dynamodb: Any, client: Client, endpoint: str, faults: Faults) -> None:
-    patient = boto3.client("dynamodb", endpoint_url=endpoint, config=Config(retries={"mode": "standard", "max_attempts": 3}))
-    faults.attach(patient)
+def test_a_call_that_is_tried_again_is_counted_again(
+    kind: str, moved: int, dynamodb: Any, client: Client, endpoint: str, faults: Faults
+) -> None:
+    requests = Requests(REGION, endpoint, sleep=lambda _: None)
+    faults.attach(requests)
     faults.plan(("UpdateItem", 1), kind)
-    patient.update_item(**ADD)
+    requests.call("dynamodb", "update_item", **ADD)
+    requests.close()
     assert counted(client) == moved
     assert len(faults.calls) == (1 if kind == "twice" else 2)
+
+
+@pytest.mark.parametrize("kind", ["timeout_after", "twice"])
+def test_a_refusal_is_lost_like_any_other_answer(kind: str, dynamodb: Any, faults: Faults) -> None:
+    faults.attach(dynamodb)
+    faults.plan("PutItem", kind)
+    put = {"TableName": "rows", "Item": {"key": {"S": "a"}}, "ConditionExpression": "attribute_exists(#key)"}
+    with pytest.raises(ReadTimeoutError if kind == "timeout_after" else dynamodb.exceptions.ConditionalCheckFailedException):
+        dynamodb.put_item(**put, ExpressionAttributeNames={"#key": "key"})
+
+
+@pytest.mark.parametrize(("service", "operation"), [("dynamodb", "list_tables"), ("sqs", "list_queues"), ("sns", "list_topics")])
+def test_a_call_can_be_denied(service: str, operation: str, endpoint: str, faults: Faults) -> None:
+    requests = Requests(REGION, endpoint)
+    faults.attach(requests)
+    faults.plan(1, "denied")
+    with pytest.raises(LedgerReadOnly, match="this role may not do that"):
+        requests.call(service, operation)
+    requests.close()
 
 
 def test_a_conflict_within_a_transaction(dynamodb: Any, client: Client, faults: Faults) -> None:

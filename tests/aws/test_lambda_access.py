@@ -17,6 +17,8 @@ from milepost.engine.heads.daily import all_heads
 from milepost.lambdas import lists, relay, resender, start
 from milepost.ports.documents import HOLD, Hold
 
+pytestmark = pytest.mark.wire
+
 PARCELS = (
     HEAD
     + """

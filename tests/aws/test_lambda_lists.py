@@ -10,13 +10,13 @@ from urllib.parse import quote_plus
 
 import boto3
 import pytest
-from faults import Faults
 from lambda_scene import Countdown, Deploy, Deployment, deployments
 from pump import Context
 
 from milepost.core.errors import MilepostError
 from milepost.engine.lists.reconcile import records
 from milepost.lambdas import lists, objects
+from milepost.testing.aws_model import Faults
 
 Put = Callable[..., dict[str, Any]]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import Faults
 from lambda_scene import Countdown, Deploy, deployments
 
 from milepost.core.errors import LedgerError
 from milepost.engine.health.doctor import doctor
 from milepost.ports.documents import PROCESS, Process, read_as
+from milepost.testing.aws_model import Faults
 
 
 @pytest.fixture

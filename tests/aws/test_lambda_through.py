@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults import Faults
 from lambda_scene import HEAD, Deploy, deployments
 from pump import Context, StreamPump, sqs_event
 
 from milepost.core.status import Status
 from milepost.lambdas import relay, start, worker
+from milepost.testing.aws_model import Faults
 
 FLAKY = (
     HEAD

@@ -25,6 +25,8 @@ NOBODY = "192.0.2.1:2000"
 """An address that is kept for examples: nothing is there."""
 CHILD = """
 import importlib, json, sys
+
+pytestmark = pytest.mark.wire
 module, name, event = json.load(sys.stdin)
 
 class Call:

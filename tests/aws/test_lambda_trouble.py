@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import Faults
 from lambda_scene import HEAD, Countdown, Deploy, Deployment, deployments
 from pump import Context
 
@@ -18,6 +17,7 @@ from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.lambdas import start, worker
 from milepost.ports.documents import HOLD, LIMIT, ROUTE, Hold, Limit
 from milepost.ports.ledger import Query
+from milepost.testing.aws_model import Faults
 
 SLOW = (
     HEAD

@@ -19,6 +19,8 @@ from milepost.core.status import Reason, Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 
+pytestmark = pytest.mark.wire
+
 ITEMS = 80
 LEASE_MS, PATIENCE_MS = 20_000, 6_000
 """Long enough for clocks that are six seconds apart, so that only who is dead is taken for dead."""

@@ -13,6 +13,8 @@ from standins import REGION
 from tests.infra.code_folder import synthesise
 from tests.infra.templates import Template
 
+pytestmark = pytest.mark.wire
+
 
 def people(template: Template) -> dict[str, list[dict[str, Any]]]:
     policies = template.named("IAM::ManagedPolicy", "ManagedPolicyName")

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from faults import Faults
 from standins import REGION
 
 from milepost.core.errors import LedgerBusy, LedgerError, LedgerMissing
 from milepost.ledgers.aws.names import ResourceNames, b64
 from milepost.ledgers.aws.queues.messages import Outgoing, Queues, SqsMessage
 from milepost.ledgers.aws.requests.client import Requests
+from milepost.testing.aws_model import Faults
 
 NAMES = ResourceNames("acme")
 SEND, DELETE = ("sqs", "send_message_batch"), ("sqs", "delete_message_batch")

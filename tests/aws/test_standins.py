@@ -11,6 +11,8 @@ import boto3
 import pytest
 import standins
 
+pytestmark = pytest.mark.wire
+
 TABLE = {
     "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
     "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],

@@ -116,6 +116,7 @@ def test_no_request_is_larger_than_the_topic_takes(scene: Scene) -> None:
     assert scene.ids() == [envelope["id"] for envelope in envelopes]
 
 
+@pytest.mark.wire
 def test_the_largest_is_taken_and_a_larger_one_refused_alone(scene: Scene) -> None:
     def sized(envelope: dict[str, Any]) -> dict[str, Any]:
         key = envelope["subject"]
@@ -258,6 +259,7 @@ def test_an_outage_loses_nothing(scene: Scene) -> None:
 
 
 # How it is named ------------------------------------------------------------------------------------------------------------
+@pytest.mark.wire
 def test_milepost_up_tells_a_topic(scene: Scene, endpoint: str, tmp_path: Path) -> None:
     (tmp_path / "milepost.toml").write_text(f'routes = ["parcels.py"]\nsubscribers = ["sns:{scene.arn}"]\n')
     (tmp_path / "parcels.py").write_text("import milepost as mp\nparcels = mp.Route('parcels')\nparcels.external('delivered')\n")

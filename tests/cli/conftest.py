@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command_processes import command_processes
 from tests.commands import DELIVERED, STAMPED, WEIGHED, Answer
 
 ROUTES = WEIGHED + STAMPED + DELIVERED
@@ -27,12 +28,14 @@ class Shell:
         return [sys.executable, "-m", "milepost", *map(str, args)]
 
     def __call__(self, *args: object, stdin: str | None = None, **env: str) -> Answer:
-        done = subprocess.run(
-            self.command(*args), cwd=self.folder, input=stdin, env={**self.env, **env}, capture_output=True, text=True, timeout=60
-        )
-        answer = Answer(done.returncode, done.stdout, done.stderr)
+        answer = command_processes().run([str(arg) for arg in args], self.folder, {**self.env, **env}, stdin, timeout=60)
         assert "Traceback" not in answer.err, answer
         return answer
+
+    def started(self, *args: object, **env: str) -> Answer:
+        """The same in a process that imports everything by itself."""
+        done = subprocess.run(self.command(*args), cwd=self.folder, env={**self.env, **env}, capture_output=True, text=True, timeout=60)
+        return Answer(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *args: object, stdin: str | None = None, **env: str) -> Answer:
         """Call a command that must succeed."""

@@ -105,7 +105,8 @@ def test_without_what_the_page_needs_one_line_says_so_and_the_demo_starts_anew_a
     (bare.folder / "milepost-demo" / "milepost.db").write_text("what an earlier demo left")
     # A folder before all others, in which the server cannot be imported.
     (bare.folder / "uvicorn.py").write_text("raise ImportError('not here', name='uvicorn')\n")
-    answer = bare.ok("demo", "--items", "1", PYTHONPATH=os.pathsep.join([str(bare.folder), *sys.path[1:]]))
+    answer = bare.started("demo", "--items", "1", PYTHONPATH=os.pathsep.join([str(bare.folder), *sys.path[1:]]))
+    assert answer.code == 0, answer
     assert "milepost demo: the API needs more than is installed (uvicorn): pip install 'milepost[http]', or say --no-page" in answer.err
     assert "The page" not in answer.out
     assert "of 1 parcels delivered" in answer.out

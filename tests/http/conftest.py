@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from tests.aws import standins
 from tests.http.guarded import Guarded, guarded
+from tests.http.places import new_aws_ledger
 from tests.http.visitor import Answered, Visitor, visiting
 
 from milepost.testing.clock import VirtualClock
@@ -30,14 +28,11 @@ def shared_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def aws_door(ministack: standins.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
-    """The same over a ledger on AWS."""
-    for name, value in standins.environment(standins.new_account()).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+def aws_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+    """The same over a ledger on a model of AWS."""
     # Where the ledger is told of no bucket, its blobs are in the folder where it is opened.
     monkeypatch.chdir(tmp_path)
-    with visiting(tmp_path, ledger=f"dynamodb://{standins.REGION}/t{secrets.token_hex(4)}?endpoint={ministack.url}") as visitor:
+    with new_aws_ledger() as address, visiting(tmp_path, ledger=address) as visitor:
         yield visitor
 
 

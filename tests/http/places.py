@@ -14,6 +14,7 @@ from tests.http.visitor import Visitor
 import milepost as mp
 from milepost.http.server.assembly import Door
 from milepost.ports.runner import Clock
+from milepost.testing.aws_model import AwsModel
 
 
 @contextmanager
@@ -28,10 +29,11 @@ def door_over(ledger: str, route: mp.Route, clock: Clock | None = None) -> Itera
 
 
 @contextmanager
-def new_aws_ledger(server: standins.Server) -> Iterator[str]:
-    """The address of an empty ledger, in an account of its own."""
-    with pytest.MonkeyPatch.context() as patch:
+def new_aws_ledger(server: standins.Server | None = None) -> Iterator[str]:
+    """The address of an empty ledger: on a model of AWS of its own, or in an account of its own on a stand-in."""
+    with pytest.MonkeyPatch.context() as patch, AwsModel(standins.REGION).served() as model:
+        url = model if server is None else server.url
         for name, value in standins.environment(standins.new_account()).items():
             patch.setenv(name, value)
         patch.setattr(boto3, "DEFAULT_SESSION", None)
-        yield f"dynamodb://{standins.REGION}/t{secrets.token_hex(4)}?endpoint={server.url}"
+        yield f"dynamodb://{standins.REGION}/t{secrets.token_hex(4)}?endpoint={url}"

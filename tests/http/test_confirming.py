@@ -93,7 +93,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if request.param == "sqlite":
             ledger = f"sqlite:///{tmp_path_factory.mktemp('office')}/ledger.db"
         elif request.param == "aws":
-            ledger = stack.enter_context(new_aws_ledger(request.getfixturevalue("ministack")))
+            ledger = stack.enter_context(new_aws_ledger())
         yield stack.enter_context(door_over(ledger, loans(), clock)), clock
 
 

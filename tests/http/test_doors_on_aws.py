@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.aws import standins
 from tests.http.every_state import ACTS, CLAIMS, ITEMS, ROUTE, STATES, WHY, Scene, parcels
 from tests.http.gallery import lease_of
 from tests.http.listener import Listener
@@ -24,11 +23,11 @@ from milepost.ledgers.aws.requests.client import Requests, RetryBudget
 
 
 @pytest.fixture(scope="module")
-def scene(ministack: standins.Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with pytest.MonkeyPatch.context() as patch:
         # Where the ledger is told of no bucket, its blobs are in the folder where it is opened.
         patch.chdir(tmp_path_factory.mktemp("aws"))
-        with new_aws_ledger(ministack) as ledger, door_over(ledger, parcels()) as door:
+        with new_aws_ledger() as ledger, door_over(ledger, parcels()) as door:
             yield Scene(door)
 
 

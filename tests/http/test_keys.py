@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.aws import standins
 from tests.http.guarded import ITEMS, READ, SIGNED, Guarded, guarded
+from tests.http.places import new_aws_ledger
 
 import milepost as mp
 from milepost.core.errors import UsageError
@@ -226,10 +226,8 @@ def test_making_and_revoking_keys_are_acts_on_record() -> None:
             revoke_key(ctx, "nope", **SIGNED)
 
 
-def test_keys_hold_on_aws_too(ministack: standins.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in standins.environment(standins.new_account()).items():
-        monkeypatch.setenv(name, value)
-    with guarded(f"dynamodb://eu-west-2/keys?endpoint={ministack.url}") as at:
+def test_keys_hold_on_aws_too() -> None:
+    with new_aws_ledger() as address, guarded(address) as at:
         key = at.key("submit")
         assert at.call("POST", ITEMS, {"id": "a"}, key=key).status == 201
         assert at.call("GET", READ, key=key).status == 403

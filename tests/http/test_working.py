@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.aws import standins
 from tests.docs.samples import Page, blocks
 from tests.http.gallery import CLAIMS, Gallery, images, lease_of, open_gallery
 from tests.http.places import door_over, new_aws_ledger
@@ -213,8 +212,8 @@ def test_the_workers_of_the_page_do_what_it_says(tmp_path: Path) -> None:
 
 
 # On AWS ---------------------------------------------------------------------------------------------------------------------
-def test_workers_are_served_from_a_ledger_on_aws(ministack: standins.Server) -> None:
-    with new_aws_ledger(ministack) as ledger, door_over(ledger, images()) as visitor:
+def test_workers_are_served_from_a_ledger_on_aws() -> None:
+    with new_aws_ledger() as ledger, door_over(ledger, images()) as visitor:
         gallery = Gallery(visitor, VirtualClock())
         gallery.submit("a", "b", "c")
         visitor.work()

@@ -10,10 +10,10 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from tests.aws.faults import Faults
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.service import Confirmer
+from milepost.testing.aws_model import Faults
 
 ASSET, OTHER = "e2715719-c313-4e95-b5e6-f8759dcc6aed", "ca3bb9d5-c5bf-4da8-9ad7-a937f163b006"
 BATCH = "TDR_0cae3480-2b84-42a7-b899-dcce25aee98b"
@@ -39,9 +39,9 @@ class Turns(threading.Event):
 class Scene:
     """One queue, one table. The confirmer's own clients are never tried again by boto3, so that a fault is one."""
 
-    def __init__(self, endpoint: str, session: boto3.session.Session, outside: tuple[Any, Any]) -> None:
+    def __init__(self, endpoint: str, session: boto3.session.Session) -> None:
         once = Config(retries={"total_max_attempts": 1}, read_timeout=10)
-        self.sqs, self.dynamodb = outside
+        self.sqs, self.dynamodb = (session.client(name, endpoint_url=endpoint) for name in ("sqs", "dynamodb"))
         self.own = [session.client(name, endpoint_url=endpoint, config=once) for name in ("sqs", "dynamodb")]
         self.calls: list[tuple[str, dict[str, Any]]] = []
         """What the confirmer asked for: operation and parameters."""
@@ -64,7 +64,7 @@ class Scene:
         self.calls.append((model.name, params))
 
     def close(self) -> None:
-        for client in self.own:
+        for client in (*self.own, self.sqs, self.dynamodb):
             client.close()
 
     def confirmer(self, check: Callable[[Any], mp.Outcome], attribute: str = "result_CC", **options: Any) -> Confirmer:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import boto3
 import pytest
 from confirmer_scene import Scene
 from tests.aws import standins
+
+from milepost.testing.aws_model import AwsModel
 
 
 @pytest.fixture(scope="session")
@@ -20,18 +21,19 @@ def session() -> Iterator[boto3.session.Session]:
         yield boto3.session.Session(aws_access_key_id=account, aws_secret_access_key="none", region_name=standins.REGION)
 
 
-@pytest.fixture(scope="session")
-def outside(ministack: standins.Server, session: boto3.session.Session) -> Iterator[tuple[Any, Any]]:
-    """Clients of SQS and DynamoDB, for those who are no confirmers."""
-    sqs, dynamodb = (session.client(name, endpoint_url=ministack.url) for name in ("sqs", "dynamodb"))
-    yield sqs, dynamodb
-    sqs.close()
-    dynamodb.close()
+@pytest.fixture
+def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The model in this process, or, for tests marked as `wire`, ministack."""
+    if request.node.get_closest_marker("wire") is not None:
+        yield request.getfixturevalue("ministack").url
+        return
+    with AwsModel(standins.REGION).served() as url:
+        yield url
 
 
 @pytest.fixture
-def desk(ministack: standins.Server, session: boto3.session.Session, outside: tuple[Any, Any]) -> Iterator[Scene]:
+def desk(endpoint: str, session: boto3.session.Session) -> Iterator[Scene]:
     """A queue, a table and a quarantine of this test's own."""
-    scene = Scene(ministack.url, session, outside)
+    scene = Scene(endpoint, session)
     yield scene
     scene.close()

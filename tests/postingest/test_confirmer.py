@@ -307,6 +307,7 @@ def test_a_check_that_raises_ends_nothing_but_itself(desk: Scene) -> None:
     assert desk.left() == (0, 2)
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("payload_at", [None, {"attribute": "payload_CC"}], ids=["to a write", "to a read"])
 def test_an_answer_that_is_not_dynamodbs_says_nothing_of_the_row(desk: Scene, payload_at: Any) -> None:
     """A proxy's own page, with status 200: boto3 takes it for an empty answer."""

@@ -13,10 +13,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from tests.aws import standins
 
 import milepost as mp
 from milepost.ports.ledger import Query
+
+pytestmark = pytest.mark.wire
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TIMEOUT = 60

@@ -59,7 +59,8 @@ class RetryBudget:
 class Requests:
     """Requests to AWS in one region, by any number of threads; where stand-ins are meant, at one `endpoint`, but for the services
     that have one of their own in `endpoints`. `counts` has every attempt by (service, operation). With `measure`
-    set, `units` has what DynamoDB says it charged, by (table, "read" | "write"); an index's share is under "table/index"."""
+    set, `units` has what DynamoDB says it charged, by (table, "read" | "write"); an index's share is under "table/index".
+    `session` makes the clients, as boto3's own session does; one of boto3's is made on first use unless it is given."""
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class Requests:
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
         deadline: Deadline = CALL,
+        session: Any = None,
     ) -> None:
         try:
             from boto3.session import Session
@@ -85,7 +87,7 @@ class Requests:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.units: Counter[tuple[str, str]] = Counter()
         self._new_session = Session
-        self._session: Any = None
+        self._session: Any = session
         self._clients: dict[tuple[str, Timeouts], Any] = {}
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None

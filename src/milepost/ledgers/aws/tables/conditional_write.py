@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -259,19 +259,17 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
             update.set("through", {"SS": sorted(rest)})
         else:
             update.remove("through")
+    else:
+        _pass(update, through, results)
     for stage, value in results.items():
         name = layout.prefix + stage
         kept = change.before.kept.get(stage)
         if value is None:
-            if not again:
-                update.delete("through", {"SS": [stage]})
             if not (again and stage == to):
                 update.remove(name)
             continue
         if not (kept is not None and is_plain(kept) and kept["output"] == value):
             update.set(name, values.encode(value, place))
-        if not again:
-            update.add("through", {"SS": [stage]})
     for put in change.puts:
         if put.kind == "payload":
             of = next((stage for stage, value in results.items() if value is put.value), None)
@@ -281,6 +279,18 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
             update.set("input", input_of(put.value, change.after.key, layout, values, place))
         elif put.kind == "waiting":
             update.remove(WAITING + put.stage)
+
+
+def _pass(update: Update, through: frozenset[str], results: Mapping[str, Any]) -> None:
+    """Stages that were passed, and those whose result is taken back. DynamoDB takes one change of an attribute in an update."""
+    passed = sorted(stage for stage, value in results.items() if value is not None)
+    undone = sorted(stage for stage, value in results.items() if value is None)
+    if passed and undone:
+        update.set("through", {"SS": sorted((through | {*passed}) - {*undone})})
+    elif passed:
+        update.add("through", {"SS": passed})
+    elif undone:
+        update.delete("through", {"SS": undone})
 
 
 def _queued(update: Update, change: Change) -> None:

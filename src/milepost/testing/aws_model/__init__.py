@@ -1,0 +1,20 @@
+"""An in-process model of AWS for tests: boto3 clients that need no network, and faults at their calls.
+
+model = AwsModel()
+requests = Requests("eu-central-1", session=model)      # the AWS ledger's own, or
+with model.served() as endpoint:                        # anything that uses boto3
+    boto3.client("sqs", endpoint_url=endpoint)
+
+model.table("prod-orders").indexes["due"].hold()        # queries of the index see no write from now on
+model.table("prod-orders").stream.split()               # its shards end, and others take over
+faults = Faults()
+faults.attach(model)
+faults.plan("UpdateItem", "timeout_after")              # carried out, and not answered
+"""
+
+from __future__ import annotations
+
+from milepost.testing.aws_model.faults import Call, Faults, kinds
+from milepost.testing.aws_model.model import AwsModel
+
+__all__ = ["AwsModel", "Call", "Faults", "kinds"]
