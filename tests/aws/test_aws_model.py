@@ -67,9 +67,26 @@ def test_one_attribute_is_changed_once_in_an_update(model: AwsModel) -> None:
         assert said(db.update_item, TableName="rows", Key=KEY, **update)[0] == "ValidationException", expression
 
 
-def test_a_place_in_a_list_that_is_not_there_cannot_be_removed(model: AwsModel) -> None:
+@pytest.mark.parametrize(
+    "expression", ["", " ", "SET a", "SET a = ", "SET a = :x,", "SET = :x", "SET a : :x", "SET a = :x SET b = :x", "GIVE a :x"]
+)
+def test_what_is_no_update_is_refused(model: AwsModel, expression: str) -> None:
     db = make_table(model.client, "rows")
-    assert said(db.update_item, TableName="rows", Key=KEY, UpdateExpression="REMOVE lines[0]")[0] == "ValidationException"
+    value = {"ExpressionAttributeValues": {":x": {"S": "x"}}} if ":x" in expression else {}
+    assert said(db.update_item, TableName="rows", Key=KEY, UpdateExpression=expression, **value)[0] == "ValidationException"
+
+
+def test_lists_are_lists_and_numbers_are_numbers(model: AwsModel) -> None:
+    db = make_table(model.client, "rows")
+    db.put_item(TableName="rows", Item=row(flag={"BOOL": True}))
+    one = {"ExpressionAttributeValues": {":x": {"N": "1"}}}
+    assert said(db.update_item, TableName="rows", Key=KEY, UpdateExpression="SET a = flag + :x", **one)[0] == "ValidationException"
+    value = {"ExpressionAttributeValues": {":x": {"L": []}}}
+    assert said(db.update_item, TableName="rows", Key=KEY, UpdateExpression="REMOVE trail[0]")[0] == "ValidationException"
+    assert (
+        said(db.update_item, TableName="rows", Key=KEY, UpdateExpression="SET a = list_append(flag, :x)", **value)[0]
+        == "ValidationException"
+    )
 
 
 def test_parameters_are_checked_by_boto3_itself(model: AwsModel) -> None:
@@ -95,13 +112,13 @@ def test_what_was_read_is_nobody_elses(model: AwsModel) -> None:
 
 # Lag, shards, time ------------------------------------------------------------------------------------------------------
 def in_index(db: Any) -> list[str]:
-    found = db.query(TableName="rows", IndexName="due", KeyConditionExpression="shard = :s", ExpressionAttributeValues={":s": {"S": "s"}})
+    found = db.query(TableName="rows", IndexName="due", KeyConditionExpression="part = :s", ExpressionAttributeValues={":s": {"S": "s"}})
     return [one["id"]["S"] for one in found["Items"]]
 
 
 def test_an_index_lags_until_it_is_released(model: AwsModel) -> None:
     db = make_table(model.client, "rows")
-    due = {"shard": {"S": "s"}, "due": {"S": "1"}}
+    due = {"part": {"S": "s"}, "due": {"S": "1"}}
     db.put_item(TableName="rows", Item=row("a", **due))
     index = model.table("rows").indexes["due"]
     index.hold()
@@ -117,7 +134,7 @@ def test_an_index_lags_by_seconds_of_the_models_clock() -> None:
     model = AwsModel(REGION, clock=lambda: clock.now() / 1000)
     db = make_table(model.client, "rows")
     model.table("rows").indexes["due"].lag = 2.0
-    db.put_item(TableName="rows", Item=row("a", shard={"S": "s"}, due={"S": "1"}))
+    db.put_item(TableName="rows", Item=row("a", part={"S": "s"}, due={"S": "1"}))
     assert in_index(db) == []
     clock.advance("2s")
     assert in_index(db) == ["a"]

@@ -14,7 +14,7 @@ from standins import REGION
 
 from milepost.core.errors import LedgerReadOnly
 from milepost.ledgers.aws.requests.client import Requests
-from milepost.testing.aws_model import Call, Faults, kinds
+from milepost.testing.aws_model import AwsCall, Faults, kinds
 
 Client = Callable[[str], Any]
 ROW = {"TableName": "rows", "Key": {"key": {"S": "a"}}}
@@ -143,13 +143,13 @@ def test_calls_are_counted_in_order_and_per_operation(dynamodb: Any, client: Cli
         with pytest.raises(ClientError):
             dynamodb.update_item(**ADD)
     dynamodb.update_item(**ADD)
-    updates = [Call("dynamodb", "UpdateItem", nth) for nth in (1, 2, 3, 4)]
-    assert faults.calls == [updates[0], Call("dynamodb", "GetItem", 1), *updates[1:]]
+    updates = [AwsCall("dynamodb", "UpdateItem", nth) for nth in (1, 2, 3, 4)]
+    assert faults.calls == [updates[0], AwsCall("dynamodb", "GetItem", 1), *updates[1:]]
     assert faults.fired == [(updates[1], "throttle"), (updates[2], "throttle"), (updates[3], "twice")]
     assert counted(client) == 3
     faults.clear()
     dynamodb.get_item(**ROW)
-    assert faults.calls == [Call("dynamodb", "GetItem", 1)]
+    assert faults.calls == [AwsCall("dynamodb", "GetItem", 1)]
 
 
 def test_attached_to_a_ledgers_requests(endpoint: str, dynamodb: Any, client: Client, faults: Faults) -> None:
@@ -159,8 +159,8 @@ def test_attached_to_a_ledgers_requests(endpoint: str, dynamodb: Any, client: Cl
     requests.each([lambda: requests.call("dynamodb", "update_item", **ADD)] * 20)
     requests.call("sqs", "list_queues")
     requests.close()
-    assert sorted(faults.calls) == [*(Call("dynamodb", "UpdateItem", nth) for nth in range(1, 22)), Call("sqs", "ListQueues", 1)]
-    assert faults.fired == [(Call("dynamodb", "UpdateItem", 10), "timeout_after")]
+    assert sorted(faults.calls) == [*(AwsCall("dynamodb", "UpdateItem", nth) for nth in range(1, 22)), AwsCall("sqs", "ListQueues", 1)]
+    assert faults.fired == [(AwsCall("dynamodb", "UpdateItem", 10), "timeout_after")]
     assert counted(client) == 21
 
 
@@ -269,4 +269,4 @@ def test_a_message_comes_again(most: int, single: Client, faults: Faults) -> Non
     again = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=most)["Messages"]
     assert again[-1] == message
     assert [one["Body"] for one in again[:-1]] == ["second"][: most - 1]
-    assert faults.fired == [(Call("sqs", "ReceiveMessage", 3), "dup")]
+    assert faults.fired == [(AwsCall("sqs", "ReceiveMessage", 3), "dup")]

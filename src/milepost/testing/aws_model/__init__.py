@@ -14,7 +14,7 @@ faults.plan("UpdateItem", "timeout_after")              # carried out, and not a
 
 from __future__ import annotations
 
-from milepost.testing.aws_model.faults import Call, Faults, kinds
+from milepost.testing.aws_model.faults import AwsCall, Faults, kinds
 from milepost.testing.aws_model.model import AwsModel
 
-__all__ = ["AwsModel", "Call", "Faults", "kinds"]
+__all__ = ["AwsCall", "AwsModel", "Faults", "kinds"]

@@ -13,7 +13,7 @@ from uuid import uuid4
 from milepost.testing.aws_model.errors import AwsError
 
 
-class Bucket:
+class BucketModel:
     """One bucket: its objects by key, and the uploads that have not ended."""
 
     def __init__(self, name: str) -> None:
@@ -26,17 +26,17 @@ class S3:
     """The operations of S3 that stores of blobs use."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.buckets: dict[str, Bucket] = {}
+        self.buckets: dict[str, BucketModel] = {}
         self._clock = clock
 
-    def bucket(self, name: Any) -> Bucket:
+    def bucket(self, name: Any) -> BucketModel:
         found = self.buckets.get(str(name))
         if found is None:
             raise AwsError("NoSuchBucket", "The specified bucket does not exist", 404)
         return found
 
     def create_bucket(self, params: dict[str, Any]) -> dict[str, Any]:
-        self.buckets.setdefault(params["Bucket"], Bucket(params["Bucket"]))
+        self.buckets.setdefault(params["Bucket"], BucketModel(params["Bucket"]))
         return {"Location": f"/{params['Bucket']}"}
 
     def head_bucket(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class S3:
         body = _bytes(params.get("Body", b""))
         return self._put(self.bucket(params["Bucket"]), params["Key"], body, params.get("Metadata", {}))
 
-    def _put(self, bucket: Bucket, key: str, body: bytes, metadata: dict[str, str]) -> dict[str, Any]:
+    def _put(self, bucket: BucketModel, key: str, body: bytes, metadata: dict[str, str]) -> dict[str, Any]:
         told = {"ETag": f'"{md5(body, usedforsecurity=False).hexdigest()}"', "ChecksumSHA256": _checksum(body)}
         at = datetime.fromtimestamp(int(self._clock()), UTC)
         bucket.objects[key] = body, {**told, "LastModified": at, "Metadata": dict(metadata)}

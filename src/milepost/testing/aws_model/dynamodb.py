@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -11,14 +12,15 @@ from typing import Any, NamedTuple
 from milepost.testing.aws_model import expressions
 from milepost.testing.aws_model.errors import AwsError, invalid, missing_table
 from milepost.testing.aws_model.expressions import Parsed, Path, Scope
-from milepost.testing.aws_model.stream import Stream
-from milepost.testing.aws_model.table import Index, Key, Partition, Row, Table
+from milepost.testing.aws_model.stream import StreamModel
+from milepost.testing.aws_model.table import Index, Key, Partition, StoredRow, Table
 from milepost.testing.aws_model.values import LARGEST_ROW, Image, copy, normal_image, size, sort_key
 
 PAGE_BYTES = 1 << 20
 BATCH_GET, BATCH_WRITE, TRANSACTION = 100, 25, 100
 BATCH_GET_BYTES = 16 << 20
 TOKEN_LIFE_S = 600
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
 class Write(NamedTuple):
@@ -26,7 +28,7 @@ class Write(NamedTuple):
 
     table: Table
     key: Key
-    before: Row | None
+    before: StoredRow | None
     after: Image | None
     size: int
     named: list[str] | None
@@ -47,7 +49,7 @@ class DynamoDb:
             raise missing_table(str(name))
         return found
 
-    def streams(self) -> list[Stream]:
+    def streams(self) -> list[StreamModel]:
         return [table.stream for table in self.tables.values() if table.stream is not None]
 
     # Tables -------------------------------------------------------------------------------------------------------------
@@ -55,6 +57,8 @@ class DynamoDb:
         name = params["TableName"]
         if name in self.tables:
             raise AwsError("ResourceInUseException", f"Table already exists: {name}")
+        if not _TABLE_NAME.fullmatch(name):
+            raise invalid("TableName must be 3 to 255 letters, digits, hyphens, underscores and dots")
         kinds = {one["AttributeName"]: one["AttributeType"] for one in params["AttributeDefinitions"]}
         indexes = params.get("GlobalSecondaryIndexes", ())
         used = {one["AttributeName"] for schema in (params, *indexes) for one in schema["KeySchema"]}
@@ -96,7 +100,7 @@ class DynamoDb:
         at = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S")
         label = f"{at}.{next(self._numbers) % 1000:03d}"
         arn = f"{self._arn(table)}/stream/{label}"
-        table.stream = Stream(table.name, arn, label, wanted["StreamViewType"], self._region, self._clock, self._numbers)
+        table.stream = StreamModel(table.name, arn, label, wanted["StreamViewType"], self._region, self._clock, self._numbers)
 
     def describe_table(self, params: dict[str, Any]) -> dict[str, Any]:
         return {"Table": self._described(self.table(params["TableName"]))}
@@ -416,7 +420,7 @@ class _Reader:
             return self._index.place(image, key)
         return key[0], key[1:]
 
-    def take(self, row: Row) -> bool:
+    def take(self, row: StoredRow) -> bool:
         """Read one row more; False: the page is full."""
         self._scanned += 1
         self._bytes += row.size

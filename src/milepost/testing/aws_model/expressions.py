@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from milepost.testing.aws_model.errors import Malformed, invalid
+from milepost.testing.aws_model.reserved_words import RESERVED
 from milepost.testing.aws_model.values import SETS, Image, Value, compare, normal, number
 
 _TOKEN = re.compile(r"\s*(?:([#:][A-Za-z0-9_]+|[A-Za-z_][A-Za-z0-9_]*|\d+)|(<>|<=|>=|[=<>()+\-,.\[\]]))")
@@ -174,6 +175,8 @@ class _Parser:
         token = self.take()
         if not (token[0] in "#_" or token[0].isalpha()):
             raise self.wrong(f'Syntax error; token: "{token}"')
+        if token.upper() in RESERVED:
+            raise self.wrong(f"Attribute name is a reserved keyword; reserved keyword: {token}")
         return token
 
     def operand(self) -> Operand:

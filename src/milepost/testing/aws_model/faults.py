@@ -45,7 +45,7 @@ def kinds(service: str, operation: str) -> tuple[str, ...]:
     return ANY + SOME.get((service, operation), ())
 
 
-class Call(NamedTuple):
+class AwsCall(NamedTuple):
     """One call of a client."""
 
     service: str
@@ -58,8 +58,8 @@ class Faults:
     """Counts every call of the clients it is attached to, and spoils those that were planned for; safe with many threads."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.fired: list[tuple[Call, str]] = []
+        self.calls: list[AwsCall] = []
+        self.fired: list[tuple[AwsCall, str]] = []
         self._plans: dict[int | tuple[str, int], str] = {}
         self._counts: Counter[str] = Counter()
         self._received: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -104,7 +104,7 @@ class Faults:
         send: Send = partial(call_through, operation)
         with self._lock:
             self._counts[operation] += 1
-            call = Call(service, operation, self._counts[operation])
+            call = AwsCall(service, operation, self._counts[operation])
             self.calls.append(call)
             kind = self._plans.get(len(self.calls)) or self._plans.get((operation, call.nth))
             earlier = self._received[params["QueueUrl"]] if operation == "ReceiveMessage" else []
@@ -119,7 +119,7 @@ class Faults:
         return send(params) if kind is None else _spoil(client, call, kind, params, send, earlier)
 
 
-def _spoil(client: Any, call: Call, kind: str, params: dict[str, Any], send: Send, earlier: list[dict[str, Any]]) -> Answer:
+def _spoil(client: Any, call: AwsCall, kind: str, params: dict[str, Any], send: Send, earlier: list[dict[str, Any]]) -> Answer:
     match kind:
         case "throttle":
             raise _error(client, call, *THROTTLES.get(call.service, (400, "ThrottlingException")))
@@ -156,7 +156,7 @@ def _unheard(send: Send, params: dict[str, Any]) -> None:
         send(params)
 
 
-def _error(client: Any, call: Call, status: int, code: str, **more: Any) -> Exception:
+def _error(client: Any, call: AwsCall, status: int, code: str, **more: Any) -> Exception:
     message = "a fault, put in by a test"
     answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status, "RetryAttempts": 0}, **more}
     made: Exception = client.exceptions.from_code(code)(answer, call.operation)
@@ -171,7 +171,7 @@ def _no_answer(client: Any) -> Exception:
 
 
 # DynamoDB -------------------------------------------------------------------------------------------------------------
-def _conflict(client: Any, call: Call, params: dict[str, Any]) -> Exception:
+def _conflict(client: Any, call: AwsCall, params: dict[str, Any]) -> Exception:
     """Alone, a write is refused by name; in a transaction, its last item is the one that another transaction has hold of."""
     if not call.operation.startswith("Transact"):
         return _error(client, call, 400, "TransactionConflictException")
@@ -180,7 +180,7 @@ def _conflict(client: Any, call: Call, params: dict[str, Any]) -> Exception:
     return _error(client, call, 400, "TransactionCanceledException", CancellationReasons=reasons)
 
 
-def _unprocessed(client: Any, call: Call, params: dict[str, Any], send: Send) -> Answer:
+def _unprocessed(client: Any, call: AwsCall, params: dict[str, Any], send: Send) -> Answer:
     """The second half comes back undone. Of a single entry nothing would be done, and AWS then refuses the call."""
     tables = params["RequestItems"]
     get = call.operation == "BatchGetItem"

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from milepost.testing.aws_model.bucket import S3, Bucket
+from milepost.testing.aws_model.bucket import S3, BucketModel
 from milepost.testing.aws_model.client import make_client
 from milepost.testing.aws_model.dynamodb import DynamoDb
-from milepost.testing.aws_model.queue import Queue, Sqs
-from milepost.testing.aws_model.stream import StreamReader
+from milepost.testing.aws_model.queue import QueueModel, Sqs
+from milepost.testing.aws_model.stream import DynamoDbStreams
 from milepost.testing.aws_model.table import Table
-from milepost.testing.aws_model.topic import Sns, Topic
+from milepost.testing.aws_model.topic import Sns, TopicModel
 
 _served: dict[str, AwsModel] = {}
 _addresses = itertools.count(1)
@@ -42,7 +42,7 @@ class AwsModel:
         self.s3 = S3(clock)
         self._services: dict[str, Any] = {
             "dynamodb": self.dynamodb,
-            "dynamodbstreams": StreamReader(self.dynamodb.streams),
+            "dynamodbstreams": DynamoDbStreams(self.dynamodb.streams),
             "sqs": self.sqs,
             "sns": self.sns,
             "s3": self.s3,
@@ -67,13 +67,13 @@ class AwsModel:
         """A table, with `indexes` that can be held or lag, and a `stream` that can be held, split and trimmed."""
         return self.dynamodb.table(name)
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> QueueModel:
         return self.sqs.queue(name)
 
-    def topic(self, arn: str) -> Topic:
+    def topic(self, arn: str) -> TopicModel:
         return self.sns.topic(arn)
 
-    def bucket(self, name: str) -> Bucket:
+    def bucket(self, name: str) -> BucketModel:
         return self.s3.bucket(name)
 
     def expire(self) -> int:

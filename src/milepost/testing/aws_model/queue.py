@@ -42,7 +42,7 @@ class QueuedMessage:
         """The receipt handle that was given out last."""
 
 
-class Queue:
+class QueueModel:
     """One queue. Messages come in the order sent, as far as they are visible."""
 
     def __init__(self, name: str, url: str, arn: str, attributes: dict[str, str], clock: Callable[[], float]) -> None:
@@ -160,11 +160,11 @@ class Sqs:
     """The operations of SQS. `changed` is held by every call, and tells those that wait for a message."""
 
     def __init__(self, region: str, account: str, url: str, clock: Callable[[], float], changed: Condition, *, waits: bool) -> None:
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, QueueModel] = {}
         self._region, self._account, self._url = region, account, url
         self._clock, self._changed, self._waits = clock, changed, waits
 
-    def queue(self, url: Any) -> Queue:
+    def queue(self, url: Any) -> QueueModel:
         """The queue of this URL or name."""
         found = self.queues.get(str(url).rstrip("/").rpartition("/")[2])
         if found is None:
@@ -172,7 +172,7 @@ class Sqs:
         found.forget_old()
         return found
 
-    def by_arn(self, arn: str) -> Queue | None:
+    def by_arn(self, arn: str) -> QueueModel | None:
         return next((queue for queue in self.queues.values() if queue.arn == arn), None)
 
     # Queues -------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Sqs:
             return {"QueueUrl": there.url}
         arn = f"arn:aws:sqs:{self._region}:{self._account}:{name}"
         attributes = {attribute: str(value) for attribute, value in wanted.items()}
-        queue = self.queues[name] = Queue(name, f"{self._url}/{self._account}/{name}", arn, attributes, self._clock)
+        queue = self.queues[name] = QueueModel(name, f"{self._url}/{self._account}/{name}", arn, attributes, self._clock)
         return {"QueueUrl": queue.url}
 
     def get_queue_url(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class Sqs:
             queue.take(message, visibility)
         return {"Messages": [_received(message, params) for message in found]} if found else {}
 
-    def _bury(self, queue: Queue) -> None:
+    def _bury(self, queue: QueueModel) -> None:
         """Messages that were received too often go to the queue for dead letters."""
         policy = json.loads(queue.attributes.get("RedrivePolicy") or "{}")
         grave = self.by_arn(policy.get("deadLetterTargetArn", ""))
@@ -276,7 +276,7 @@ class Sqs:
         return _each(params["Entries"], lambda entry: self._delete(queue, entry))
 
     @staticmethod
-    def _delete(queue: Queue, entry: dict[str, Any]) -> dict[str, Any]:
+    def _delete(queue: QueueModel, entry: dict[str, Any]) -> dict[str, Any]:
         """With a handle that is out of date nothing is deleted, and SQS says that all is well."""
         message = queue.held(entry["ReceiptHandle"])
         if message is not None:
@@ -292,7 +292,7 @@ class Sqs:
         _check_batch(params["Entries"])
         return _each(params["Entries"], lambda entry: self._hide(queue, entry))
 
-    def _hide(self, queue: Queue, entry: dict[str, Any]) -> dict[str, Any]:
+    def _hide(self, queue: QueueModel, entry: dict[str, Any]) -> dict[str, Any]:
         seconds = entry.get("VisibilityTimeout", 0)
         _check_range("VisibilityTimeout", seconds, 0, LONGEST_VISIBILITY_S)
         message = queue.held(entry["ReceiptHandle"])

@@ -47,7 +47,7 @@ class Shard:
         return self.trimmed + len(self.records)
 
 
-class Stream:
+class StreamModel:
     """The stream of one table. Records are read at once, or, while it is held, not before it is released."""
 
     def __init__(
@@ -194,10 +194,10 @@ def _described(shard: Shard) -> dict[str, Any]:
     return described
 
 
-class StreamReader:
+class DynamoDbStreams:
     """The operations of DynamoDB Streams."""
 
-    def __init__(self, streams: Callable[[], list[Stream]]) -> None:
+    def __init__(self, streams: Callable[[], list[StreamModel]]) -> None:
         self._streams = streams
 
     def describe_stream(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class StreamReader:
             raise invalid("Invalid ShardIterator")
         return self._find(parts[0]).read(parts[1], int(parts[2]), float(parts[3]), params.get("Limit", PAGE))
 
-    def _find(self, arn: str) -> Stream:
+    def _find(self, arn: str) -> StreamModel:
         for stream in self._streams():
             if stream.arn == arn:
                 return stream

@@ -8,7 +8,7 @@ from hashlib import md5
 from typing import Any, NamedTuple
 
 from milepost.testing.aws_model.errors import invalid
-from milepost.testing.aws_model.stream import Stream
+from milepost.testing.aws_model.stream import StreamModel
 from milepost.testing.aws_model.values import Image, size, size_of, sort_key
 
 LONGEST_HASH, LONGEST_RANGE = 2048, 1024
@@ -17,7 +17,7 @@ Key = tuple[Any, ...]
 """A row's key as Python values that sort as DynamoDB sorts them."""
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """A row as it is stored. Its image is never changed in place."""
 
     image: Image
@@ -58,9 +58,9 @@ class Index:
         kind = projection.get("ProjectionType", "ALL")
         kept = {*key, *table_key, *projection.get("NonKeyAttributes", ())}
         self.kept: set[str] | None = None if kind == "ALL" else kept
-        self.rows: dict[Key, Row] = {}
+        self.rows: dict[Key, StoredRow] = {}
         self.partitions: dict[Any, Partition] = {}
-        self._waiting: list[tuple[float, Key, Row | None]] = []
+        self._waiting: list[tuple[float, Key, StoredRow | None]] = []
 
     def hold(self) -> None:
         """From now on queries see the index as it is."""
@@ -71,7 +71,7 @@ class Index:
         self.held = False
         self.catch_up(float("inf"))
 
-    def write(self, key: Key, row: Row | None, at: float) -> None:
+    def write(self, key: Key, row: StoredRow | None, at: float) -> None:
         if self.lag == 0 and not self.held and not self._waiting:
             self._apply(key, row)
         else:
@@ -95,7 +95,7 @@ class Index:
     def shown(self, image: Image) -> Image:
         return image if self.kept is None else {name: value for name, value in image.items() if name in self.kept}
 
-    def _apply(self, key: Key, row: Row | None) -> None:
+    def _apply(self, key: Key, row: StoredRow | None) -> None:
         before = self.rows.pop(key, None)
         if before is not None and (place := self.place(before.image, key)) is not None:
             partition = self.partitions[place[0]]
@@ -104,7 +104,7 @@ class Index:
                 del self.partitions[place[0]]
         if row is not None and (place := self.place(row.image, key)) is not None:
             shown = self.shown(row.image)
-            self.rows[key] = Row(shown, size(shown))
+            self.rows[key] = StoredRow(shown, size(shown))
             self.partitions.setdefault(place[0], Partition()).add(place[1])
 
 
@@ -114,10 +114,10 @@ class Table:
     def __init__(self, name: str, key: tuple[str, ...], kinds: dict[str, str], clock: Callable[[], float]) -> None:
         self.name, self.key, self.kinds, self._clock = name, key, kinds, clock
         self.created_at = clock()
-        self.rows: dict[Key, Row] = {}
+        self.rows: dict[Key, StoredRow] = {}
         self.partitions: dict[Any, Partition] = {}
         self.indexes: dict[str, Index] = {}
-        self.stream: Stream | None = None
+        self.stream: StreamModel | None = None
         self.ttl: str | None = None
         """The attribute by which rows expire."""
         self.options: dict[str, Any] = {}
@@ -204,7 +204,7 @@ class Table:
         else:
             if before is not None and before.image == image:
                 return
-            after = Row(image, length)
+            after = StoredRow(image, length)
             self.rows[key] = after
             if before is None:
                 self.partitions.setdefault(key[0], Partition()).add(key[1:])

@@ -14,7 +14,7 @@ LARGEST = 262_144
 BATCH = 10
 
 
-class Topic:
+class TopicModel:
     """One topic: every message that was published on it, and the queues that it is passed on to."""
 
     def __init__(self, name: str, arn: str, attributes: dict[str, str]) -> None:
@@ -27,10 +27,10 @@ class Sns:
     """The operations of SNS."""
 
     def __init__(self, region: str, account: str, sqs: Sqs, changed: Callable[[], None]) -> None:
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, TopicModel] = {}
         self._region, self._account, self._sqs, self._changed = region, account, sqs, changed
 
-    def topic(self, arn: Any) -> Topic:
+    def topic(self, arn: Any) -> TopicModel:
         found = self.topics.get(str(arn))
         if found is None:
             raise AwsError("NotFound", "Topic does not exist", 404)
@@ -38,7 +38,7 @@ class Sns:
 
     def create_topic(self, params: dict[str, Any]) -> dict[str, Any]:
         arn = f"arn:aws:sns:{self._region}:{self._account}:{params['Name']}"
-        self.topics.setdefault(arn, Topic(params["Name"], arn, dict(params.get("Attributes", {}))))
+        self.topics.setdefault(arn, TopicModel(params["Name"], arn, dict(params.get("Attributes", {}))))
         return {"TopicArn": arn}
 
     def delete_topic(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Sns:
             raise AwsError("BatchRequestTooLong", "The length of all the batch messages put together is more than the limit.")
         return {"Successful": [{"Id": entry["Id"], "MessageId": self._publish(topic, entry)} for entry in entries], "Failed": []}
 
-    def _publish(self, topic: Topic, entry: dict[str, Any]) -> str:
+    def _publish(self, topic: TopicModel, entry: dict[str, Any]) -> str:
         if not entry.get("Message"):
             raise invalid("Invalid parameter: Empty message")
         id = str(uuid4())
@@ -118,7 +118,7 @@ def _size(entry: dict[str, Any]) -> int:
     )
 
 
-def _wrapped(topic: Topic, id: str, entry: dict[str, Any]) -> str:
+def _wrapped(topic: TopicModel, id: str, entry: dict[str, Any]) -> str:
     labels = {
         name: {"Type": label["DataType"], "Value": label.get("StringValue", "")}
         for name, label in (entry.get("MessageAttributes") or {}).items()
