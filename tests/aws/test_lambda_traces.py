@@ -19,14 +19,14 @@ from standins import REGION
 
 from milepost.lambdas.traces import MOST, chosen
 
+pytestmark = pytest.mark.wire
+
 ROOT, PARENT = "1-5759e988-bd862e3fe1be46a994272793", "53995c3f42cd8ad8"
 SAMPLED = f"Root={ROOT};Parent={PARENT};Sampled=1"
 NOBODY = "192.0.2.1:2000"
 """An address that is kept for examples: nothing is there."""
 CHILD = """
 import importlib, json, sys
-
-pytestmark = pytest.mark.wire
 module, name, event = json.load(sys.stdin)
 
 class Call:
