@@ -31,13 +31,13 @@ WRITE = ("PutItem", "BatchWriteItem")
 CHANGE = ("PutItem", "UpdateItem", "DeleteItem")
 USE_KEY = ("Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo")
 
-EVERYONE_READS = (kinds.ROUTE, LAYOUT, kinds.HOLD, kinds.LIMIT, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
+EVERYONE_READS = (kinds.ROUTE, LAYOUT, kinds.HOLD, kinds.LIMIT, kinds.BREAKER, kinds.MOVED, BUCKET, HOLDING, JOURNAL)
 """What decides whether an item may be worked on now, and by which version of its route; and where history lines are placed."""
 FIRST = (kinds.ROUTE, LAYOUT)
 """A route's first version and its table's layout, written by the first function or process that opens the ledger."""
 EVERYONE_WRITES = (kinds.PROCESS,)
 """The heartbeat."""
-WORKER_WRITES = (BUCKET, HOLDING)
+WORKER_WRITES = (BUCKET, HOLDING, kinds.BREAKER)
 TELLING = (kinds.CURSOR, kinds.PARKED)
 """How far each subscriber has been told, and which events it has refused."""
 REPAIRS = (REPAIR, GAP, kinds.HEAD, kinds.BACK_FILL, kinds.ACT)

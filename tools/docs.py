@@ -158,7 +158,7 @@ def context(command: click.Command, name: str, parent: click.Context | None = No
 # The Python surface ---------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "Writing a route": ("Route", "Backoff", "Checks", "Limits", "span_ms"),
+    "Writing a route": ("Route", "Backoff", "Breaker", "Checks", "Limits", "span_ms"),
     "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
     "In your own program": ("Milepost", "open", "restore"),
     "Where items are, and why": ("Status", "Reason"),

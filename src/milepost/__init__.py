@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from milepost.app import Milepost, open, restore
+    from milepost.core.breaker import Breaker
     from milepost.core.errors import (
         ActRefused,
         ConfigMistake,
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ActRefused",
     "Backoff",
+    "Breaker",
     "Checks",
     "ConfigMistake",
     "Done",
@@ -69,6 +71,7 @@ __all__ = [
 
 _HOMES = {
     "app": ("Milepost", "open", "restore"),
+    "core.breaker": ("Breaker",),
     "core.routes.backoff": ("Backoff", "Checks"),
     "core.values.durations": ("span_ms",),
     "core.errors": (

@@ -10,12 +10,13 @@ import pytest
 from lambda_scene import HEAD, Countdown, Deploy, Deployment, deployments
 from pump import Context
 
+from milepost.core.controls import Hold, Limit
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.core.status import FAILED
 from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.lambdas import start, worker
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, Hold, Limit
+from milepost.ports.documents import HOLD, LIMIT, ROUTE
 from milepost.ports.ledger import Query
 from milepost.testing.aws_model import Faults
 

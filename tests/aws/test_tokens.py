@@ -7,11 +7,17 @@ from threading import Barrier, Thread
 import pytest
 from table_scene import Process, Scene, writes
 
-from milepost.ledgers.aws.claim.tokens import Grant, take
+from milepost.core.admission import claim_rate
+from milepost.ledgers.aws.claim import tokens
+from milepost.ledgers.aws.claim.tokens import Grant
 from milepost.ledgers.aws.tables.documents import Control
 
 NOW = 1_700_000_000_000
 SCOPE = "parcels/weigh"
+
+
+def take(control: Control, name: str, per_second: float, now: int, wanted: int, spent: int = 0) -> Grant:
+    return tokens.take(control, name, claim_rate(per_second), now, wanted, spent)
 
 
 def test_a_rate_is_kept_over_time_and_next_at_says_when_there_is_a_token(control: Control) -> None:

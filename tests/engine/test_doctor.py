@@ -6,10 +6,11 @@ import pytest
 from eyes_world import World, parcels
 from msgspec.structs import replace
 
+from milepost.core.controls import Hold
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.engine.health.checks import Finding
 from milepost.engine.health.doctor import doctor
-from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Hold, Parked
+from milepost.ports.documents import CURSOR, HOLD, PARKED, ROUTE, Cursor, Parked
 
 
 @pytest.fixture

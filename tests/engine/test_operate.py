@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from engine_world import ROUTE, Interrupted, World, dies
 
+from milepost.core.controls import Limit
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Reason, Status
@@ -14,7 +15,7 @@ from milepost.engine import act_log
 from milepost.engine.act_log import act_view, all_acts
 from milepost.engine.acts.bulk import act, confirm_outside, go_on, limit, pause, resume
 from milepost.engine.intake import submit
-from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Limit, read_as
+from milepost.ports.documents import ACT, HOLD, LIMIT, Act, read_as
 from milepost.ports.ledger import DeliveredLines, Query
 
 SIGNED: dict[str, Any] = {"by": "ops", "reason": "checked by hand"}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from eyes_world import World
 
+from milepost.core.controls import Hold
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import TERMINAL, Reason
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.views.sentences import SENTENCES
 from milepost.engine.views.story import Story, story
-from milepost.ports.documents import HOLD, Hold
+from milepost.ports.documents import HOLD
 from milepost.ports.ledger import DeliveredLines
 
 

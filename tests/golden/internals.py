@@ -13,8 +13,10 @@ import milepost as mp
 from milepost.blobs.memory import MemoryBlobs
 from milepost.cli.commands import cli
 from milepost.core import operators
+from milepost.core.breaker import BreakerRecord
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
+from milepost.core.controls import Hold, Limit
 from milepost.core.decide import accept, decide, given_back, late, undecided
 from milepost.core.due import Lease, look, offered
 from milepost.core.events import cloud_event, event_id, events_of
@@ -132,7 +134,8 @@ def event_of_every_kind() -> list[tuple[str, list[Any]]]:
 def document_shapes() -> dict[str, Any]:
     """The control documents that processes share, by kind: fields, and the defaults of those that may be left out."""
     kinds = {
-        documents.ROUTE: documents.RouteVersion, documents.HOLD: documents.Hold, documents.LIMIT: documents.Limit,
+        documents.ROUTE: documents.RouteVersion, documents.HOLD: Hold, documents.LIMIT: Limit,
+        documents.BREAKER: BreakerRecord,
         documents.PROCESS: documents.Process, documents.CURSOR: documents.Cursor, documents.PARKED: documents.Parked,
         documents.ACT: documents.Act, documents.LIST: documents.ListRecord, documents.MOVED: documents.Moved,
         documents.MOVING: documents.Moving, documents.BACK_FILL: documents.BackFill, documents.KEY: documents.Key,

@@ -11,11 +11,12 @@ from tests.http.guarded import ITEMS, READ, SIGNED, Guarded, guarded
 from tests.http.places import new_aws_ledger
 
 import milepost as mp
+from milepost.core.admission import CallRate
 from milepost.core.errors import UsageError
 from milepost.engine.act_log import all_acts
 from milepost.engine.auth.keys import all_keys, any_keys, key_view, make_key, match, note_use, revoke_key
 from milepost.http.auth.authenticator import visible
-from milepost.http.auth.rates import Rate, Rates
+from milepost.http.auth.rates import Rates
 from milepost.http.protocol.endpoint import Caller
 from milepost.ports.documents import KEY
 from milepost.testing.clock import VirtualClock
@@ -176,7 +177,7 @@ def test_wrong_keys_are_slowed_down_but_a_good_one_is_not(at: Guarded) -> None:
 
 
 def test_a_bucket_fills_up_again_and_never_beyond_its_burst() -> None:
-    rates, rate = Rates(), Rate(2, 3)
+    rates, rate = Rates(), CallRate(2, 3)
     assert [rates.take("a", rate, 0.0) for _ in range(4)] == [0, 0, 0, 0.5]
     assert rates.take("b", rate, 0.0) == 0
     assert rates.wait("a", rate, 0.25) == 0.25
@@ -184,7 +185,7 @@ def test_a_bucket_fills_up_again_and_never_beyond_its_burst() -> None:
 
 
 def test_of_too_many_names_the_one_unused_for_longest_is_forgotten() -> None:
-    rates, rate = Rates(most=2), Rate(1, 1)
+    rates, rate = Rates(most=2), CallRate(1, 1)
     for name in ("a", "b", "a", "c"):
         rates.take(name, rate, 0.0)
     assert (rates.wait("a", rate, 0.0), rates.wait("b", rate, 0.0), rates.wait("c", rate, 0.0)) == (1, 0, 1)

@@ -54,7 +54,7 @@ def test_no_function_reads_or_writes_api_keys_and_sessions(template: Template) -
 
 def test_a_worker_writes_heartbeats_rates_and_pauses_of_lanes_alone(both: Template) -> None:
     may = both.statements("test-deposits-metadata")
-    assert leading(may["ControlWrite"]) == {"aside#deposits", "bucket", "holding", "process"}
+    assert leading(may["ControlWrite"]) == {"aside#deposits", "breaker", "bucket", "holding", "process"}
     assert not {kind for kind in leading(may["ControlRead"]) if kind.endswith("#assets")}
     assert leading(may["History"]) == {"deposits/*"}
     assert not {action for one in may.values() for action in one["Action"]} & {"dynamodb:BatchWriteItem", "s3:DeleteObject"}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import milepost as mp
 from milepost.core.confirmations import confirm
+from milepost.core.controls import scope
 from milepost.core.decide import decide
 from milepost.core.due import Lease
 from milepost.core.item import Item
@@ -19,7 +20,7 @@ from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.ledgers.sqlite.rows import changes as writing
 from milepost.ledgers.sqlite.rows import fence
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, scope
+from milepost.ports.documents import HOLD, LIMIT, ROUTE
 from milepost.ports.ledger import ClaimRequest, Conflict, Query, Refused
 from milepost.testing.clock import VirtualClock
 from milepost.wiring import open_context
@@ -41,13 +42,15 @@ def make_context(url: str, chance: random.Random) -> Context:
     route = mp.Route("r", key="id")
     for name in STAGES:
         more: dict[str, Any] = {}
-        kind = chance.choice(["plain"] * 6 + ["rate", "lanes", "overdue", "cap"])
+        kind = chance.choice(["plain"] * 6 + ["rate", "lanes", "overdue", "cap", "breaker", "breaker"])
         if kind == "rate":
             more["rate"] = "100/s"
         elif kind == "lanes":
             more["lane"] = lambda content: content["id"][-1]
         elif kind == "overdue":
             more["checks"] = mp.Checks(overdue=chance.choice(["300ms", "1h"]))
+        elif kind == "breaker":
+            more["breaker"] = mp.Breaker(failures=2, within="1h", cooldown="500ms", probes=2)
         elif kind == "cap":
             more["lanes"] = {"": mp.Limits(concurrency=2)}
         route.stage(name, **more)(lambda item: mp.Done())

@@ -14,8 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from milepost.core import operators
+from milepost.core.breaker import Breaker, BreakerRecord
 from milepost.core.change import Change, change
 from milepost.core.confirmations import confirm
+from milepost.core.controls import scope
 from milepost.core.decide import decide, given_back, undecided
 from milepost.core.due import Lease, fragile, look
 from milepost.core.item import Item, Row
@@ -24,14 +26,16 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Reason
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, scope
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.ledger import ClaimRequest, Conflict, DeliveredLines, KnownKey, Ledger
 from milepost.testing.audit import audit, every_item
 from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.contract.acts.rename import renamed_plan
-from milepost.testing.contract.world import World
+from milepost.testing.contract.world import World, sample_route
 
 KEYS = [f"k{n}" for n in range(3)]
+BREAKS = Breaker(failures=2, within="1h", cooldown="20s", probes=len(KEYS))
+"""With room for all items as probes: of fewer, the ledgers might choose others."""
 LANES = ["", "north"]
 HOLDERS = ["anna", "bert"]
 OUTCOMES: list[Outcome] = [
@@ -74,7 +78,7 @@ class SideBySide(RuleBasedStateMachine):
         self.folder = tempfile.mkdtemp(dir=shm if shm.is_dir() else None)
         self.memory, self.sqlite = MemoryLedger(), SqliteLedger.open(f"{self.folder}/milepost.db")
         self.clock, self.chance = VirtualClock(), SeededChance()
-        self.plan = World(self.memory).plan
+        self.plan = World(self.memory, sample_route(breaker=BREAKS)).plan
         self.plan.at_version(1)
         self.held: dict[str, Pair] = {}
         self.stale: list[Pair] = []
@@ -282,13 +286,20 @@ class SideBySide(RuleBasedStateMachine):
     def counters_groups_documents_and_due_times_agree(self) -> None:
         if not hasattr(self, "memory"):
             return
-        for facts in (self.counted, self.grouped, self.documents, self.fed):
+        for facts in (self.counted, self.grouped, self.documents, self.breakers, self.fed):
             mine, theirs = facts(self.memory), facts(self.sqlite)
             assert mine == theirs, facts.__name__
         assert self.memory.next_due([self.plan]) == self.sqlite.next_due([self.plan])
 
     def counted(self, ledger: Ledger) -> Any:
         return {(count.stage, count.status, count.hour): count.n for count in ledger.counts("parcels") if count.n}
+
+    def breakers(self, ledger: Ledger) -> Any:
+        found = {name: read_as(BreakerRecord, document.value) for name, document in ledger.read(BREAKER).items()}
+        # A lease that was extended may be noted by one ledger before the other.
+        return {
+            name: replace(one, probes=sorted((replace(probe, until=0) for probe in one.probes), key=str)) for name, one in found.items()
+        }
 
     def grouped(self, ledger: Ledger) -> Any:
         return {(group.stage, group.group): (group.category, group.now) for group in ledger.groups("parcels") if group.now}

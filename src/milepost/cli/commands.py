@@ -15,7 +15,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Work": ("up", "work", "submit"),
     "Look": ("status", "show", "list", "groups", "volume", "watch", "lists", "acts", "export", "doctor"),
     "Prove": ("signing-key", "heads", "verify"),
-    "Act": ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule", "pause", "resume", "limit"),
+    "Act": ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule", "pause", "resume", "limit", "breakers"),
     "Keep": ("routes", "subscribers", "keys", "prune", "backup", "restore", "adopt", "quarantine", "move", "cost"),
 }
 """The sections of the help, each with its commands in order. The module of a command is named after both: `act/retry.py`."""

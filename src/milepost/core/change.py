@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.breaker import Breaker
 from milepost.core.history import Attempt, Line, encode_line, link
 from milepost.core.item import Failure, Put, Row
 from milepost.core.status import Reason, Status
@@ -24,6 +25,8 @@ class Change(Struct, frozen=True, gc=False):
     puts: tuple[Put, ...] = ()
     expired_at: int | None = None
     """The lease expiry that this change was decided by: it must still stand, or the worker has extended its lease meanwhile."""
+    breaker: Breaker | None = None
+    """Set where a try failed in a way that its lane's breaker counts: that breaker (see `core.consequences.breaker_after`)."""
 
 
 def holds(change: Change, current: Row) -> bool:

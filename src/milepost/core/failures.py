@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from milepost.core.change import FREE, NOBODY, Author, Change, Fields, also, change, end
 from milepost.core.history import Attempt, claim_digest
 from milepost.core.item import Failure, Row
@@ -31,8 +33,17 @@ def fail(
     author: Author = NOBODY,
     response_ms: int | None = None,
 ) -> Change:
-    """A counted try: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED."""
-    number = row.attempts + 1
+    """A counted try: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED. The lane's breaker counts it
+    too, unless it says nothing about the stage's partner: a rejected item, an outcome that the ledger's storage cannot take."""
+    failed = _fail(row, stage, outcome, now, jitter, fields, author, response_ms)
+    breaker = None if isinstance(outcome, Reject) or outcome.category == CANNOT_BE_STORED else stage.breaker_of(row.lane)
+    return failed if breaker is None else replace(failed, breaker=breaker)
+
+
+def _fail(
+    row: Row, stage: Stage, outcome: Retry | Reject, now: int, jitter: float, fields: Fields, author: Author, response_ms: int | None
+) -> Change:
+    number, retry = row.attempts + 1, stage.retry_of(row.lane)
     message = message_of(outcome)
     details = redacted(outcome.details)
     failure = Failure(outcome.category, message, now, group_of(stage.name, outcome.category, message), details, outcome.http_status)
@@ -44,11 +55,11 @@ def fail(
     trace = None if outcome.traceback is None else bounded_traceback(outcome.traceback)
     if isinstance(outcome, Reject):
         return also(end(row, Reason.REJECTED, now, Status.REJECTED, author, failure, attempt=Attempt(*facts, traceback=trace)), **fields)
-    if number >= stage.retry.attempts:
+    if number >= retry.attempts:
         attempt = Attempt(*facts, traceback=trace)
         return also(end(row, Reason.EXHAUSTED, now, Status.MAX_RETRIES_EXCEEDED, author, failure, attempt=attempt), **fields)
     floor = None if outcome.after is None else span_ms(outcome.after, "after")
-    delay = stage.retry.delay(row.attempts, jitter, floor)
+    delay = retry.delay(row.attempts, jitter, floor)
     next_at = row.not_earlier(now + delay.ms)
     fields |= FREE
     fields |= {"look_at": next_at, "error": failure, "handed_over": False, "undecided": None}

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core.change import Change
+from milepost.core.controls import is_held
 from milepost.core.due import look
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item
@@ -19,7 +20,7 @@ from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.routes.backfill import step
-from milepost.ports.documents import BACK_FILL, HOLD, is_held
+from milepost.ports.documents import BACK_FILL, HOLD
 from milepost.ports.ledger import Query, Refused
 
 PAGE = 500

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
+from milepost.core.controls import NO_LIMIT, scope
 from milepost.core.due import Lease
 from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.core.item import Item
@@ -21,7 +22,6 @@ from milepost.lambdas.start import LambdaContext, Opened, log
 from milepost.ledgers.aws.claim.received_messages import Answered, Calls
 from milepost.ledgers.aws.queues.messages import SqsMessage
 from milepost.ledgers.aws.requests.deadline import CALL
-from milepost.ports.documents import scope
 from milepost.ports.ledger import ClaimRequest
 from milepost.ports.runner import JobResult
 from milepost.runners.threads import ThreadRunner
@@ -61,7 +61,7 @@ class StageContainer:
 
     def widen(self, now: int) -> None:
         """The stage's limit may have been changed while running."""
-        width = self.opened.store.limit(self.name, now).concurrency or self.slots.stage.concurrency
+        width = self.opened.store.limits(now).get(self.name, NO_LIMIT).concurrency or self.slots.stage.concurrency
         if width != self.slots.width:
             self.slots.width = width
             self.slots.pool.resize(width)

@@ -1,11 +1,10 @@
 """The control documents that processes share through the ledger: small, named, and written conditionally.
 
-A scope names what a hold or a limit applies to: "route", "route/stage" or "route/stage/lane".
+Holds, limits and breakers are named by the scope that they apply to (see `core.controls`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,9 +12,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, SESSION, PROBE = (
-    "route", "hold", "limit", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key", "session",
-    "probe",
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, SESSION, PROBE = (
+    "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
+    "session", "probe",
 )  # fmt: skip
 
 
@@ -76,24 +75,6 @@ class BackFill(Struct, frozen=True):
     @property
     def under_way(self) -> bool:
         return self.finished_at is None and self.stopped_at is None
-
-
-class Hold(Struct, frozen=True):
-    """A pause."""
-
-    at: int
-    by: str
-    reason: str
-
-
-class Limit(Struct, frozen=True):
-    """Limits set while running; they win over the route file's."""
-
-    rate: str | float | None = None
-    concurrency: int | None = None
-    by: str = ""
-    reason: str = ""
-    at: int = 0
 
 
 class Process(Struct, frozen=True):
@@ -235,18 +216,6 @@ class Session(Struct, frozen=True):
     key_id: str
     at: int
     until: int
-
-
-def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:
-    """The name under which a hold or limit on a route, stage or lane is kept."""
-    if stage is None:
-        return route
-    return f"{route}/{stage}" if lane is None else f"{route}/{stage}/{lane}"
-
-
-def is_held(holds: Container[str], route: str, stage: str, lane: str) -> bool:
-    """Is this lane, its stage or its route paused?"""
-    return route in holds or scope(route, stage) in holds or scope(route, stage, lane) in holds
 
 
 def read_as(kind: type[T], value: Any) -> T:

@@ -79,8 +79,8 @@ def _row_problems(row: Row, plan: Plan | None) -> Iterator[str]:
     stage = None if plan is None else plan.by_name.get(row.stage)
     if plan is not None and stage is None:
         yield f"is at {row.stage!r}, which is no stage of the route"
-    if stage is not None and row.attempts > stage.retry.attempts:
-        yield f"has {row.attempts} attempts; the threshold of {stage.name!r} is {stage.retry.attempts}"
+    if stage is not None and row.attempts > stage.retry_of(row.lane).attempts:
+        yield f"has {row.attempts} attempts; the threshold of {stage.name!r} is {stage.retry_of(row.lane).attempts}"
 
 
 def _history_problems(ledger: Ledger, row: Row, plan: Plan | None) -> Iterator[str]:
@@ -138,6 +138,7 @@ def _step_problems(before: Line | None, line: Line, plan: Plan | None) -> Iterat
     following = plan.following[line.stage]
     if line.to is not None and line.reason not in SENT_ELSEWHERE and (following is None or line.to != following.name):
         yield f"{what} leads from {line.stage!r} to {line.to!r}, out of order"
-    threshold = plan.by_name[line.stage].retry.attempts
+    stage = plan.by_name[line.stage]
+    threshold = max(retry.attempts for retry in (stage.retry, *map(stage.retry_of, stage.lanes)))
     if line.attempt is not None and line.attempt.number > threshold:
         yield f"{what} is attempt {line.attempt.number} of {threshold}"

@@ -19,16 +19,17 @@ from typing import Any, NamedTuple, cast
 from msgspec import Struct
 
 from milepost.blobs.memory import MemoryBlobs
+from milepost.core.breaker import BreakerRecord
 from milepost.core.events import events_of
 from milepost.core.outcome import Done, Retry
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Reason, Status
-from milepost.engine.acts.bulk import act, confirm_outside, pause, resume
+from milepost.engine.acts.bulk import act, close_breakers, confirm_outside, pause, resume
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.routes.versions import register
-from milepost.ports.documents import HOLD
+from milepost.ports.documents import BREAKER, HOLD, read_as
 from milepost.ports.ledger import Ledger
 from milepost.station import Station
 from milepost.testing.audit import every_item, problems
@@ -89,6 +90,7 @@ class Simulator:
         self._meddler = Meddler(random.Random(self.dice.random()), faults)
         self._ear = Ear(random.Random(self.dice.random()), faults / 2)
         self._wanted = processes
+        self._guarded = [(plan, stage) for plan in self._plans.values() for stage in plan.stages if stage.has_breaker]
         self._alive: list[_Process] = []
         self._left_behind: list[Ledger] = []
 
@@ -119,6 +121,7 @@ class Simulator:
             (self._pause_or_resume, 0.7),
             (self._operate, 1),
             (self._stop, 0.3),
+            *([(self._close_breakers, 0.5)] if self._guarded else []),
         ]
 
     # The world moves on -------------------------------------------------------------------------------------------------
@@ -190,6 +193,10 @@ class Simulator:
         else:
             pause(self.ctx, plan.name, self.dice.choice([None, *plan.by_name]), by="ops", reason="simulated")
             self.happened["paused"] += 1
+
+    def _close_breakers(self) -> None:
+        plan, stage = self.dice.choice(self._guarded)
+        self.happened["breakers closed"] += len(close_breakers(self.ctx, plan.name, stage.name, by="ops", reason="simulated"))
 
     def _operate(self) -> None:
         plan = self._plans[self.dice.choice(list(self._plans))]
@@ -275,7 +282,25 @@ class Simulator:
     def _look(self, when: str) -> None:
         wrong = [f"{plan.name}: {one}" for plan in self._plans.values() for one in problems(self._ledger, plan.name, plan)]
         wrong += self._meddler.wrong
+        wrong += self._wrong_breakers()
         assert not wrong, self._told("\n  ".join([when, *wrong[:20]]))
+
+    def _wrong_breakers(self) -> list[str]:
+        """Breakers that let more items through than their stage says, or that no longer belong to anything."""
+        wrong, now = [], self.clock.now()
+        lanes = {(plan.name, stage.name): stage for plan, stage in self._guarded}
+        for name, document in self._ledger.read(BREAKER).items():
+            route, stage, lane = name.split("/", 2)
+            record = read_as(BreakerRecord, document.value)
+            breaker = lanes[route, stage].breaker_of(lane) if (route, stage) in lanes else None
+            self.happened["breakers seen open"] += not record.closed
+            if breaker is None:
+                wrong.append(f"{name} has a breaker's record, and no breaker")
+            elif len(record.failures) >= breaker.failures:
+                wrong.append(f"the breaker of {name} is closed after {len(record.failures)} failures")
+            elif sum(now < probe.until for probe in record.probes) + record.passed > breaker.probes:
+                wrong.append(f"the breaker of {name} has let {len(record.probes)} items through after {record.passed} that passed")
+        return wrong
 
     def _calm_down(self) -> None:
         """No more trouble. All that is left gets whatever it waits for: time, workers, answers."""

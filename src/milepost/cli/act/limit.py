@@ -29,8 +29,8 @@ def limit(
     clear: bool,
 ) -> None:
     """Change what a stage or lane may use, while it runs."""
+    from milepost.core.controls import scope
     from milepost.engine.acts.bulk import limit as set_limit
-    from milepost.ports.documents import scope
 
     chosen = stage_of(stage, stage_word)
     if chosen is None:

@@ -23,8 +23,9 @@ def resume(
     as_json: bool,
 ) -> int:
     """Let a paused route, stage or lane go on."""
+    from milepost.core.controls import scope
     from milepost.engine.acts.bulk import resume as let_go
-    from milepost.ports.documents import HOLD, scope
+    from milepost.ports.documents import HOLD
 
     name, why = check_signed(by, reason)
     with given.context(act=True) as ctx:

@@ -70,6 +70,9 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
         elif found.get("approximate"):
             to.print("Approximate: the counters follow the rows a moment late.", style="dim", soft_wrap=True)
         show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))
+        for one in found.get("open_breakers", ()):
+            until = f" until {one['retry_at']}" if one["retry_at"] else ""
+            to.print(f"The breaker of {safe(one['scope'])} is {one['state']}{until}: {safe(one['error'])}", soft_wrap=True)
         for stage in found["unknown_stages"]:
             n = sum(n for word, n in found["stages"][stage].items() if word != "COMPLETED")
             to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route has not got: see 'milepost routes'", soft_wrap=True)

@@ -36,6 +36,11 @@ def check_count(value: object, subject: str) -> None:
         raise RouteMistake(f"{subject} is {value!r}; give a whole number from 1 up")
 
 
+def check_kind(value: object, kind: type, subject: str, sample: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise RouteMistake(f"{subject} is {value!r}; write {sample}")
+
+
 def judge(function: Callable[..., bool] | None, subject: str) -> Callable[[Any, Any], bool] | None:
     """What tells whether an answer confirms: a function of the answer, or of the answer and of what the stage was given to do."""
     if function is None:

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from milepost.core.breaker import Breaker
 from milepost.core.errors import RouteMistake
 from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
-from milepost.core.routes.mistakes import check_count, check_name, check_shape, judge, some_ms, told
+from milepost.core.routes.mistakes import check_count, check_kind, check_name, check_shape, judge, some_ms, told
 from milepost.core.routes.parsed_input import Key, ParsedInput, carried, key_in, start_in
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 
@@ -20,18 +21,25 @@ Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 LONGEST_LANE = 200
 DIALECTS = ("seed", "today")
+BREAKER_SAMPLE = "breaker=mp.Breaker(failures=5, within='1m', cooldown='30s')"
+RETRY_SAMPLE = "retry=mp.Backoff(attempts=3, base=1)"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a stage, or one lane of it, may use: `rate` for the whole ledger, `concurrency` per process."""
+    """What one lane of a stage may use: `rate` for the whole ledger, `concurrency` per process. `breaker` and `retry` hold for this
+    lane in place of the stage's."""
 
     rate: str | float | None = None
     concurrency: int | None = None
+    breaker: Breaker | None = None
+    retry: Backoff | None = None
 
     def __post_init__(self) -> None:
         if self.rate is not None:
             rate_per_second(self.rate, "rate")
         check_count(self.concurrency, "concurrency")
+        check_kind(self.breaker, Breaker, "Limits: breaker", BREAKER_SAMPLE)
+        check_kind(self.retry, Backoff, "Limits: retry", RETRY_SAMPLE)
 
 
 class Stage(Struct, frozen=True, kw_only=True):
@@ -46,6 +54,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     concurrency: int = 16
     rate: float | None = None
+    breaker: Breaker | None = None
     lane: Callable[[Any], str] | None = None
     lanes: dict[str, Limits] = {}
     batch: int = 1
@@ -81,6 +90,20 @@ class Stage(Struct, frozen=True, kw_only=True):
     def is_async(self) -> bool:
         handler = self.handler
         return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+    def breaker_of(self, lane: str) -> Breaker | None:
+        """The breaker of this lane: its own, or the one that the stage has for each lane."""
+        own = self.lanes.get(lane)
+        return self.breaker if own is None or own.breaker is None else own.breaker
+
+    def retry_of(self, lane: str) -> Backoff:
+        """How failed tries of this lane are repeated."""
+        own = self.lanes.get(lane)
+        return self.retry if own is None or own.retry is None else own.retry
+
+    @property
+    def has_breaker(self) -> bool:
+        return self.breaker is not None or any(limits.breaker is not None for limits in self.lanes.values())
 
     def lane_of(self, content: Any) -> str:
         """The lane of an item with this input; a lane function that fails puts the item into the default lane."""
@@ -168,6 +191,7 @@ class Route:
         timeout: Span | None = None,
         concurrency: int = 16,
         rate: str | float | None = None,
+        breaker: Breaker | None = None,
         lane: Callable[[Any], str] | None = None,
         lanes: dict[str, Limits] | None = None,
         batch: int = 1,
@@ -184,17 +208,17 @@ class Route:
         `claims=False` promises that the handler only looks: two may look at the same item at once, and neither changes anything.
         `remote=True` declares the stage as it stands, without a handler: workers elsewhere, in any language, claim its items over HTTP.
         What a process is to our own workers, a worker's name is to these: one holds at most `concurrency` times `batch` items.
-        `accepts` and `next_payload` are as for `external`.
+        `accepts` and `next_payload` are as for `external`. `breaker` stops calls while the stage's partner is down; each lane has a
+        breaker of its own (see `Breaker`).
         """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
         self._check_new(name)
         check_count(concurrency, f"{subject}: concurrency")
         check_count(batch, f"{subject}: batch")
-        if retry is not None and not isinstance(retry, Backoff):
-            raise RouteMistake(f"{subject}: retry is {retry!r}; write retry=mp.Backoff(attempts=3, base=1)")
-        if checks is not None and not isinstance(checks, Checks):
-            raise RouteMistake(f"{subject}: checks is {checks!r}; write checks=mp.Checks(every='10m', up_to='6h')")
+        check_kind(retry, Backoff, f"{subject}: retry", RETRY_SAMPLE)
+        check_kind(breaker, Breaker, f"{subject}: breaker", BREAKER_SAMPLE)
+        check_kind(checks, Checks, f"{subject}: checks", "checks=mp.Checks(every='10m', up_to='6h')")
         for option, function, given in (("lane", lane, "input"), ("verify", verify, "item"), ("next_payload", next_payload, "output")):
             if function is not None:
                 check_shape(function, f"{subject}: {option}", given)
@@ -221,6 +245,7 @@ class Route:
                     timeout_ms=None if timeout is None else told(some_ms, timeout, f"{subject}: timeout"),
                     concurrency=concurrency,
                     rate=None if rate is None else told(rate_per_second, rate, f"{subject}: rate"),
+                    breaker=breaker,
                     lane=lane,
                     lanes=dict(lanes or {}),
                     batch=batch,

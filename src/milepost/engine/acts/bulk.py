@@ -9,7 +9,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from milepost.core import confirmations, operators
+from milepost.core.breaker import BreakerRecord
 from milepost.core.change import Change
+from milepost.core.controls import Hold, Limit, scope
 from milepost.core.errors import UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
@@ -25,10 +27,10 @@ from milepost.engine.context import Context
 from milepost.engine.evidence.restore import bring_back, can_bring_back
 from milepost.engine.failed_tries import warn_of_failed_try
 from milepost.engine.routes.backfill import begin_rerun
-from milepost.ports.documents import ACT, HOLD, LIMIT, Act, Hold, Limit, read_as, scope
+from milepost.ports.documents import ACT, BREAKER, HOLD, LIMIT, Act, read_as
 from milepost.ports.ledger import Query, Refused
 
-__all__ = ["ActReport", "act", "confirm_outside", "go_on", "limit", "pause", "resume"]
+__all__ = ["ActReport", "act", "close_breakers", "confirm_outside", "go_on", "limit", "pause", "resume"]
 
 Progress = Callable[[int, int | None], None]
 """Called with how many items have been looked at, and about how many there are, if that is known."""
@@ -413,6 +415,19 @@ def limit(
         if ctx.ledger.write(LIMIT, name, new, expect=0 if held is None else held.version):
             record(ctx, "limit", route, by, reason, {"scope": name, "rate": rate, "concurrency": concurrency, "clear": clear})
             return new
+
+
+def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
+    """Close the open breaker of a lane, or those of all lanes of a stage: their items are claimed again at once. Which were closed."""
+    _check_stage(ctx.plan(route), stage)
+    signed(by, reason)
+    closed: list[str] = []
+    for name, document in sorted(ctx.ledger.read(BREAKER).items()):
+        wanted = name.startswith(scope(route, stage, "")) if lane is None else name == scope(route, stage, lane)
+        if wanted and not read_as(BreakerRecord, document.value).closed and ctx.ledger.write(BREAKER, name, None, expect=document.version):
+            record(ctx, "close-breaker", route, by, reason, {"scope": name})
+            closed.append(name)
+    return closed
 
 
 def _scope(ctx: Context, route: str, stage: str | None, lane: str | None) -> str:

@@ -10,10 +10,12 @@ from urllib.parse import quote as url_quote
 
 from msgspec import Struct
 
+from milepost.core.controls import Hold
 from milepost.core.errors import LedgerError, MilepostError
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.core.values.durations import short_span
+from milepost.engine.breakers import breaker_views, open_breakers
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors, silent
 from milepost.engine.health.overdue import LATE_MS, SAMPLE, WAITING, late_at, worked_stages
@@ -24,7 +26,7 @@ from milepost.engine.routes.versions import FINISHED, outdated
 from milepost.engine.views.items import ALIVE_MS, SIGNED, chain_broken_at, chain_fault, counted, live_processes, processes, route_names
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import BACK_FILL, HOLD, PARKED, ROUTE, BackFill, Hold, Parked, Process, RouteVersion, read_as
+from milepost.ports.documents import BACK_FILL, HOLD, PARKED, ROUTE, BackFill, Parked, Process, RouteVersion, read_as
 from milepost.ports.ledger import Document, Query
 
 OK, WARN, BAD = "ok", "warn", "bad"
@@ -341,6 +343,15 @@ def _holds(look: Look) -> Iterator[CheckResult]:
         yield _calm("pause", "nothing is paused")
 
 
+def _breakers(look: Look) -> Iterator[CheckResult]:
+    """Lanes that a circuit breaker keeps closed."""
+    found = [one for one in breaker_views(look.ctx) if look.sees(one.route)]
+    for one in found:
+        lane = f" --lane {quote(one.lane)}" if one.lane else ""
+        headline = "" if one is not found[0] else _sentence(one.told) if len(found) == 1 else f"{len(found)} breakers are open."
+        yield _warn("breaker", one.told, f"milepost breakers close {one.route} {one.stage}{lane} {SIGNED}", headline=headline)
+
+
 def _aside(look: Look) -> Iterator[CheckResult]:
     """Is anything in quarantine? To ask may be to ask a queue, and concerns no single route. (`doctor` has the ledger's own count.)"""
     some = look.once(("set aside",), lambda: _any_aside(look.ctx)) if look.everything else None
@@ -389,7 +400,7 @@ def _leases(look: Look) -> Iterator[CheckResult]:
 
 def _late(look: Look) -> Iterator[CheckResult]:
     """Work that workers should have taken up long ago, stage by stage."""
-    held = set(look.holds)
+    held = {*look.holds, *open_breakers(look.ctx)}
     for route, stage in worked_stages(look.ctx, held):
         if look.worth_asking(route, stage, WAITING):
             late = look.once(("late", route, stage), partial(late_at, look.ctx, route, stage, held, look.now))
@@ -512,6 +523,7 @@ CHECKS: tuple[Check, ...] = (
     _check("standing by", _standing_by, DOCTOR, OVERVIEW),
     _check("roles", _roles, DOCTOR, READY, OVERVIEW),
     _check("pauses", _holds, DOCTOR, OVERVIEW),
+    _check("breakers", _breakers, DOCTOR, OVERVIEW),
     _check("quarantine", _aside, OVERVIEW),
     _check("gone stages", _gone_stages, DOCTOR),
     _check("leases", _leases, DOCTOR),

@@ -6,10 +6,11 @@ from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
+from milepost.core.controls import scope
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import short_span
 from milepost.engine.context import Context
-from milepost.ports.documents import ROUTE, RouteVersion, read_as, scope
+from milepost.ports.documents import ROUTE, RouteVersion, read_as
 from milepost.ports.ledger import Query
 
 LATE_MS = 5 * 60_000

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from milepost.core.breaker import BreakerState
 from milepost.core.status import Status
+from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.events.cursors import live_cursors
 from milepost.engine.metrics.collector import Labels, MetricFigures
@@ -86,6 +88,9 @@ def ledger_families(ctx: Context) -> list[Family]:
         whose = (read_as(Parked, document.value).subscriber,)
         if whose in parked:
             parked[whose] += 1
+    breakers: dict[Labels, float] = {
+        (one.route, one.stage, one.lane): 1.0 if one.state == BreakerState.OPEN else 0.5 for one in breaker_views(ctx)
+    }
     runs: dict[Labels, float] = {(role,): max(0, now - at) / 1000 for role, (at, _) in last_runs(ctx).items()}
     return [
         Family("milepost_items", "gauge", "Items by where they are.", (*PLACE, "status"), items),
@@ -95,6 +100,7 @@ def ledger_families(ctx: Context) -> list[Family]:
         Family("milepost_subscriber_lag_seconds", "gauge", "Age of the first line that it has not come to.", ("subscriber",), late),
         Family("milepost_subscriber_parked", "gauge", "Items of which it refused an event.", ("subscriber",), parked),
         Family("milepost_role_last_run_seconds", "gauge", "Time since the last good run of each role, in any process.", ("role",), runs),
+        Family("milepost_breaker_open", "gauge", "1: a lane's breaker is open; 0.5: it is half-open.", (*PLACE, "lane"), breakers),
         Family("milepost_processes", "gauge", "Processes at work now.", (), {(): len(live_processes(ctx))}),
     ]
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from milepost.core.controls import scope
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.evidence.restore import can_bring_back
-from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, RouteVersion, read_as, scope
+from milepost.ports.documents import BACK_FILL, HOLD, ROUTE, BackFill, RouteVersion, read_as
 from milepost.ports.ledger import Ledger
 
 SEALS = 500

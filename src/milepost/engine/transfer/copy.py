@@ -25,6 +25,7 @@ from milepost.evidence.record import blob_name
 from milepost.ports.documents import (
     ACT,
     BACK_FILL,
+    BREAKER,
     CURSOR,
     HOLD,
     LIMIT,
@@ -43,7 +44,7 @@ from milepost.ports.ledger import HistoryEntry, Query
 LINES = 500
 ITEMS = 200
 SEALS = 500
-CARRIED = (HOLD, LIMIT, BACK_FILL, LIST, ACT, PARKED)
+CARRIED = (HOLD, LIMIT, BREAKER, BACK_FILL, LIST, ACT, PARKED)
 HELD_MS = 7 * 86_400_000
 """For so long nobody tells the subscribers there, if the move is cut off and nobody goes on with it."""
 
@@ -218,7 +219,7 @@ def _documents(source: Context, target: Context, routes: Sequence[str], report: 
 
 
 def _concerns(kind: str, name: str, value: object, routes: Sequence[str]) -> bool:
-    if kind in (HOLD, LIMIT, BACK_FILL):
+    if kind in (HOLD, LIMIT, BREAKER, BACK_FILL):
         return name.split("/", 1)[0] in routes
     if kind == PARKED:
         return read_as(Parked, value).route in routes

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from milepost.core.controls import Hold
 from milepost.core.due import look
 from milepost.core.errors import LedgerError, LedgerMoved, RouteChanged, UsageError
 from milepost.core.routes.plan import Plan
@@ -14,7 +15,7 @@ from milepost.engine.act_log import record, signed
 from milepost.engine.context import Context
 from milepost.engine.routes.versions import compare
 from milepost.engine.views.items import clock_time, counted, each, live_processes
-from milepost.ports.documents import CURSOR, HOLD, MOVED, MOVING, ROUTE, Cursor, Hold, Moved, Moving, RouteVersion, read_as
+from milepost.ports.documents import CURSOR, HOLD, MOVED, MOVING, ROUTE, Cursor, Moved, Moving, RouteVersion, read_as
 from milepost.ports.ledger import Ledger, Query
 
 MOVER = "the move"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
@@ -14,6 +15,7 @@ from milepost.core.history import Line, line_to_public, origin, verify_chain
 from milepost.core.item import Content, Failure, Item, work_id_of
 from milepost.core.status import Status
 from milepost.core.values.durations import iso, short_span
+from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
 from milepost.engine.views.earlier_content import earlier_contents
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
@@ -91,6 +93,9 @@ def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> d
         stages[at.value] = n
     for name, told in lagging.items():
         routes[name] |= told
+    for one in breaker_views(ctx, route):
+        if one.route in routes:
+            routes[one.route].setdefault("open_breakers", []).append(to_builtins(one))
     return {"routes": routes}
 
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.breaker import BreakerRecord
+from milepost.core.controls import Hold, scope
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import iso
+from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.views.items import each, row_view
-from milepost.ports.documents import HOLD, Hold, read_as, scope
+from milepost.ports.documents import HOLD, read_as
 from milepost.ports.ledger import Document, Query
 
 LOOK = 10_000
@@ -46,27 +49,27 @@ def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
 def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[LateItem]:
     """The same one by one, stage by stage, so that any number of them takes little memory; at most so many of each stage."""
     plan, now = _plan(ctx, query.route), ctx.clock.now()
-    holds = ctx.ledger.read(HOLD)
+    holds, breakers = ctx.ledger.read(HOLD), open_breakers(ctx, query.route)
     for stage in _stages(plan, query):
         if stage.overdue_ms is None:
             continue
         before = min(now - stage.overdue_ms + 1, query.entered_before or now + 1)
         for item in each(ctx, _at(query, stage, before), most):
-            yield LateItem(item, why(item.row, stage, holds), item.row.entered_at + stage.overdue_ms)
+            yield LateItem(item, why(item.row, stage, holds, breakers), item.row.entered_at + stage.overdue_ms)
 
 
 def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], bool]:
     """Items that would be through the whole route next, the nearest first; and whether there are more: the last stage's, then those
     of the one before it, until there are enough."""
     plan = _plan(ctx, query.route)
-    holds = ctx.ledger.read(HOLD)
+    holds, breakers = ctx.ledger.read(HOLD), open_breakers(ctx, query.route)
     found: list[LateItem] = []
     for stage in reversed(_stages(plan, query)):
         if len(found) > limit:
             break
         items = list(each(ctx, _at(query, stage, query.entered_before), LOOK))
         items.sort(key=lambda item: nearness(item.row, stage))
-        found += [LateItem(item, why(item.row, stage, holds)) for item in items]
+        found += [LateItem(item, why(item.row, stage, holds, breakers)) for item in items]
     return found[:limit], len(found) > limit
 
 
@@ -91,12 +94,15 @@ def share(note: str | None) -> float:
     return min(1.0, part / whole) if whole else 0.0
 
 
-def why(row: Row, stage: Stage, holds: dict[str, Document]) -> str:
-    """Why a live item is still at its stage, in a few words: a pause before everything else, then its error, then what was noted."""
+def why(row: Row, stage: Stage, holds: dict[str, Document], breakers: Mapping[str, BreakerRecord]) -> str:
+    """Why a live item is still at its stage, in a few words: a pause or an open breaker before everything else, then its error, then what was noted."""
     for name in (scope(row.route), scope(row.route, row.stage), scope(row.route, row.stage, row.lane)):
         if name in holds:
             hold = read_as(Hold, holds[name].value)
             return f"{name} is paused by {hold.by}: {hold.reason}"
+    breaker = breakers.get(scope(row.route, row.stage, row.lane))
+    if breaker is not None and row.status is not Status.PROCESSING:
+        return f"the breaker of its lane is open; the last failure: {breaker.error}"
     if row.error is not None and row.status is Status.RETRY_SCHEDULED:
         return f"try {row.attempts} failed: {row.error.category}: {row.error.message}"
     if row.status is Status.PROCESSING:

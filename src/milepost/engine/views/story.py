@@ -9,18 +9,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core import operators
+from milepost.core.breaker import BreakerState
 from milepost.core.change import Change
 from milepost.core.confirmations import was_refused
+from milepost.core.controls import Hold, scope
 from milepost.core.history import Line
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage
 from milepost.core.status import FAILED, STATUS_MEANING, Status
-from milepost.core.values.durations import short_span
+from milepost.core.values.durations import moment_ms, short_span
+from milepost.engine.breakers import BreakerView, breaker_of
 from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, live_processes, stage_names, unreadable
 from milepost.engine.views.sentences import sentence
 from milepost.engine.views.timestamps import Watch
-from milepost.ports.documents import HOLD, Hold, read_as, scope
+from milepost.ports.documents import HOLD, read_as
 from milepost.ports.ledger import HistoryEntry, KnownKey, Refused
 
 
@@ -111,8 +114,12 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
         following = ["It is taken back at once by whoever is at work on this machine; the try does not count."]
     holds = _holds(ctx, row, watch)
     why += holds
+    breaker = breaker_of(ctx, row)
     if holds and row.status is not Status.PROCESSING:
         following = ["Nothing, until it is resumed; being paused uses no attempts."]
+    elif breaker is not None and row.status is not Status.PROCESSING:
+        why.append(f"{breaker.told[0].upper()}{breaker.told[1:]}.")
+        following = [_let_through(breaker, row, watch)]
     if row.losses:
         times = "A worker was" if row.losses == 1 else f"{row.losses} workers were"
         why.append(f"{times} lost while holding it; that is not counted as an attempt.")
@@ -121,9 +128,18 @@ def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple
     why += _kept(row)
     if row.overdue_at is not None and row.overdue_at > watch.now:
         following.append(f"If it is still at '{row.stage}' {watch.when(row.overdue_at)}, people are told that it is late.")
-    if not holds and (lost or _wants_worker(row, stage, watch.now)):
+    if not holds and breaker is None and (lost or _wants_worker(row, stage, watch.now)):
         following += _missing_worker(ctx, row.route)
     return why, following
+
+
+def _let_through(breaker: BreakerView, row: Row, watch: Watch) -> str:
+    """When an item of a lane with an open breaker is worked on; it waits without using attempts."""
+    if breaker.state == BreakerState.OPEN and breaker.retry_at is not None:
+        at = watch.when(max(moment_ms(breaker.retry_at, watch.now, "retry_at"), row.look_at or 0))
+        return f"It waits, and uses no attempts. The breaker lets the first item through again {at}."
+    probes = "an item was let through" if breaker.probes else "the next item that is due is let through"
+    return f"It waits, and uses no attempts: {probes} to find out whether the stage works again."
 
 
 def _verify(stage: Stage | None) -> str:
@@ -157,7 +173,7 @@ def _ended(row: Row, can: list[str]) -> tuple[list[str], list[str]]:
 def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], list[str]]:
     now, look = watch.now, watch.now if row.look_at is None else row.look_at
     due = watch.when(look) if look > now else "as soon as a worker is free"
-    allowed = "" if stage is None else f" of {stage.retry.attempts}"
+    allowed = "" if stage is None else f" of {stage.retry_of(row.lane).attempts}"
     if row.status is Status.PROCESSING:
         held = "" if row.claimed_at is None else f" since {watch.at(row.claimed_at)} ({short_span(now - row.claimed_at)})"
         why = [f"Worker {row.holder} holds it{held}; this is try {row.attempts + 1}{allowed}."]

@@ -13,6 +13,7 @@ from hmac import compare_digest
 
 from msgspec import Struct
 
+from milepost.core.controls import Limit, scope
 from milepost.core.due import FRAGILE, Lease
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Item, digest_of
@@ -22,7 +23,7 @@ from milepost.core.routes.route import Stage
 from milepost.engine.apply import OUTDATED
 from milepost.engine.context import Context
 from milepost.engine.work.settle import give_back, recorded, settle
-from milepost.ports.documents import LIMIT, Limit, read_as, scope
+from milepost.ports.documents import LIMIT, read_as
 from milepost.ports.ledger import ClaimRequest, ClaimResult
 from milepost.ports.runner import JobResult
 

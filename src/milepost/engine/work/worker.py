@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from milepost.core.breaker import BreakerRecord
+from milepost.core.controls import Limit, is_held, scope
 from milepost.core.due import Lease
 from milepost.core.item import Item
+from milepost.core.outcome import Retry
+from milepost.engine.breakers import open_breakers
 from milepost.engine.context import Context
 from milepost.engine.work.execute import ready, run_async, run_plain
 from milepost.engine.work.settle import give_back, settle
 from milepost.engine.work.slots import StageSlots, rooms_after_a_settle
-from milepost.ports.documents import HOLD, LIMIT, Limit, is_held, read_as, scope
+from milepost.ports.documents import HOLD, LIMIT, read_as
 from milepost.ports.ledger import ClaimRequest, ClaimResult
 from milepost.ports.runner import JobResult, Runner
 
@@ -128,6 +132,8 @@ class Worker:
         for slots in self.all_slots:
             finished, slots.finished = slots.finished, []
             if finished:
+                if slots.stage.has_breaker and any(type(ran.outcome) is Retry for ran in finished):
+                    self._controls_at = 0  # its breaker may have opened: what has not begun is not to be tried
                 slots.learn(finished, now)
                 slots.let_go([ran.item for ran in finished])
         if claims:
@@ -168,6 +174,7 @@ class Worker:
             return
         self._controls_at = now + CONTROLS_MS
         limits, holds = self.ctx.ledger.read(LIMIT), set(self.ctx.ledger.read(HOLD))
+        breakers = open_breakers(self.ctx) if any(slots.stage.has_breaker for slots in self.all_slots) else {}
         for slots in self.all_slots:
             document = limits.get(scope(slots.plan.name, slots.stage.name))
             limit = read_as(Limit, document.value) if document else Limit()
@@ -176,13 +183,16 @@ class Worker:
                 slots.width = width
                 slots.pool.resize(width)
                 slots.next_at = now
-            self._return_unstarted(slots, holds, now)
+            self._return_unstarted(slots, holds, breakers, now)
 
-    def _return_unstarted(self, slots: StageSlots, holds: set[str], now: int) -> None:
+    def _return_unstarted(self, slots: StageSlots, holds: set[str], breakers: Mapping[str, BreakerRecord], now: int) -> None:
         """Give back what cannot be started here soon after all: its lane is paused now, or the calls have become slow."""
         if holds:
             paused = slots.pool.recall(lambda item: is_held(holds, item.route, item.stage, item.lane))
             self._give_back(slots, paused, "it is paused")
+        if breakers:
+            shut_out = slots.pool.recall(lambda item: _shut_out(breakers, item))
+            self._give_back(slots, shut_out, "the breaker of its lane has opened")
         oldest = slots.pool.oldest()
         if oldest is not None and (oldest.row.claimed_at or now) < now - LONGEST_WAIT_MS:
             self._give_back(slots, slots.pool.recall(), "it could not be started soon enough")
@@ -306,6 +316,12 @@ class Worker:
             for item, took in slots.pool.running()
             if took > slots.stage.timeout_ms
         ]
+
+
+def _shut_out(breakers: Mapping[str, BreakerRecord], item: Item) -> bool:
+    """Has the breaker of its lane opened since the item was claimed? What was let through as a probe goes on."""
+    record = breakers.get(scope(item.route, item.stage, item.lane))
+    return record is not None and record.probe_of(item.key) is None
 
 
 def _early(at: int, now: int, span: int) -> bool:

@@ -6,12 +6,13 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct, field
 
+from milepost.core.controls import Hold, Limit, scope
 from milepost.core.values.durations import iso
 from milepost.engine.acts import bulk
 from milepost.http.auth.author import named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, LIMIT, Hold, Limit, read_as, scope
+from milepost.ports.documents import HOLD, LIMIT, read_as
 
 ENDPOINTS = Endpoints()
 HOLDS, LIMITS = "/api/v1/routes/{route}/holds", "/api/v1/routes/{route}/limits"

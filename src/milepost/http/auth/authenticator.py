@@ -12,11 +12,12 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 from starlette.requests import Request
 
+from milepost.core.admission import CallRate
 from milepost.engine.auth.keys import SCOPES, is_news, match, note_use
 from milepost.engine.auth.sessions import is_csrf_token, session_key
 from milepost.engine.context import Context
 from milepost.http.auth.origins import address_of, from_elsewhere, not_local
-from milepost.http.auth.rates import Rate, Rates
+from milepost.http.auth.rates import Rates
 from milepost.http.protocol.endpoint import Caller, Endpoint
 from milepost.http.protocol.problems import ProblemError, problem, problem_error
 from milepost.ports.documents import KEY, SESSION, Key, Session, read_as
@@ -25,9 +26,9 @@ log = logging.getLogger(__name__)
 
 FRESH_S = 3.0
 """Keys are read again when they are older, so that a revoked one opens nothing any more within five seconds."""
-USUAL = Rate(200, 400)
+USUAL = CallRate(200, 400)
 """Calls a second with one key, in one process."""
-WRONG = Rate(1 / 6, 10)
+WRONG = CallRate(1 / 6, 10)
 """Wrong keys from one address."""
 COOKIE = "mp_session"
 FORM = "application/x-www-form-urlencoded"
@@ -129,8 +130,8 @@ class Authenticator:
 
     def _admit(self, key: Key) -> Caller:
         """The caller with this key, if the key is not used too often."""
-        rate = USUAL if key.rate is None else Rate(key.rate, max(1.0, 2 * key.rate))
-        wait = self._calls.take(key.id, rate if key.burst is None else Rate(rate.per_second, key.burst), self._ticks())
+        rate = USUAL if key.rate is None else CallRate(key.rate, max(1.0, 2 * key.rate))
+        wait = self._calls.take(key.id, rate if key.burst is None else CallRate(rate.per_second, key.burst), self._ticks())
         if wait:
             raise _too_many(f"{key.name!r} may call {rate.per_second:g} times a second", wait)
         now = self._ctx.clock.now()

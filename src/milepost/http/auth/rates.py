@@ -1,44 +1,33 @@
-"""Rates: so many calls a second, with a reserve for bursts. In memory, so for each process by itself."""
+"""Rates of HTTP calls, one token bucket for each caller (see `core.admission`). In memory, so for each process by itself."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from msgspec import Struct
-
-
-class Rate(Struct, frozen=True):
-    """`per_second` on the long run, `burst` at once."""
-
-    per_second: float
-    burst: float
+from milepost.core.admission import CallRate, TokenBucket, next_call_ms, refill, spend
 
 
 class Rates:
-    """A bucket for each name: every call takes one out, time fills it up. Of too many names, the one unused for longest is forgotten,
-    and begins with a full bucket if it comes again. Time is passed in: seconds that only rise."""
+    """The buckets by name. Of too many names, the one unused for longest is forgotten, and starts with a full bucket if it comes
+    again. Time is passed in: seconds that only rise."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def take(self, name: str, rate: Rate, now: float) -> float:
-        """Take one out: 0 if there was one, else the seconds until there is."""
-        left = self._at(name, rate, now)
-        wait = self._wait(left, rate)
-        self._left[name] = (left if wait else left - 1, now)
-        self._left.move_to_end(name)
-        if len(self._left) > self._most:
-            self._left.popitem(last=False)
-        return wait
+    def take(self, name: str, rate: CallRate, now: float) -> float:
+        """Make one call: 0 if the rate allows it, else the seconds until it does."""
+        bucket = self._at(name, rate, now)
+        wait_ms = next_call_ms(bucket, rate)
+        self._buckets[name] = bucket if wait_ms else spend(bucket, rate, 1)
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > self._most:
+            self._buckets.popitem(last=False)
+        return wait_ms / 1000
 
-    def wait(self, name: str, rate: Rate, now: float) -> float:
-        """The same, but nothing is taken out."""
-        return self._wait(self._at(name, rate, now), rate)
+    def wait(self, name: str, rate: CallRate, now: float) -> float:
+        """The same, but no call is made."""
+        return next_call_ms(self._at(name, rate, now), rate) / 1000
 
-    def _at(self, name: str, rate: Rate, now: float) -> float:
-        left, since = self._left.get(name, (rate.burst, now))
-        return min(rate.burst, left + (now - since) * rate.per_second)
-
-    def _wait(self, left: float, rate: Rate) -> float:
-        return 0.0 if left >= 1 else (1 - left) / rate.per_second
+    def _at(self, name: str, rate: CallRate, now: float) -> TokenBucket:
+        return refill(self._buckets.get(name), rate, now * 1000)

@@ -8,6 +8,7 @@ from functools import cache
 from markupsafe import Markup
 from msgspec import Struct
 
+from milepost.core.controls import Hold, scope
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import iso, short_span
@@ -19,7 +20,7 @@ from milepost.http.dashboard.charts.ended import Chart, hours_chart, minutes_cha
 from milepost.http.dashboard.charts.svg import stack
 from milepost.http.dashboard.failures import Cause, causes
 from milepost.http.state.pace import Forecast, PausedPart, Sample, Samples, by_hour, by_minute, forecast, pace
-from milepost.ports.documents import HOLD, ROUTE, Hold, RouteVersion, read_as, scope
+from milepost.ports.documents import HOLD, ROUTE, RouteVersion, read_as
 from milepost.ports.ledger import Count, Group, Query
 
 LANES, LOOK = 10, 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from milepost.http.api import (
     acts,
+    breakers,
     claims,
     confirmations,
     controls,
@@ -40,6 +41,7 @@ MODULES = (
     acts,
     prune,
     controls,
+    breakers,
     claims,
     events,
     subscribers,

@@ -13,6 +13,7 @@ from milepost.core.change import Change
 from milepost.core.errors import LedgerDamaged, LedgerError, LedgerMissing, UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import Status
+from milepost.ledgers.aws.breakers import note
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import call_of, stage_of
 from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage
@@ -67,6 +68,7 @@ def apply(
                 answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
 
     store.requests.each([partial(write, places) for places in rows.values()])
+    note(store, [changes[place] for place in told if answers[place] is None], now)
     return answers
 
 

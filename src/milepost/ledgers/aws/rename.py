@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from milepost.core.controls import scope
 from milepost.core.status import Status
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_at
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, due_shard
@@ -15,7 +16,7 @@ from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.documents import HOLD, LIMIT, scope
+from milepost.ports.documents import BREAKER, HOLD, LIMIT
 
 WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")
 
@@ -32,7 +33,7 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
         if seal["route"]["S"] == route and seal["queue"]["S"] == old:
             _rename_seal(store, seal, old, new)
     store.counters.rename(route, old, new)
-    for kind in (HOLD, LIMIT):
+    for kind in (HOLD, LIMIT, BREAKER):
         for name, document in store.control.read(kind).items():
             if (name + "/").startswith(f"{route}/{old}/"):
                 store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)

@@ -8,6 +8,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from milepost.core.controls import Limit
 from milepost.core.errors import LedgerMissing, LedgerReadOnly
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
@@ -23,7 +24,7 @@ from milepost.ledgers.aws.tables.documents import Control
 from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.blobs import Blobs
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, read_as
+from milepost.ports.documents import HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.ledger import Document, KnownKey
 
 LAYOUT = "layout"
@@ -151,9 +152,12 @@ class AwsStore:
     def holds(self, now: int) -> set[str]:
         return set(self.documents(HOLD, now))
 
-    def limit(self, name: str, now: int) -> Limit:
-        held = self.documents(LIMIT, now).get(name)
-        return Limit() if held is None else read_as(Limit, held.value)
+    def limits(self, now: int) -> dict[str, Limit]:
+        return {name: read_as(Limit, document.value) for name, document in self.documents(LIMIT, now).items()}
+
+    def forget(self, kind: str) -> None:
+        """This process has written a document of this kind: read them again when they are asked for."""
+        self._read.pop(kind, None)
 
     # Rows and seals ---------------------------------------------------------------------------------------------------
     def images(self, route: str, keys: Iterable[str]) -> dict[str, Image]:

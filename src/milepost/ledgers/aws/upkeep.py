@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from milepost.core.breaker import BreakerRecord
+from milepost.core.controls import Controls, scope
 from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
@@ -16,7 +18,7 @@ from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
 from milepost.ledgers.aws.store import AwsStore, seal_of
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Image, Layout
-from milepost.ports.documents import HOLD, is_held, scope
+from milepost.ports.documents import BREAKER, HOLD, read_as
 from milepost.ports.ledger import KnownKey
 
 SAMPLE = 100
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
     """From both ends of each partition: what was offered is ready, though it is due for a resend only long after."""
     holds = set(store.control.read(HOLD))
+    breakers = {name: read_as(BreakerRecord, document.value) for name, document in store.control.read(BREAKER).items()}
+    controls = Controls(holds, {}, breakers)
     times: list[int] = []
     for plan in plans:
         layout = store.know(plan)
@@ -38,10 +42,11 @@ def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
                 keys = {key for forward in (True, False) for key in _some(store, layout, place, forward)}
                 for image in store.images(plan.name, keys).values():
                     row = readable(store, layout, image)
-                    if row is None or row.terminal or row.stage != stage.name or is_held(holds, row.route, row.stage, row.lane):
+                    if row is None or row.terminal or row.stage != stage.name or controls.held(row.route, row.stage, row.lane):
                         continue
                     ready = row.status in (Status.PENDING, Status.QUEUED) and row.not_before is None
-                    times.append(row.entered_at if ready else row.due_at or row.updated_at)
+                    due = row.entered_at if ready else row.due_at or row.updated_at
+                    times.append(max(due, controls.opens_at(plan.name, stage, row.lane)))
     return min(times, default=None)
 
 

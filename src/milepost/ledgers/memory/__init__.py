@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from milepost.core.breaker import BreakerRecord
 from milepost.core.change import Change, holds
 from milepost.core.consequences import HOUR
+from milepost.core.controls import Controls
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
@@ -26,6 +28,7 @@ from milepost.ledgers.memory.rename import rename_stage
 from milepost.ledgers.memory.retention import prune
 from milepost.ledgers.memory.state import MemoryRecord, State, encode
 from milepost.ports.answers import BackupReport, Progress
+from milepost.ports.documents import BREAKER, read_as
 from milepost.ports.ledger import (
     ClaimRequest,
     ClaimResult,
@@ -237,13 +240,22 @@ class MemoryLedger:
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         with self._lock:
-            ours = {(plan.name, stage.name) for plan in plans for stage in plan.stages if stage.ours}
+            ours = {(plan.name, stage.name): stage for plan in plans for stage in plan.stages if stage.ours}
             rows = [
                 record.row
                 for record in self._state.records.values()
                 if (record.row.route, record.row.stage) in ours and self._state.workable(record)
             ]
-            return min((row.due_at for row in rows if row.due_at is not None), default=None)
+            breakers = {name: read_as(BreakerRecord, one.value) for name, one in self.read(BREAKER).items()}
+            controls = Controls((), {}, breakers)
+            return min(
+                (
+                    max(row.due_at, controls.opens_at(row.route, ours[row.route, row.stage], row.lane))
+                    for row in rows
+                    if row.due_at is not None
+                ),
+                default=None,
+            )
 
     def missing_calls(self, plan: Plan, now: int) -> dict[str, int]:
         """None: the row is the queue."""

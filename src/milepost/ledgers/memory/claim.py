@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+from milepost.core.breaker import ask_again_at, room_for, with_probes
+from milepost.core.controls import scope
 from milepost.core.due import fragile, look
 from milepost.core.failures import unreadable
 from milepost.core.item import Item
 from milepost.core.routes.route import Limits
 from milepost.core.status import Status
 from milepost.ledgers.memory.state import Bucket, MemoryRecord, State
-from milepost.ports.documents import scope
 from milepost.ports.ledger import ClaimRequest, ClaimResult, Refused
 
 
@@ -30,6 +31,7 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
     if ask.fragile:
         left = min(left, 1)
     room, lane_tokens = _room(state, ask, list(lanes), now)
+    probing, closed_until = _ask_breakers(state, ask, room, now)
     claimed: list[Item] = []
     taken = dict.fromkeys(lanes, 0)
     moved: list[MemoryRecord] = []
@@ -58,6 +60,8 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
         lost += change.after.losses > change.before.losses
         if record.row.status is Status.PROCESSING and record.row.lease == ask.lease.token:
             claimed.append(record.item())
+            if lane in probing:
+                _note_probe(state, ask, record, now)
             taken[lane] += 1
             left -= 1
             state.served[scope(route, ask.stage, lane)] = state.writes
@@ -70,7 +74,8 @@ def claim_one(state: State, ask: ClaimRequest, now: int, jitter: float) -> Claim
         if any(lanes.values()) and len(claimed) < ask.want and not tokens.calls:
             return ClaimResult(claimed, len(moved), tokens.next_at, fragile=passed_over, lost=lost, refused=refused)
     waits = [bucket.next_at for lane, bucket in lane_tokens.items() if lanes[lane] and not bucket.calls]
-    waits += _coming(state, ask, now, moved)
+    waits += [at for lane, at in closed_until.items() if lanes.get(lane)]
+    waits += _coming(state, ask, now, moved, closed_until)
     return ClaimResult(claimed, len(moved), min(waits, default=None), fragile=passed_over, lost=lost, refused=refused)
 
 
@@ -108,14 +113,42 @@ def _room(state: State, ask: ClaimRequest, lanes: list[str], now: int) -> tuple[
     return room, buckets
 
 
-def _coming(state: State, ask: ClaimRequest, now: int, moved: list[MemoryRecord]) -> list[int]:
+def _ask_breakers(state: State, ask: ClaimRequest, room: dict[str, float], now: int) -> tuple[set[str], dict[str, int]]:
+    """Leave each lane the room that its breaker leaves: the lanes whose breaker is not closed, and those of them that get no item,
+    each with when to ask again."""
+    probing: set[str] = set()
+    closed: dict[str, int] = {}
+    here = (ask.plan.name, ask.stage)
+    for lane in {record.row.lane for record in state.records.values() if (record.row.route, record.row.stage) == here}:
+        breaker = ask.plan.by_name[ask.stage].breaker_of(lane)
+        record = None if breaker is None else state.breaker_at(scope(ask.plan.name, ask.stage, lane), breaker, ask.plan.name, now)
+        if breaker is None or record is None:
+            continue
+        let_through = room_for(record, breaker, now)
+        if let_through is not None:
+            probing.add(lane)
+            room[lane] = min(room.get(lane, 0), let_through)
+        at = ask_again_at(record, breaker, now)
+        if at is not None:
+            closed[lane] = at
+    return probing, closed
+
+
+def _note_probe(state: State, ask: ClaimRequest, record: MemoryRecord, now: int) -> None:
+    name, breaker = scope(ask.plan.name, ask.stage, record.row.lane), ask.plan.by_name[ask.stage].breaker_of(record.row.lane)
+    kept = state.breaker(name)
+    if breaker is not None and kept is not None and not kept.closed:
+        state.put_breaker(name, with_probes(kept, breaker, [record.row.key], now, ask.lease.until))
+
+
+def _coming(state: State, ask: ClaimRequest, now: int, moved: list[MemoryRecord], closed_until: dict[str, int]) -> list[int]:
     """When rows of this stage fall due; a row that was moved and is due again already counts as now."""
     waits = []
     for record in state.records.values():
         row = record.row
         if (row.route, row.stage) == (ask.plan.name, ask.stage) and row.due_at is not None and state.open(row):
             if row.due_at > now:
-                waits.append(row.due_at)
+                waits.append(max(row.due_at, closed_until.get(row.lane, 0)))
             elif record in moved:
                 waits.append(now)
     return waits

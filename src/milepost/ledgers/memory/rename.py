@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from milepost.ledgers.memory.state import State, decode_content, encode
-from milepost.ports.documents import HOLD, LIMIT
+from milepost.ports.documents import BREAKER, HOLD, LIMIT
 
 
 def rename_stage(state: State, route: str, old: str, new: str) -> None:
@@ -30,7 +30,7 @@ def rename_stage(state: State, route: str, old: str, new: str) -> None:
     for ref, seal in state.seals.items():
         if (ref[0], seal.stage) == (route, old):
             state.seals[ref] = replace(seal, stage=new)
-    for kind in (HOLD, LIMIT):
+    for kind in (HOLD, LIMIT, BREAKER):
         documents = state.documents.get(kind, {})
         for name in [name for name in documents if (name + "/").startswith(f"{route}/{old}/")]:
             state.put_document(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), state.remove_document(kind, name))

@@ -9,10 +9,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from milepost.core.breaker import Breaker, BreakerRecord, at_clock, with_leases
 from milepost.core.change import Change, keeps_lease
+from milepost.core.consequences import breaker_after
+from milepost.core.controls import Limit, is_held, scope
 from milepost.core.item import Content, Item, Put, Row
+from milepost.core.status import Status
 from milepost.core.values.durations import rate_per_second
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.foreign_rows import QuarantineEntry
 from milepost.ports.ledger import HistoryEntry, KnownKey, Refused
 
@@ -155,6 +159,8 @@ class State:
             if error is not change.before.error:
                 seen.total += 1
                 seen.last_at = max(seen.last_at, error.at)
+        name = scope(change.before.route, change.before.stage, change.before.lane)
+        self.put_breaker(name, breaker_after(self.breaker(name), change))
 
     def document(self, kind: str, name: str) -> Any:
         found = self.documents.get(kind, {}).get(name)
@@ -190,6 +196,30 @@ class State:
     def limit(self, name: str) -> Limit:
         found = self.document(LIMIT, name)
         return Limit() if found is None else read_as(Limit, found)
+
+    def breaker(self, name: str) -> BreakerRecord | None:
+        found = self.document(BREAKER, name)
+        return None if found is None else read_as(BreakerRecord, found)
+
+    def put_breaker(self, name: str, record: BreakerRecord | None) -> None:
+        if record == self.breaker(name):
+            return
+        if record is not None:
+            self.put_document(BREAKER, name, encode(record))
+        else:
+            self.remove_document(BREAKER, name)
+
+    def breaker_at(self, name: str, breaker: Breaker, route: str, now: int) -> BreakerRecord | None:
+        """The record by the present clock, with the leases that its probes have now."""
+        record = self.breaker(name)
+        if record is None:
+            return None
+        record = at_clock(record, breaker, now)
+        over = [probe.key for probe in record.probes if probe.until <= now and (route, probe.key) in self.records]
+        rows = [self.records[route, key].row for key in over]
+        record = with_leases(record, {row.key: row.look_at or 0 for row in rows if row.status is Status.PROCESSING})
+        self.put_breaker(name, record)
+        return record
 
     def bucket(self, name: str, rate: str | float | None, now: int) -> Bucket | None:
         """The tokens of a scope; a limit set while running wins over the route's own rate. None: no rate applies."""

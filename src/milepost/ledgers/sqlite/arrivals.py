@@ -10,7 +10,8 @@ from milepost.core.change import Change
 from milepost.core.due import claimed_on_arrival
 from milepost.core.failures import unreadable
 from milepost.core.item import Item, Row
-from milepost.ledgers.sqlite.claim import Rules, Served, claim_one
+from milepost.ledgers.sqlite.admission import Admission
+from milepost.ledgers.sqlite.claim import Served, claim_one
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
 from milepost.ledgers.sqlite.rows.codec import items_of
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
@@ -24,21 +25,25 @@ class Arrivals:
     """One stage's ask, answered in the transaction that brings items to the stage. Items that are due there already come first; the
     room that they leave is for those that arrive, each of which is then written once."""
 
-    def __init__(self, connection: sqlite3.Connection, names: NameNumbers, rules: Rules, ask: ClaimRequest, now: int) -> None:
-        self._connection, self._names, self._rules, self._ask, self._now = connection, names, rules, ask, now
+    def __init__(self, connection: sqlite3.Connection, names: NameNumbers, admission: Admission, ask: ClaimRequest, now: int) -> None:
+        self._connection, self._names, self._admission, self._ask, self._now = connection, names, admission, ask, now
         self._stage = ask.plan.by_name[ask.stage]
         self.route, self.stage = ask.plan.name, ask.stage
         self._taken: list[Row] = []
-        self.room = self._room()
+        self.room = 0
         """How many more of those that arrive can be claimed."""
+
+    def make_room(self) -> None:
+        """Look how much room there is, before anything arrives and after the breakers have learned of the changes."""
+        self.room = self._room()
 
     def _room(self) -> int:
         """None where anything is to be asked that the ordinary claim asks: then that claim runs alone."""
-        ask, rules, route, stage = self._ask, self._rules, self._ask.plan.name, self._stage
+        ask, admission, route, stage = self._ask, self._admission, self._ask.plan.name, self._stage
         lanes = self._names.lanes.get((route, stage.name), [])
-        if ask.fragile or stage.lane is not None or len(lanes) > 1 or rules.outdated(route, ask.plan.version):
+        if ask.fragile or stage.lane is not None or len(lanes) > 1 or admission.outdated(route, ask.plan.version):
             return 0
-        if rules.held(route, stage.name, "") or any(rules.rates(stage, route, "")) or rules.cap(stage, route, "") is not None:
+        if not admission.controls.unlimited(route, stage):
             return 0
         due_before = 0
         for place, _ in lanes:
@@ -60,7 +65,7 @@ class Arrivals:
         rest = ClaimResult([])
         if left:
             ask = replace(self._ask, want=left)
-            rest = claim_one(self._connection, self._names, self._rules, tally, served, ask, self._now, jitter)
+            rest = claim_one(self._connection, self._names, self._admission, tally, served, ask, self._now, jitter)
         if not self._taken:
             return rest
         items: list[Item] = []

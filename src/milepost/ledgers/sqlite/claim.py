@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
+from milepost.core.admission import share_out
 from milepost.core.change import Change
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.failures import unreadable
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
-from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.core.values.durations import rate_per_second
+from milepost.ledgers.sqlite.admission import Admission
 from milepost.ledgers.sqlite.quarantine import put_aside
 from milepost.ledgers.sqlite.rows.changes import CounterDeltas, write_changes
-from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, UNREADABLE, clock_of, decode, items_of, json_text, row_of, rows_of
+from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, UNREADABLE, clock_of, items_of, json_text, row_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import live_rows
 from milepost.ledgers.sqlite.rows.like_rows import CLAIM, CLAIM_LIKE, FEW
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.documents import HOLD, LIMIT, ROUTE, Limit, is_held, read_as, scope
 from milepost.ports.ledger import ClaimRequest, ClaimResult, Refused
 
-BURST_SECONDS = 0.1
 MANY_LANES = 32
 PROCESSING = CODES[Status.PROCESSING]
 LOSSES = f"losses + (status = {PROCESSING})"
@@ -40,56 +37,6 @@ LIVE_PLACES = (
     " SELECT (SELECT min(place) FROM item WHERE due_at IS NOT NULL AND place > live.place) FROM live WHERE live.place IS NOT NULL)"
     " SELECT place FROM live WHERE place IS NOT NULL"
 )
-
-
-class Rules:
-    """The pauses, limits and route versions in force, read once per transaction."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.holds: set[str] = set()
-        self.limits: dict[str, Limit] = {}
-        self.versions: dict[str, int] = {}
-        for kind, name, value in connection.execute("SELECT kind, name, value FROM document WHERE kind IN (?, ?, ?)", (HOLD, LIMIT, ROUTE)):
-            if kind == HOLD:
-                self.holds.add(name)
-            elif kind == LIMIT:
-                self.limits[name] = read_as(Limit, decode(value))
-            else:
-                self.versions[name] = decode(value)["version"]
-
-    def outdated(self, route: str, version: int) -> bool:
-        return self.versions.get(route, version) != version
-
-    def outdated_of(self, versions: Mapping[str, int]) -> set[str]:
-        """The routes among these of which the ledger holds another version."""
-        return {route for route, version in versions.items() if self.outdated(route, version)}
-
-    def held(self, route: str, stage: str, lane: str) -> bool:
-        return bool(self.holds) and is_held(self.holds, route, stage, lane)
-
-    def rates(self, stage: Stage, route: str, lane: str) -> Iterator[tuple[str, float]]:
-        """The scopes whose rate applies here, with calls per second."""
-        whole = scope(route, stage.name)
-        limit = self.limits.get(whole)
-        if limit is not None and limit.rate is not None:
-            yield whole, rate_per_second(limit.rate, "rate")
-        elif stage.rate is not None:
-            yield whole, stage.rate
-        part = scope(route, stage.name, lane)
-        limit = self.limits.get(part)
-        own = stage.lanes.get(lane)
-        if limit is not None and limit.rate is not None:
-            yield part, rate_per_second(limit.rate, "rate")
-        elif own is not None and own.rate is not None:
-            yield part, rate_per_second(own.rate, "rate")
-
-    def cap(self, stage: Stage, route: str, lane: str) -> int | None:
-        """How many calls this lane may have in hand in one process."""
-        limit = self.limits.get(scope(route, stage.name, lane))
-        if limit is not None and limit.concurrency is not None:
-            return limit.concurrency
-        own = stage.lanes.get(lane)
-        return None if own is None else own.concurrency
 
 
 class Served:
@@ -110,21 +57,20 @@ class Served:
 def claim_one(
     connection: sqlite3.Connection,
     names: NameNumbers,
-    rules: Rules,
+    admission: Admission,
     tally: CounterDeltas,
     served: Served,
     ask: ClaimRequest,
     now: int,
     jitter: float,
 ) -> ClaimResult:
-    """Answer one stage's wish: the wanted number is shared out among the lanes that have due work."""
+    """Answer one stage's wish: the wanted number is shared out among the lanes that have due work (see `core.admission`)."""
     plan, route = ask.plan, ask.plan.name
-    if rules.outdated(route, plan.version):
+    if admission.outdated(route, plan.version):
         return ClaimResult([], outdated=True)
     for lane, calls in ask.spent.items():
-        for name, rate in rules.rates(plan.by_name[ask.stage], route, lane):
-            _charge(connection, name, rate, calls, now)
-    places = _open(names, rules, route, ask.stage)
+        admission.charge(route, plan.by_name[ask.stage], lane, calls, now)
+    places = _open(names, admission, route, ask.stage)
     lived_in = places
     if len(places) > MANY_LANES:
         live = {place for (place,) in connection.execute(LIVE_PLACES)}
@@ -134,23 +80,17 @@ def claim_one(
         lanes = [place for place in lanes if connection.execute(ANY_DUE, (place, now)).fetchone()]
         # The lane that was served longest ago comes first, so that none starves another.
         lanes.sort(key=served.last)
-    hunt = Hunt(connection, names, rules, tally, ask, now, jitter)
-    while lanes and hunt.left > 0:
-        # All lanes are filled to one level, what they have in hand counted in. Where there are others that only have no work
-        # just now, no lane is given everything: theirs may come any moment.
-        level = -(-(hunt.left + sum(hunt.in_hand(place) for place in lanes)) // max(len(lanes), min(2, len(places))))
-        more = []
-        for place in lanes:
-            share = min(hunt.left, level - hunt.in_hand(place))
-            got = hunt.take(place, share) if share > 0 else 0
-            if got:
-                served.note(place)
-            if 0 < got == share:
-                more.append(place)
-        # What some lanes had no use for is shared out among the others.
-        lanes = more
+    hunt = Hunt(connection, names, admission, tally, ask, now, jitter)
+
+    def take(place: int, share: int) -> int:
+        got = hunt.take(place, share)
+        if got:
+            served.note(place)
+        return got
+
+    share_out(hunt.left, lanes, hunt.in_hand, len(places), take)
     if hunt.left > 0:
-        hunt.waits += [now] if hunt.moved else _next_due(connection, lived_in, now)
+        hunt.waits += [now] if hunt.moved else hunt.next_due(lived_in)
     waits = min(hunt.waits, default=None)
     return ClaimResult(hunt.claimed, hunt.moved, waits, fragile=hunt.passed_over, lost=hunt.lost, refused=hunt.refused)
 
@@ -162,13 +102,13 @@ class Hunt:
         self,
         connection: sqlite3.Connection,
         names: NameNumbers,
-        rules: Rules,
+        admission: Admission,
         tally: CounterDeltas,
         ask: ClaimRequest,
         now: int,
         jitter: float,
     ) -> None:
-        self.connection, self.names, self.rules, self.tally = connection, names, rules, tally
+        self.connection, self.names, self.admission, self.tally = connection, names, admission, tally
         self.ask, self.now, self.jitter = ask, now, jitter
         self.stage = ask.plan.by_name[ask.stage]
         self.left = min(1, ask.want) if ask.fragile else ask.want
@@ -186,21 +126,37 @@ class Hunt:
     def take(self, place: int, share: int) -> int:
         """Claim up to `share` due items of one lane, within its own limits; how many were got."""
         ask, route, lane = self.ask, self.ask.plan.name, self.names.by_id[place].lane
-        cap = self.rules.cap(self.stage, route, lane)
+        cap = self.admission.controls.cap(route, self.stage, lane)
         if cap is not None:
             share = min(share, cap * ask.batch - self.held.get(lane, 0))
-        calls, _ = _calls_left(self.connection, self.rules, self.stage, route, lane, self.now)
+        room, room_at = self.admission.breaker_room(route, self.stage, lane, self.now)
+        if room is not None:
+            share = min(share, room)
+            if room_at is not None and self._due(place):
+                self.waits.append(room_at)
+        calls, _ = self.admission.calls_left(route, self.stage, lane, self.now)
         limited = calls is not None and calls * ask.batch < share
         if calls is not None and limited:
             share = calls * ask.batch
-        got = self._claim(place, share, lane) if share > 0 else 0
-        if limited and got == share and self.connection.execute(ANY_DUE, (place, self.now)).fetchone():
+        got = self._claim(place, share, lane, probes=room is not None) if share > 0 else 0
+        if limited and got == share and self._due(place):
             # More is due than the rate allows: worth asking again when the next call is free.
-            _, rate_at = _calls_left(self.connection, self.rules, self.stage, route, lane, self.now)
+            _, rate_at = self.admission.calls_left(route, self.stage, lane, self.now)
             self.waits += [] if rate_at is None else [rate_at]
         return got
 
-    def _claim(self, place: int, share: int, lane: str) -> int:
+    def next_due(self, places: list[int]) -> list[int]:
+        """When each of these lanes has something due next, if ever, that its breaker lets through."""
+        found: list[int] = []
+        for place in places:
+            _, opens_at = self.admission.breaker_room(self.ask.plan.name, self.stage, self.names.by_id[place].lane, self.now)
+            found += [max(row[0], opens_at or 0) for row in self.connection.execute(DUE_NEXT, (place, self.now))]
+        return found
+
+    def _due(self, place: int) -> bool:
+        return self.connection.execute(ANY_DUE, (place, self.now)).fetchone() is not None
+
+    def _claim(self, place: int, share: int, lane: str, *, probes: bool) -> int:
         ask, route = self.ask, self.ask.plan.name
         rows, skipped, damaged = _due_rows(self.connection, self.names, place, self.now, share, ask.fragile)
         self.passed_over = self.passed_over or skipped
@@ -213,8 +169,9 @@ class Hunt:
         self.lost += lost
         if got:
             self.held[lane] = self.held.get(lane, 0) + len(got)
-            for name, rate in self.rules.rates(self.stage, route, lane):
-                _charge(self.connection, name, rate, -(-len(got) // ask.batch), self.now)
+            self.admission.charge(route, self.stage, lane, -(-len(got) // ask.batch), self.now)
+            if probes:
+                self.admission.let_through(route, self.stage, lane, [item.key for item in got], self.now, ask.lease.until)
         return len(got)
 
     def _claim_rows(self, rows: list[Row]) -> tuple[list[Item], int, int]:
@@ -249,6 +206,7 @@ class Hunt:
             self.tally.add(silent)
         if written:
             write_changes(self.connection, self.names, written, self.tally)
+            self.admission.note(written)
         # Only a written change can be of a lost lease: a loss makes a line.
         lost = sum(change.after.losses > change.before.losses for change in written)
         return claimed, len(rows) - len(claimed), lost
@@ -272,13 +230,11 @@ class Hunt:
         self.moved += len(damaged)
 
 
-def _open(names: NameNumbers, rules: Rules, route: str, stage: str) -> list[int]:
-    return [place for place, lane in names.lanes.get((route, stage), ()) if not rules.held(route, stage, lane)]
-
-
-def _next_due(connection: sqlite3.Connection, places: list[int], now: int) -> list[int]:
-    """When each of these lanes has something due next, if ever."""
-    return [row[0] for place in places for row in connection.execute(DUE_NEXT, (place, now))]
+def _open(names: NameNumbers, admission: Admission, route: str, stage: str) -> list[int]:
+    controls, lanes = admission.controls, names.lanes.get((route, stage), [])
+    if not controls.holds:
+        return [place for place, _ in lanes]
+    return [place for place, lane in lanes if not controls.held(route, stage, lane)]
 
 
 def _due_rows(
@@ -304,49 +260,11 @@ def _readable(found: list[tuple[Any, ...]], names: NameNumbers) -> tuple[list[Ro
 
 def next_due(connection: sqlite3.Connection, names: NameNumbers, plans: Iterable[Plan]) -> int | None:
     """The earliest due time in the open lanes of handler stages."""
-    rules = Rules(connection)
-    found: list[int] = [
-        row[0]
-        for plan in plans
-        for stage in plan.stages
-        if stage.ours
-        for place in _open(names, rules, plan.name, stage.name)
-        for row in connection.execute(DUE_FIRST, (place,))
-    ]
+    admission = Admission(connection)
+    found: list[int] = []
+    for plan in plans:
+        for stage in plan.stages:
+            for place in _open(names, admission, plan.name, stage.name) if stage.ours else ():
+                opens_at = admission.controls.opens_at(plan.name, stage, names.by_id[place].lane)
+                found += [max(row[0], opens_at) for row in connection.execute(DUE_FIRST, (place,))]
     return min(found, default=None)
-
-
-def _used_until(connection: sqlite3.Connection, name: str, latest: float) -> float:
-    """Up to when the rate is used up. A clock that was set back must not block a stage for long: what is more than 10 s past
-    `latest` is written back as that."""
-    row = connection.execute("SELECT used_until FROM rate WHERE scope = ?", (name,)).fetchone()
-    used = float(row[0]) if row else 0.0
-    if used > latest + 10_000.0:
-        used = latest + 10_000.0
-        connection.execute("UPDATE rate SET used_until = ? WHERE scope = ?", (used, name))
-    return used
-
-
-def _calls_left(
-    connection: sqlite3.Connection, rules: Rules, stage: Stage, route: str, lane: str, now: int
-) -> tuple[int | None, int | None]:
-    """How many calls the rates allow now (None: any number), and when there will be one more."""
-    calls: int | None = None
-    at: int | None = None
-    for name, rate in rules.rates(stage, route, lane):
-        spacing = 1000.0 / rate
-        window = max(1.0, rate * BURST_SECONDS) * spacing
-        used = max(_used_until(connection, name, now + window), float(now))
-        left = max(0, int((now + window - used) / spacing + 1e-9))
-        if calls is None or left < calls:
-            calls, at = left, math.ceil(used + spacing - window)
-    return calls, None if at is None else max(at, now + 1)
-
-
-def _charge(connection: sqlite3.Connection, name: str, rate: float, calls: int, now: int) -> None:
-    if calls <= 0:
-        return
-    until = max(_used_until(connection, name, float(now)), float(now)) + calls * 1000.0 / rate
-    connection.execute(
-        "INSERT INTO rate (scope, used_until) VALUES (?, ?) ON CONFLICT DO UPDATE SET used_until = excluded.used_until", (name, until)
-    )

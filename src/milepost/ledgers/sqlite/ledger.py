@@ -14,8 +14,9 @@ from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import claim, documents, find, read, retention, upkeep
+from milepost.ledgers.sqlite.admission import Admission
 from milepost.ledgers.sqlite.arrivals import Arrivals
-from milepost.ledgers.sqlite.claim import Rules, Served, claim_one
+from milepost.ledgers.sqlite.claim import Served, claim_one
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, free_bytes
 from milepost.ledgers.sqlite.file.liveness import Liveness
 from milepost.ledgers.sqlite.file.store import SqliteFile
@@ -89,7 +90,7 @@ class SqliteLedger:
 
     def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         def run(connection: sqlite3.Connection, names: NameNumbers, alone: bool) -> list[KnownKey | Refused | None]:
-            if Rules(connection).outdated(plan.name, plan.version):
+            if Admission(connection).outdated(plan.name, plan.version):
                 raise RouteChanged(
                     f"route {plan.name!r} has been changed in the ledger since this process started; restart it with the new route"
                 )
@@ -129,8 +130,8 @@ class SqliteLedger:
 
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
         def run(connection: sqlite3.Connection, names: NameNumbers) -> list[ClaimResult]:
-            rules, tally = Rules(connection), CounterDeltas()
-            answers = [claim_one(connection, names, rules, tally, self._served, ask, now, jitter) for ask in asks]
+            admission, tally = Admission(connection), CounterDeltas()
+            answers = [claim_one(connection, names, admission, tally, self._served, ask, now, jitter) for ask in asks]
             tally.write(connection, names)
             return answers
 
@@ -138,9 +139,8 @@ class SqliteLedger:
 
     def apply(self, changes: Sequence[Change], now: int, versions: dict[str, int] | None = None) -> list[Conflict | Refused | None]:
         def run(connection: sqlite3.Connection, names: NameNumbers, alone: bool) -> list[Conflict | Refused | None]:
-            tally = CounterDeltas()
-            outdated = Rules(connection).outdated_of(versions) if versions else set()
-            answers = self._apply(connection, names, changes, outdated, tally, {}, alone)
+            admission, tally = Admission(connection), CounterDeltas()
+            answers = self._apply(connection, names, admission, changes, versions or {}, tally, {}, alone)
             tally.write(connection, names)
             return answers
 
@@ -152,10 +152,10 @@ class SqliteLedger:
         def run(
             connection: sqlite3.Connection, names: NameNumbers, alone: bool
         ) -> tuple[list[Conflict | Refused | None], list[ClaimResult]]:
-            rules, tally = Rules(connection), CounterDeltas()
-            arrivals = [Arrivals(connection, names, rules, ask, now) for ask in asks]
+            admission, tally = Admission(connection), CounterDeltas()
+            arrivals = [Arrivals(connection, names, admission, ask, now) for ask in asks]
             at_stage = {} if alone else {(each.route, each.stage): each for each in arrivals}
-            answers = self._apply(connection, names, changes, rules.outdated_of(versions), tally, at_stage, alone)
+            answers = self._apply(connection, names, admission, changes, versions, tally, at_stage, alone)
             claims = [each.claim(tally, self._served, jitter) for each in arrivals]
             tally.write(connection, names)
             return answers, claims
@@ -166,8 +166,9 @@ class SqliteLedger:
         self,
         connection: sqlite3.Connection,
         names: NameNumbers,
+        admission: Admission,
         changes: Sequence[Change],
-        outdated: set[str],
+        versions: Mapping[str, int],
         tally: CounterDeltas,
         arrivals: Mapping[tuple[str, str], Arrivals],
         alone: bool,
@@ -175,7 +176,10 @@ class SqliteLedger:
         """Write the changes in this transaction; `alone`: each by itself, since one of them cannot be written."""
         if len({change.before.handle for change in changes}) < len(changes):
             # One may build on another: each meets the row as those before it have left it.
-            return [answer for change in changes for answer in self._apply(connection, names, [change], outdated, tally, {}, alone)]
+            return [
+                answer for change in changes for answer in self._apply(connection, names, admission, [change], versions, tally, {}, alone)
+            ]
+        outdated = admission.outdated_of(versions)
         may_be_written = fenced(connection, names, changes)
         good: list[Change] = []
         places: list[int] = []
@@ -186,14 +190,27 @@ class SqliteLedger:
                 current = self._row(connection, names, before)
                 answers[index] = current if isinstance(current, Refused) else Conflict(current, before.route in outdated)
             else:
-                stage = arrivals.get((change.after.route, change.after.stage))
-                good.append(change if stage is None else stage.take(change))
+                good.append(change)
                 places.append(index)
         if alone:
-            for place, answer in one_by_one(connection, names, good, lambda one: write_changes(connection, names, one, tally)).items():
+
+            def write(one: list[Change]) -> None:
+                write_changes(connection, names, one, tally)
+                admission.note(one)
+
+            for place, answer in one_by_one(connection, names, good, write).items():
                 answers[places[place]] = answer
-        else:
-            write_changes(connection, names, good, tally)
+            return answers
+        # First what the breakers learn: one that opens here keeps items from being claimed as they arrive.
+        admission.note(good)
+        if arrivals:
+            for each in arrivals.values():
+                each.make_room()
+            good = [
+                change if (stage := arrivals.get((change.after.route, change.after.stage))) is None else stage.take(change)
+                for change in good
+            ]
+        write_changes(connection, names, good, tally)
         return answers
 
     def _row(self, connection: sqlite3.Connection, names: NameNumbers, wanted: Row) -> Row | Refused | None:

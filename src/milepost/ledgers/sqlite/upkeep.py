@@ -9,7 +9,7 @@ from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.rows.codec import CODES, LOOK_AT, UNREADABLE, Rest, decode, encode
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.documents import HOLD, LIMIT
+from milepost.ports.documents import BREAKER, HOLD, LIMIT
 
 PROCESSING = CODES[Status.PROCESSING]
 
@@ -69,8 +69,8 @@ def rename_stage(connection: sqlite3.Connection, names: NameNumbers, route: str,
 
 
 def _rename_scopes(connection: sqlite3.Connection, old: str, new: str) -> None:
-    """Pauses, limits and used-up rates come along: renaming a stage must not lift what was set on it."""
-    for kind in (HOLD, LIMIT):
+    """Pauses, limits, breakers and used-up rates come along: renaming a stage must not lift what was set on it."""
+    for kind in (HOLD, LIMIT, BREAKER):
         documents.rename(connection, kind, old, new)
     connection.execute(
         "UPDATE OR REPLACE rate SET scope = ? || substr(scope, ?) WHERE (scope = ? OR substr(scope, 1, ?) = ?)",

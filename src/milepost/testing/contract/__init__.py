@@ -28,6 +28,7 @@ from milepost.testing.contract.reads.counters import CountersContract  # noqa: E
 from milepost.testing.contract.reads.feed import FeedContract  # noqa: E402
 from milepost.testing.contract.reads.find import FindContract  # noqa: E402
 from milepost.testing.contract.retention import RetentionContract  # noqa: E402
+from milepost.testing.contract.work.breakers import BreakersContract  # noqa: E402
 from milepost.testing.contract.work.claim import ClaimContract  # noqa: E402
 from milepost.testing.contract.work.claim_names import ClaimNamesContract  # noqa: E402
 from milepost.testing.contract.work.concurrency import ConcurrencyContract  # noqa: E402
@@ -52,6 +53,7 @@ class LedgerContract(
     CountersContract,
     ChainContract,
     ControlsContract,
+    BreakersContract,
     DocumentsContract,
     FindContract,
     FeedContract,

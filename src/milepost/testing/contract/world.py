@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from milepost.core.breaker import BreakerRecord
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide
@@ -14,7 +15,7 @@ from milepost.core.outcome import Done, Outcome
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Route
-from milepost.ports.documents import HOLD, LIMIT, ROUTE
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, KnownKey, Ledger, NewItem, Refused
 from milepost.testing.audit import audit
 from milepost.testing.clock import SeededChance, VirtualClock
@@ -161,6 +162,11 @@ class World:
 
     def limit(self, name: str, **limits: Any) -> None:
         assert self.ledger.write(LIMIT, name, {"by": "ops", "reason": "test", "at": self.now, **limits})
+
+    def breaker(self, name: str) -> BreakerRecord | None:
+        """What the ledger keeps of a lane's breaker."""
+        held = self.ledger.read_one(BREAKER, name)
+        return None if held is None else read_as(BreakerRecord, held.value)
 
     def set_version(self, version: int) -> None:
         """The ledger now holds this version of the route."""

@@ -1,5 +1,5 @@
 PRAGMA application_id = 1297108819;
-PRAGMA user_version = 9;
+PRAGMA user_version = 10;
 PRAGMA page_size = 8192;
 CREATE VIEW items AS
 SELECT r.name AS route, i.key, s.name AS stage, p.lane, t.name AS status, i.attempts, i.version,
@@ -70,7 +70,7 @@ CREATE TABLE item (
 , life INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE offer (seq INTEGER PRIMARY KEY, same INTEGER, body BLOB);
 CREATE TABLE place (id INTEGER PRIMARY KEY, stage INTEGER NOT NULL, lane TEXT NOT NULL, UNIQUE (stage, lane));
-CREATE TABLE rate (scope TEXT PRIMARY KEY, used_until REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE rate (scope TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE route (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE seal (
     route INTEGER NOT NULL, key TEXT NOT NULL, status INTEGER NOT NULL, input_digest BLOB NOT NULL,

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 from starlette.responses import RedirectResponse
 
+from milepost.core.controls import scope
 from milepost.core.errors import UsageError
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
@@ -23,7 +24,7 @@ from milepost.http.dashboard.render import KINDS, page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import ProblemError
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, scope
+from milepost.ports.documents import HOLD
 from milepost.ports.ledger import Query
 
 ENDPOINTS = Endpoints(pages=True)

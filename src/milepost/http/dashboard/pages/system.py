@@ -7,11 +7,13 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from milepost.core.controls import Hold, Limit
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Stage
 from milepost.core.values.durations import iso
 from milepost.engine.acts.foreign_rows import Quarantine, quarantine_view
 from milepost.engine.auth.keys import all_keys, key_view
+from milepost.engine.breakers import BreakerView, breaker_views
 from milepost.engine.context import Context
 from milepost.engine.health.doctor import DoctorReport, doctor
 from milepost.engine.presence import HEARD_MS, ProcessView, RoleView, processes_view
@@ -22,7 +24,7 @@ from milepost.http.dashboard.charts.durations import durations
 from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
-from milepost.ports.documents import HOLD, LIMIT, Hold, Limit, read_as
+from milepost.ports.documents import HOLD, LIMIT, read_as
 from milepost.ports.ledger import LACKS
 
 ENDPOINTS = Endpoints(pages=True)
@@ -66,6 +68,7 @@ def system(state: ServerState, call: Call) -> Answer:
             processes=[_process(one, now) for one in seen.processes],
             roles=[_role(one, now) for one in seen.roles],
             holds=[hold for hold in holds if hold["route"] in routes],
+            breakers=[_breaker(one) for one in breaker_views(ctx) if one.route in routes],
             stages=_limits(state, routes),
             durations=durations(state.observability.collector.figures(), routes),
             still=_still(state, call, routes, now) if call.headers.get("x-live") is None else Still(),
@@ -126,6 +129,11 @@ def _hold(name: str, hold: Hold) -> dict[str, Any]:
     route, *rest = name.split("/", 2)
     path = "/".join(quote(part, safe="") for part in (route, "holds", *rest))
     return {"scope": name, "route": route, "path": path, "by": hold.by, "reason": hold.reason, "at": iso(hold.at)}
+
+
+def _breaker(one: BreakerView) -> dict[str, Any]:
+    path = "/".join(quote(part, safe="") for part in (one.route, "breakers", one.stage, *([one.lane] if one.lane else [])))
+    return {"view": one, "path": path}
 
 
 def _limits(state: ServerState, routes: list[str]) -> list[dict[str, Any]]:

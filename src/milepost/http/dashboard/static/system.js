@@ -31,6 +31,17 @@ function clear(scope, path) {
   });
 }
 
+function closeBreaker(title, path) {
+  ask({
+    title,
+    told: "What waits in the lane is worked on again at once. The breaker opens again if tries go on failing.",
+    act: async ({ reason }) => {
+      const { closed } = await call("DELETE", `/routes/${path}`, { query: { reason } });
+      return closed.length ? "The breaker is closed." : "The breaker was closed already.";
+    },
+  });
+}
+
 function aside(act, id) {
   const what = id ? { ids: [id] } : { all: true };
   const replay = act === "replay";
@@ -56,5 +67,6 @@ document.addEventListener("click", (event) => {
   const place = button.closest("[data-limits]");
   if (place && "limit" in button.dataset) limit(place.dataset.scope, place.dataset.limits, button.dataset);
   if (place && "clear" in button.dataset) clear(place.dataset.scope, place.dataset.limits);
+  if (button.dataset.breaker) closeBreaker(button.getAttribute("aria-label"), button.dataset.breaker);
   if (button.dataset.aside) aside(button.dataset.aside, button.dataset.id);
 });

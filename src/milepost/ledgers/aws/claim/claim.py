@@ -10,13 +10,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.controls import scope
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.failures import unreadable, unstorable
 from milepost.core.item import Item
 from milepost.core.status import Status
 from milepost.ledgers.aws.apply import apply
-from milepost.ledgers.aws.claim.gate import Gate, lane_of
+from milepost.ledgers.aws.claim.admission import StageAdmission, lane_of
 from milepost.ledgers.aws.claim.paused_lanes import hold
 from milepost.ledgers.aws.foreign_rows.aside import put_aside
 from milepost.ledgers.aws.names import due_shard, iso
@@ -30,7 +31,6 @@ from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import is_ours, item_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ledgers.aws.tables.row_faults import why_unreadable
-from milepost.ports.documents import scope
 from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, Refused
 
 LOOK_MS = 250
@@ -93,20 +93,22 @@ class MessageClaims:
             return ClaimResult([], next_at=now + store.settings.poll_ms)
         if self._polls.waiting(url) and not ask.fragile:
             return ClaimResult([], next_at=now + min(LOOK_MS, store.settings.poll_ms))
-        gate = Gate(store, ask, now)
-        room = gate.room()
+        admission = StageAdmission(store, ask, now)
+        room = admission.room()
+        if admission.closed:
+            self._polls.give_up(url)
         if room <= 0:
-            return ClaimResult([], next_at=gate.next_at)
+            return ClaimResult([], next_at=admission.next_at)
         messages = self._receive(ask, url, room, now)
         known = self._lanes.setdefault((route, ask.stage), set())
         known.update(lane_of(message) for message in messages)
-        admitted = gate.admit(messages, known)
+        admitted = admission.admit(messages, known)
         images = self._read_for_looks(ask, layout, admitted.chosen)
         takes = [partial(self._take_alone, ask, layout, message, now, jitter, images) for message in admitted.chosen]
         verdicts = store.requests.each(takes)
         items = [verdict.item for verdict in verdicts if verdict.item is not None]
         try:
-            gate.settle([item.lane for item in items])
+            admission.settle(items)
             self._clear_away(ask, layout, verdicts, admitted.paused, admitted.waiting)
         except LedgerError as error:
             # What is in hand is worked on all the same; the other messages come again when their visibility has run out.
@@ -115,7 +117,7 @@ class MessageClaims:
             log.warning("messages that brought no item could not be seen to: %s", error)
         moved = sum(verdict.moved for verdict in verdicts)
         refused = [verdict.refused for verdict in verdicts if verdict.refused is not None]
-        next_at = gate.next_at
+        next_at = admission.next_at
         if not items and next_at is None:
             next_at = now if moved else now + store.settings.poll_ms
         return ClaimResult(items, moved, next_at, fragile=bool(not ask.fragile and self._waiting(ask, now)), refused=refused)

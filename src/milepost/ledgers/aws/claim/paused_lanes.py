@@ -1,4 +1,4 @@
-"""Paused lanes: their rows stand apart in the index, so that nobody goes through them again and again; resuming offers them."""
+"""Paused lanes, and lanes that a breaker has closed: their rows stand apart in the index, and are offered when the lane is open again."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from itertools import islice
 
 from msgspec import Struct
 
+from milepost.core.breaker import room_for
+from milepost.core.controls import is_held, scope
 from milepost.core.due import offered, resent
 from milepost.core.item import Row
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.aws.apply import apply
+from milepost.ledgers.aws.breakers import record_of
 from milepost.ledgers.aws.names import SHARDS, due_shard
 from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Layout
-from milepost.ports.documents import is_held, scope
 from milepost.ports.ledger import Document, Refused
 
 HOLDING = "holding"
@@ -64,6 +66,8 @@ class _Lane(Struct):
     stage: Stage
     lane: str
     keys: Iterator[str]
+    most: int | None = None
+    """How many rows its breaker lets through; None: any number."""
     seen: int = 0
     ended: bool = False
 
@@ -75,8 +79,10 @@ def resume(store: AwsStore, now: int, most: int = PACE) -> int:
     while lanes and done < most:
         share = max(1, (most - done) // len(lanes))
         for lane in lanes:
-            done += _resume_some(store, lane, now, min(share, most - done))
-            if lane.ended:
+            done += _resume_some(store, lane, now, min(share, most - done, most if lane.most is None else lane.most))
+            if lane.most is not None:
+                lane.ended = True
+            elif lane.ended:
                 _note_emptiness(store, lane, now)
         lanes = [lane for lane in lanes if not lane.ended]
     return done
@@ -88,9 +94,18 @@ def _open_lanes(store: AwsStore, now: int) -> list[_Lane]:
         route, stage_name, lane = (str(record.value[field]) for field in ("route", "stage", "lane"))
         plan, layout = store.plans.get(route), store.layout(route)
         stage = None if plan is None else plan.by_name.get(stage_name)
-        if layout is not None and stage is not None and not is_held(holds, route, stage_name, lane):
-            lanes.append(_Lane(name, record, layout, stage, lane, _standing_apart(store, layout, stage_name, lane)))
+        if layout is None or stage is None or is_held(holds, route, stage_name, lane):
+            continue
+        room = _let_through(store, route, stage, lane, now)
+        if room != 0:
+            lanes.append(_Lane(name, record, layout, stage, lane, _standing_apart(store, layout, stage_name, lane), room))
     return lanes
+
+
+def _let_through(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> int | None:
+    """How many rows the lane's breaker lets through now; None: any number."""
+    breaker, record = stage.breaker_of(lane), record_of(store, route, stage, lane, now)
+    return None if breaker is None else room_for(record, breaker, now)
 
 
 def _standing_apart(store: AwsStore, layout: Layout, stage: str, lane: str) -> Iterator[str]:

@@ -12,8 +12,8 @@ from msgspec import Struct, field
 
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item
+from milepost.ledgers.aws.claim.admission import StageAdmission
 from milepost.ledgers.aws.claim.claim import MOST_COPIES, SOON_MS, MessageClaims, MessageVerdict
-from milepost.ledgers.aws.claim.gate import Gate
 from milepost.ledgers.aws.queues.messages import SqsMessage, read
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout
@@ -52,10 +52,10 @@ class Calls(MessageClaims):
         announced = store.notice(route, now)
         if announced is not None:
             return Answered(waiting=list(messages), next_at=announced, announced=True)
-        gate = Gate(store, ask, now)
-        gate.room()  # charges what was spent beyond the last claim
+        admission = StageAdmission(store, ask, now)
+        admission.room()  # charges what was spent beyond the last claim
         # Nothing else is claimed beside these, so no lane need leave room for another.
-        admitted = gate.admit(self._distinct(ask, messages), set())
+        admitted = admission.admit(self._distinct(ask, messages), set())
         answered = Answered(waiting=admitted.waiting)
         images = self._read_for_looks(ask, layout, admitted.chosen)
         tries = [partial(self._try, ask, layout, message, now, jitter, images) for message in admitted.chosen]
@@ -73,13 +73,13 @@ class Calls(MessageClaims):
             else:
                 answered.moved += verdict.moved
         with suppress(LedgerError):  # the tokens come back by themselves in time; the items are in hand
-            gate.settle([item.lane for item in answered.items])
+            admission.settle(answered.items)
         answered.failed += self.put_off(later)
         try:
             self._hold(layout, admitted.paused)
         except LedgerError:
             answered.failed += admitted.paused
-        answered.next_at = gate.next_at
+        answered.next_at = admission.next_at
         return answered
 
     def put_off(self, later: Sequence[tuple[SqsMessage, int]]) -> list[SqsMessage]:

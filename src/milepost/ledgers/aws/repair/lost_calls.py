@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from milepost.core.controls import is_held
 from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item
 from milepost.core.routes.plan import Plan
@@ -24,7 +25,6 @@ from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.repair.missing_calls import missing_calls
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Layout
-from milepost.ports.documents import is_held
 
 CHECK_MS = 60_000
 """How often a queue is compared with its rows: SQS needs about as long to count."""

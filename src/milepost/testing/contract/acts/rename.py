@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from milepost.core.controls import scope
 from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
-from milepost.ports.documents import HOLD, LIMIT, scope
+from milepost.ports.documents import HOLD, LIMIT
 from milepost.ports.ledger import Conflict, DeliveredLines, Ledger, Query
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World, sample_route

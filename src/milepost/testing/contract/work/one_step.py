@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from milepost.core.controls import scope
 from milepost.core.decide import decide
 from milepost.core.item import Item
 from milepost.core.outcome import Done
 from milepost.core.status import Status
-from milepost.ports.documents import HOLD, scope
+from milepost.ports.documents import HOLD
 from milepost.ports.ledger import ClaimResult, Conflict, Ledger, Refused
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World

@@ -1,0 +1,64 @@
+"""`milepost breakers`: which circuit breakers are open, and closing them."""
+
+from __future__ import annotations
+
+import click
+
+from milepost.cli.config import CliSettings
+from milepost.cli.options import check_signed, json_option, settings, signed
+from milepost.cli.out import print_json, safe, show_table, table
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@settings
+def breakers(given: CliSettings, as_json: bool) -> None:
+    """Lanes that a circuit breaker keeps closed.
+
+    A stage's breaker opens when tries in a row fail: the items of that lane wait, and use no attempts. After its cooldown it lets a few
+    items through as probes, and closes when they succeed.
+    """
+    from msgspec import to_builtins
+
+    from milepost.engine.breakers import breaker_views
+
+    context = click.get_current_context()
+    context.obj = given
+    if context.invoked_subcommand is not None:
+        return
+    with given.context() as ctx:
+        found = breaker_views(ctx)
+    if as_json:
+        print_json({"breakers": to_builtins(found)})
+        return
+    if not found:
+        click.echo("No breaker is open.")
+        return
+    shown = table("lane", "state", "since", "next try", "opened", "last failure")
+    for one in found:
+        again = one.retry_at or ("under way" if one.probes else "with the next item")
+        shown.add_row(safe(one.scope), one.state, one.since or "", again, f"{one.trips} times", safe(one.error))
+    show_table(shown)
+
+
+@breakers.command()
+@click.argument("route")
+@click.argument("stage")
+@click.option("--lane", metavar="LANE", help="One lane of the stage [all of them].")
+@signed
+@json_option
+@settings
+def close(given: CliSettings, route: str, stage: str, lane: str | None, by: str | None, reason: str | None, as_json: bool) -> int:
+    """Close the open breakers of a stage, or of one lane: the items are worked on again at once."""
+    from milepost.engine.acts.bulk import close_breakers
+
+    name, why = check_signed(by, reason)
+    with given.context(act=True) as ctx:
+        closed = close_breakers(ctx, route, stage, lane, by=name, reason=why)
+    if as_json:
+        print_json({"closed": closed})
+    elif closed:
+        click.echo(f"Closed: {', '.join(closed)}")
+    else:
+        click.echo(f"milepost: no breaker of {route}/{stage} is open", err=True)
+    return 0 if closed else 1

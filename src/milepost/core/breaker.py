@@ -1,0 +1,186 @@
+"""Circuit breaker of a lane: closed, open after failures in a row, then half-open for a set number of probes. Time is passed in.
+
+A breaker is closed where it has no record, or one that only counts failures. The ledger keeps the record, so all processes share
+it; a lane without recent failures has none and costs no write. While the breaker is open, the lane's items wait and are not claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milepost.core.admission import SET_BACK_MS
+from milepost.core.errors import UsageError
+from milepost.core.values.durations import Span, span_ms
+
+ERROR_LIMIT = 300
+"""Characters that are kept of the failure that opened a breaker."""
+
+
+class Breaker(Struct, frozen=True, kw_only=True):
+    """Stops calls to a lane whose partner is down. It opens when `failures` tries in a row have failed `within` this span; a try that
+    succeeds in between starts the count anew. After `cooldown` it lets `probes` items through: if all of them succeed it closes,
+    if one fails it stays open for another `cooldown`."""
+
+    failures: int = 5
+    within: Span = "1m"
+    cooldown: Span = "30s"
+    probes: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("failures", "probes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UsageError(f"Breaker({name}={value!r}): give a whole number from 1 up")
+        for name in ("within", "cooldown"):
+            if span_ms(getattr(self, name), f"Breaker({name}=…)") <= 0:
+                raise UsageError(f"Breaker({name}={getattr(self, name)!r}): give a span above 0, such as '30s'")
+
+    @property
+    def within_ms(self) -> int:
+        """`within` in milliseconds."""
+        return span_ms(self.within, "within")
+
+    @property
+    def cooldown_ms(self) -> int:
+        """`cooldown` in milliseconds."""
+        return span_ms(self.cooldown, "cooldown")
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class Verdict(Enum):
+    """What the end of a claim says about the lane's partner."""
+
+    FAILED = 1
+    SUCCEEDED = 2
+    SILENT = 3
+    """Nothing: the item was given back, cancelled, or confirmed from outside."""
+
+
+class Probe(Struct, frozen=True):
+    """An item that was let through a half-open breaker. Its slot is free again when its lease has run out."""
+
+    key: str
+    since: int
+    until: int
+
+
+class BreakerRecord(Struct, frozen=True, omit_defaults=True):
+    """What the ledger keeps of one lane's breaker."""
+
+    failures: list[int] = []
+    """When the latest tries failed, while the breaker is closed."""
+    error: str = ""
+    """The latest failure."""
+    opened_at: int | None = None
+    """Since when it is open or half-open; None: it is closed."""
+    retry_at: int = 0
+    """When the cooldown ends."""
+    probes: list[Probe] = []
+    passed: int = 0
+    """How many probes have succeeded."""
+    needed: int = 1
+    """How many probes must succeed, as the stage had it when the latest was let through."""
+    trips: int = 0
+    """How often it has opened since it was closed last."""
+
+    @property
+    def closed(self) -> bool:
+        return self.opened_at is None
+
+    def state(self, now: int) -> BreakerState:
+        if self.closed:
+            return BreakerState.CLOSED
+        return BreakerState.OPEN if now < self.retry_at else BreakerState.HALF_OPEN
+
+    def probe_of(self, key: str) -> Probe | None:
+        return next((probe for probe in self.probes if probe.key == key), None)
+
+
+def after_failure(record: BreakerRecord | None, breaker: Breaker, key: str, error: str, now: int) -> BreakerRecord:
+    """The record after a failed try of an item. While the breaker is open, only the failure of a probe counts: a try that began
+    before it opened says nothing new."""
+    record = record or BreakerRecord()
+    error = error[:ERROR_LIMIT]
+    if record.closed:
+        begin = now - breaker.within_ms
+        failures = [*(at for at in record.failures if begin < at <= now + SET_BACK_MS), now][-breaker.failures :]
+        if len(failures) < breaker.failures:
+            return BreakerRecord(failures, error)
+        return BreakerRecord(error=error, opened_at=now, retry_at=now + breaker.cooldown_ms, trips=1)
+    if record.probe_of(key) is None:
+        return record
+    return replace(record, error=error, retry_at=now + breaker.cooldown_ms, probes=[], passed=0, trips=record.trips + 1)
+
+
+def after_success(record: BreakerRecord, key: str) -> BreakerRecord | None:
+    """The record after a try that did not fail; None: the breaker is closed and nothing is to be kept."""
+    if record.closed:
+        return None
+    if record.probe_of(key) is None:
+        return record
+    passed = record.passed + 1
+    return None if passed >= record.needed else replace(record, probes=_without(record, key), passed=passed)
+
+
+def after_silence(record: BreakerRecord, key: str) -> BreakerRecord:
+    """The record after a claim that ended without saying anything about the partner: a probe's slot is free again."""
+    return record if record.probe_of(key) is None else replace(record, probes=_without(record, key))
+
+
+def room_for(record: BreakerRecord | None, breaker: Breaker, now: int) -> int | None:
+    """How many items of the lane the breaker lets through now; None: any number."""
+    if record is None or record.closed:
+        return None
+    if now < record.retry_at:
+        return 0
+    under_way = sum(now < probe.until for probe in record.probes)
+    return max(0, breaker.probes - record.passed - under_way)
+
+
+def ask_again_at(record: BreakerRecord, breaker: Breaker, now: int) -> int | None:
+    """When the breaker lets an item through at the latest; None: it does now."""
+    room = room_for(record, breaker, now)
+    if room is None or room > 0:
+        return None
+    return record.retry_at if now < record.retry_at else min(probe.until for probe in record.probes if now < probe.until)
+
+
+def with_probes(record: BreakerRecord, breaker: Breaker, keys: Sequence[str], now: int, until: int) -> BreakerRecord:
+    """The record after these items were let through, each under a lease until then. Probes whose lease has run out are forgotten."""
+    others = [probe for probe in record.probes if now < probe.until and probe.key not in keys]
+    return replace(record, probes=[*others, *(Probe(key, now, until) for key in keys)], needed=breaker.probes)
+
+
+def with_leases(record: BreakerRecord, leases: Mapping[str, int]) -> BreakerRecord:
+    """The record with the present lease ends of probes that are still under way: their workers may have extended the leases."""
+    if not any(leases.get(probe.key, 0) > probe.until for probe in record.probes):
+        return record
+    return replace(record, probes=[replace(probe, until=max(probe.until, leases.get(probe.key, 0))) for probe in record.probes])
+
+
+def at_clock(record: BreakerRecord, breaker: Breaker, now: int) -> BreakerRecord:
+    """The record by a clock that may have been set back: no cooldown and no lease lasts longer than it was set to. Store it, or the
+    wait would start anew at every look."""
+    if record.closed:
+        return record
+    if record.retry_at > now + breaker.cooldown_ms + SET_BACK_MS:
+        record = replace(record, opened_at=min(record.opened_at or now, now), retry_at=now + breaker.cooldown_ms)
+    if any(probe.since > now + SET_BACK_MS for probe in record.probes):
+        probes = [
+            probe if probe.since <= now + SET_BACK_MS else Probe(probe.key, now, now + probe.until - probe.since) for probe in record.probes
+        ]
+        record = replace(record, probes=probes)
+    return record
+
+
+def _without(record: BreakerRecord, key: str) -> list[Probe]:
+    return [probe for probe in record.probes if probe.key != key]

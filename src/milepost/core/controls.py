@@ -1,0 +1,95 @@
+"""Controls: the pauses, limits and breakers that say whether a route, a stage or a lane may be worked on, and how fast.
+
+A scope names what a control applies to: "route", "route/stage" or "route/stage/lane".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from msgspec import Struct
+
+from milepost.core.admission import CallRate, claim_rate
+from milepost.core.breaker import BreakerRecord
+from milepost.core.routes.route import Stage
+from milepost.core.values.durations import rate_per_second
+
+
+class Hold(Struct, frozen=True):
+    """A pause."""
+
+    at: int
+    by: str
+    reason: str
+
+
+class Limit(Struct, frozen=True):
+    """Limits set while running; they win over the route file's."""
+
+    rate: str | float | None = None
+    concurrency: int | None = None
+    by: str = ""
+    reason: str = ""
+    at: int = 0
+
+
+NO_LIMIT = Limit()
+
+
+def scope(route: str, stage: str | None = None, lane: str | None = None) -> str:
+    """The name under which a control of a route, stage or lane is kept."""
+    if stage is None:
+        return route
+    return f"{route}/{stage}" if lane is None else f"{route}/{stage}/{lane}"
+
+
+def is_held(holds: Container[str], route: str, stage: str, lane: str) -> bool:
+    """Is this lane, its stage or its route paused?"""
+    return route in holds or scope(route, stage) in holds or scope(route, stage, lane) in holds
+
+
+class Controls:
+    """The controls in force, as one claim reads them: pauses, limits set while running, and breakers with a record, by scope."""
+
+    __slots__ = ("breakers", "holds", "limits")
+
+    def __init__(self, holds: Container[str], limits: Mapping[str, Limit], breakers: Mapping[str, BreakerRecord]) -> None:
+        self.holds = holds
+        self.limits = limits
+        self.breakers = breakers
+
+    def held(self, route: str, stage: str, lane: str) -> bool:
+        return is_held(self.holds, route, stage, lane)
+
+    def rate(self, route: str, stage: Stage, lane: str | None) -> CallRate | None:
+        """The rate of a lane's calls (None: of the whole stage's); a limit set while running wins over the route file's."""
+        name = scope(route, stage.name, lane)
+        rate: str | float | None = self.limits.get(name, NO_LIMIT).rate
+        if rate is None:
+            own = None if lane is None else stage.lanes.get(lane)
+            rate = stage.rate if lane is None else None if own is None else own.rate
+        return None if rate is None else claim_rate(rate_per_second(rate, f"the rate of {name}"))
+
+    def rates(self, route: str, stage: Stage, lane: str) -> list[tuple[str, CallRate]]:
+        """The scopes whose rates a call in this lane uses up, each with its rate."""
+        both = ((scope(route, stage.name, of), self.rate(route, stage, of)) for of in (None, lane))
+        return [(name, rate) for name, rate in both if rate is not None]
+
+    def cap(self, route: str, stage: Stage, lane: str) -> int | None:
+        """How many calls this lane may have in hand in one process; None: as many as the stage."""
+        limit = self.limits.get(scope(route, stage.name, lane), NO_LIMIT).concurrency
+        own = stage.lanes.get(lane)
+        return limit if limit is not None or own is None else own.concurrency
+
+    def opens_at(self, route: str, stage: Stage, lane: str) -> int:
+        """When the lane's breaker lets items through again at the earliest; 0: it is not open."""
+        record = self.breakers.get(scope(route, stage.name, lane)) if self.breakers else None
+        return 0 if record is None or record.closed or stage.breaker_of(lane) is None else record.retry_at
+
+    def unlimited(self, route: str, stage: Stage) -> bool:
+        """Can items of a stage without lanes be claimed as they arrive, with no rule of the claim to ask?"""
+        record = self.breakers.get(scope(route, stage.name, ""))
+        open_breaker = record is not None and not record.closed and stage.breaker_of("") is not None
+        return not (
+            open_breaker or self.held(route, stage.name, "") or self.rates(route, stage, "") or self.cap(route, stage, "") is not None
+        )

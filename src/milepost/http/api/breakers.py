@@ -1,0 +1,63 @@
+"""Circuit breakers over HTTP: which are open, and closing them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from milepost.engine.acts.bulk import close_breakers
+from milepost.engine.breakers import BreakerView, breaker_views
+from milepost.http.api.controls import Signed
+from milepost.http.auth.author import named
+from milepost.http.protocol.endpoint import Answer, Call, Endpoints
+from milepost.http.state.state import ServerState
+
+ENDPOINTS = Endpoints()
+BREAKERS = "/api/v1/routes/{route}/breakers"
+CLOSE: dict[str, Any] = {"scope": "operate", "problems": ("unknown-route", "unknown-stage")}
+
+
+class OpenBreakers(Struct, frozen=True):
+    breakers: list[BreakerView]
+
+
+class ClosedBreakers(Struct, frozen=True):
+    """The scopes of the breakers that were closed; empty if none was open."""
+
+    closed: list[str]
+
+
+@ENDPOINTS.add("GET", BREAKERS, scope="read", answers={200: OpenBreakers}, problems=("unknown-route",), summary="Breakers that are open")
+def breakers(state: ServerState, call: Call) -> Answer:
+    """The breakers of a route that are open or half-open, one for each lane. A breaker that is closed is not listed."""
+    return Answer(OpenBreakers(breaker_views(state.ctx, state.plan(call).name)))
+
+
+@ENDPOINTS.add(
+    "DELETE", f"{BREAKERS}/{{stage}}", query=Signed, answers={200: ClosedBreakers}, summary="Close the breakers of a stage", **CLOSE
+)
+def close_stage(state: ServerState, call: Call) -> Answer:
+    """The items of all its lanes are claimed again at once. A breaker opens again if tries go on failing."""
+    return _close(state, call)
+
+
+@ENDPOINTS.add(
+    "DELETE",
+    f"{BREAKERS}/{{stage}}/{{lane:path}}",
+    query=Signed,
+    answers={200: ClosedBreakers},
+    summary="Close the breaker of a lane",
+    **CLOSE,
+)
+def close_lane(state: ServerState, call: Call) -> Answer:
+    """As for a stage; the breakers of its other lanes stay as they are."""
+    return _close(state, call)
+
+
+def _close(state: ServerState, call: Call) -> Answer:
+    plan, stage = state.stage(call)
+    closed = close_breakers(
+        state.ctx, plan.name, stage.name, call.path.get("lane"), by=named(call, call.query.for_), reason=call.query.reason
+    )
+    return Answer(ClosedBreakers(closed))

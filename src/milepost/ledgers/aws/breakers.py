@@ -1,0 +1,120 @@
+"""Circuit breakers on AWS: one control document for each lane with recent failures, written conditionally.
+
+A process believes the documents that it read for a few seconds (`Settings.fresh_ms`), as it does with pauses: a breaker that another
+process has opened holds here that much later. Slots of probes are taken by a conditional write, so there are never too many.
+A failure is noted after its row was written: if the process dies in between, that failure is not counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from milepost.core.breaker import BreakerRecord, after_silence, at_clock, room_for, with_leases, with_probes
+from milepost.core.change import Change
+from milepost.core.consequences import breaker_after, verdict_of
+from milepost.core.controls import scope
+from milepost.core.errors import LedgerError
+from milepost.core.routes.route import Stage
+from milepost.core.status import Status
+from milepost.ledgers.aws.readable_rows import readable
+from milepost.ledgers.aws.store import AwsStore
+from milepost.ports.documents import BREAKER, read_as
+
+log = logging.getLogger(__name__)
+
+
+def record_of(store: AwsStore, route: str, stage: Stage, lane: str, now: int) -> BreakerRecord | None:
+    """The lane's open breaker by the present clock, at most `fresh_ms` old; None: it is closed, or the lane has none."""
+    breaker = stage.breaker_of(lane)
+    if breaker is None:
+        return None
+    name = scope(route, stage.name, lane)
+    document = store.documents(BREAKER, now).get(name)
+    record = None if document is None else read_as(BreakerRecord, document.value)
+    if record is None or record.closed:
+        return None
+    if at_clock(record, breaker, now) is not record:
+        record = _change(store, name, lambda held: None if held is None else at_clock(held, breaker, now))
+    return None if record is None or record.closed else record
+
+
+def take_probes(store: AwsStore, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> list[str]:
+    """Let as many of these items through the lane's half-open breaker as it has room for: which."""
+    breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
+    assert breaker is not None, "it has a record that is open"
+    taken: list[str] = []
+
+    def let_through(record: BreakerRecord | None) -> BreakerRecord | None:
+        nonlocal taken
+        if record is None or record.closed:
+            taken = list(keys)
+            return record
+        record = _with_leases(store, route, record, now)
+        room = room_for(record, breaker, now)
+        taken = list(keys if room is None else keys[:room])
+        return with_probes(record, breaker, taken, now, until) if taken else record
+
+    _change(store, name, let_through)
+    return taken
+
+
+def release_probes(store: AwsStore, route: str, stage: str, lane: str, keys: Sequence[str]) -> None:
+    """Free the slots of probes that were not claimed after all."""
+
+    def without(record: BreakerRecord | None) -> BreakerRecord | None:
+        for key in keys if record is not None else ():
+            assert record is not None
+            record = after_silence(record, key)
+        return record
+
+    _change(store, scope(route, stage, lane), without)
+
+
+def note(store: AwsStore, changes: Sequence[Change], now: int) -> None:
+    """Tell the lanes' breakers of changes that were written. Where no try has failed of late, this writes nothing. Never raises: the
+    rows are written, and a breaker that learns of a failure less opens a little later."""
+    for change in changes:
+        before = change.before
+        plan = store.plans.get(before.route)
+        stage = None if plan is None else plan.by_name.get(before.stage)
+        if stage is None or stage.breaker_of(before.lane) is None or verdict_of(change) is None:
+            continue
+        name = scope(before.route, before.stage, before.lane)
+        try:
+            if change.breaker is not None or name in store.documents(BREAKER, now):
+                _change(store, name, lambda record, change=change: breaker_after(record, change))  # type: ignore[misc]
+        except LedgerError as error:
+            log.warning("the breaker of %s could not be told of an outcome: %s", name, error)
+
+
+def _with_leases(store: AwsStore, route: str, record: BreakerRecord, now: int) -> BreakerRecord:
+    """The record with the leases of probes that seem to have run out as the rows have them: workers extend leases."""
+    over = [probe.key for probe in record.probes if probe.until <= now]
+    layout = store.layout(route) if over else None
+    if layout is None:
+        return record
+    rows = (readable(store, layout, image) for image in store.images(route, over).values())
+    return with_leases(record, {row.key: row.look_at or 0 for row in rows if row is not None and row.status is Status.PROCESSING})
+
+
+def _change(store: AwsStore, name: str, decide: Callable[[BreakerRecord | None], BreakerRecord | None]) -> BreakerRecord | None:
+    """Write what a breaker's record becomes, unless it stays the same. A lost race is decided again on the record as it is then."""
+    while True:
+        document = store.control.get(BREAKER, name)
+        record = None if document is None else read_as(BreakerRecord, document.value)
+        after = decide(record)
+        if after == record:
+            return record
+        if store.control.write(BREAKER, name, after, expect=0 if document is None else document.version):
+            store.forget(BREAKER)
+            _report(name, record, after)
+            return after
+
+
+def _report(name: str, before: BreakerRecord | None, after: BreakerRecord | None) -> None:
+    was_open, is_open = before is not None and not before.closed, after is not None and not after.closed
+    if is_open and not was_open:
+        log.warning("the breaker of %s has opened after failures in a row; the last one: %s", name, after.error if after else "")
+    elif was_open and not is_open:
+        log.warning("the breaker of %s has closed", name)

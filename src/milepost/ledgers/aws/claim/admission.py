@@ -1,0 +1,165 @@
+"""Admission on AWS: which messages of a stage may be answered now, by pauses, breakers, rates and what each lane has in hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from milepost.core.admission import CallRate, share_out
+from milepost.core.breaker import BreakerRecord, ask_again_at, room_for
+from milepost.core.controls import Controls, scope
+from milepost.core.item import Item
+from milepost.ledgers.aws.breakers import record_of, release_probes, take_probes
+from milepost.ledgers.aws.claim.tokens import take
+from milepost.ledgers.aws.queues.messages import SqsMessage
+from milepost.ledgers.aws.store import AwsStore
+from milepost.ports.ledger import ClaimRequest
+
+
+class Admitted(Struct):
+    """Messages by what is to become of them. `next_at`: when there will be a token again, where that is why some must wait."""
+
+    chosen: list[SqsMessage] = []
+    paused: list[SqsMessage] = []
+    """Their lanes are paused, or closed by a breaker."""
+    waiting: list[SqsMessage] = []
+    next_at: int | None = None
+
+
+class StageAdmission:
+    """One stage's answer to one ask."""
+
+    def __init__(self, store: AwsStore, ask: ClaimRequest, now: int) -> None:
+        self._store, self._ask, self._now = store, ask, now
+        self._route, self._stage = ask.plan.name, ask.plan.by_name[ask.stage]
+        self._controls = Controls(store.holds(now), store.limits(now), {})
+        self._rate = self._controls.rate(self._route, self._stage, None)
+        self._want = min(ask.want, 1) if ask.fragile else ask.want
+        self._taken: dict[str | None, int] = {}
+        self._probes: dict[str, list[str]] = {}
+        self.next_at: int | None = None
+        self.closed = False
+        """The breaker of a stage without lanes lets nothing through now."""
+
+    def room(self) -> int:
+        """How many items to ask the queue for: no more than there can be tokens for, and than the breaker lets through."""
+        want = self._want
+        for lane, spent in self._ask.spent.items():
+            rate = self._controls.rate(self._route, self._stage, lane)
+            if spent and rate is not None:
+                take(self._store.control, self._name(lane), rate, self._now, 0, spent)
+        if self._rate is not None:
+            grant = take(self._store.control, self._name(None), self._rate, self._now, 0, sum(self._ask.spent.values()))
+            self.next_at = grant.next_at
+            if grant.next_at is not None:
+                return 0
+            want = min(want, math.floor(self._rate.burst) * self._ask.batch)
+        return want if self._stage.lane is not None else self._let_through(want)
+
+    def _let_through(self, want: int) -> int:
+        """How many items of a stage without lanes its breaker lets through. The messages of the others stay in the queue."""
+        record, breaker = self._record(""), self._stage.breaker_of("")
+        if record is None or breaker is None:
+            return want
+        room = room_for(record, breaker, self._now)
+        if room == 0:
+            self.closed = True
+            # An operator may close the breaker before its time, and nothing tells a worker of that: it has to ask.
+            self.next_at = min(self._now + self._store.settings.poll_ms, ask_again_at(record, breaker, self._now) or self._now)
+        return want if room is None else min(want, room)
+
+    def admit(self, messages: Sequence[SqsMessage], known_lanes: set[str]) -> Admitted:
+        """Let in what may be claimed, shared out among the lanes (see `core.admission.share_out`). `known_lanes`: those that the stage has
+        been seen to have; none where no lane need leave room for another."""
+        admitted = Admitted()
+        lanes: dict[str, list[SqsMessage]] = {}
+        for message in messages:
+            lane = lane_of(message)
+            if self._controls.held(self._route, self._ask.stage, lane):
+                admitted.paused.append(message)
+            else:
+                lanes.setdefault(lane, []).append(message)
+        for lane in list(lanes):
+            admitted.paused += self._shut_out(lane, lanes)
+        room = {lane: self._lane_room(lane, found) for lane, found in lanes.items()}
+        picked = self._pick(self._want, lanes, room, len(known_lanes))
+        if self._rate is not None and picked:
+            allowed = self._take(None, self._rate, len(picked)) * self._ask.batch
+            if allowed < len(picked):
+                given = {lane: [message for message in picked if lane_of(message) == lane] for lane in lanes}
+                picked = self._pick(allowed, given, {lane: len(found) for lane, found in given.items()}, 1)
+        admitted.chosen = picked
+        chosen = {id(message) for message in picked}
+        admitted.waiting = [message for found in lanes.values() for message in found if id(message) not in chosen]
+        admitted.next_at = self.next_at
+        return admitted
+
+    def _pick(self, want: int, lanes: dict[str, list[SqsMessage]], room: dict[str, int], known: int) -> list[SqsMessage]:
+        taken = dict.fromkeys(lanes, 0)
+
+        def pick(lane: str, share: int) -> int:
+            got = max(0, min(share, room[lane] - taken[lane], len(lanes[lane]) - taken[lane]))
+            taken[lane] += got
+            return got
+
+        share_out(want, list(lanes), lambda lane: self._ask.held.get(lane, 0) + taken[lane], known, pick)
+        return [message for lane, found in lanes.items() for message in found[: taken[lane]]]
+
+    def _shut_out(self, lane: str, lanes: dict[str, list[SqsMessage]]) -> list[SqsMessage]:
+        """The messages of a lane that its breaker does not let through; the others stay with the lane, as probes."""
+        found = lanes[lane]
+        record, breaker = self._record(lane), self._stage.breaker_of(lane)
+        if record is None or breaker is None:
+            return []
+        room = room_for(record, breaker, self._now)
+        keys = [message.body["key"] for message in found] if room is None or room > 0 else []
+        let_through = take_probes(self._store, self._route, self._stage, lane, keys, self._now, self._ask.lease.until) if keys else []
+        self._probes[lane] = let_through
+        lanes[lane] = [message for message in found if message.body["key"] in let_through]
+        if not lanes[lane]:
+            del lanes[lane]
+        return [message for message in found if message.body["key"] not in let_through]
+
+    def settle(self, claimed: Sequence[Item]) -> None:
+        """Calls were paid for, and probes let through, before it was known which items would be claimed: return what was not used."""
+        for lane, paid in self._taken.items():
+            used = len(claimed) if lane is None else sum(item.lane == lane for item in claimed)
+            over = paid - math.ceil(used / self._ask.batch)
+            rate = self._rate if lane is None else self._controls.rate(self._route, self._stage, lane)
+            if over > 0 and rate is not None:
+                take(self._store.control, self._name(lane), rate, self._now, 0, -over)
+        keys = {item.key for item in claimed}
+        for lane, probes in self._probes.items():
+            unused = [key for key in probes if key not in keys]
+            if unused:
+                release_probes(self._store, self._route, self._ask.stage, lane, unused)
+
+    def _lane_room(self, lane: str, messages: list[SqsMessage]) -> int:
+        """How many items a lane may still be given, by its limit of calls in hand and by its rate."""
+        ask = self._ask
+        cap = self._controls.cap(self._route, self._stage, lane)
+        room = len(messages) if cap is None else min(len(messages), cap * ask.batch - ask.held.get(lane, 0))
+        rate = self._controls.rate(self._route, self._stage, lane)
+        if rate is not None and room > 0:
+            room = min(room, self._take(lane, rate, min(room, ask.want)) * ask.batch)
+        return room
+
+    def _take(self, lane: str | None, rate: CallRate, items: int) -> int:
+        grant = take(self._store.control, self._name(lane), rate, self._now, math.ceil(items / self._ask.batch))
+        self._taken[lane] = grant.granted
+        if grant.next_at is not None:
+            self.next_at = grant.next_at if self.next_at is None else min(self.next_at, grant.next_at)
+        return grant.granted
+
+    def _record(self, lane: str) -> BreakerRecord | None:
+        return record_of(self._store, self._route, self._stage, lane, self._now)
+
+    def _name(self, lane: str | None) -> str:
+        return scope(self._route, self._ask.stage, lane)
+
+
+def lane_of(message: SqsMessage) -> str:
+    lane = message.body.get("lane", "")
+    return lane if isinstance(lane, str) else ""

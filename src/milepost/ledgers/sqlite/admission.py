@@ -1,0 +1,146 @@
+"""Admission in one transaction: pauses, limits, breakers and route versions, read once; token buckets and breakers, as written."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+from milepost.core.admission import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
+from milepost.core.breaker import Breaker, BreakerRecord, ask_again_at, at_clock, room_for, with_leases, with_probes
+from milepost.core.change import Change
+from milepost.core.consequences import breaker_after
+from milepost.core.controls import Controls, Limit, scope
+from milepost.core.routes.route import Stage
+from milepost.core.status import Status
+from milepost.ledgers.sqlite import documents
+from milepost.ledgers.sqlite.rows.codec import CODES, decode, json_text
+from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
+
+CONTROLS = "SELECT kind, name, value FROM document WHERE kind IN (?, ?, ?, ?)"
+LEASES = (
+    "SELECT i.key, coalesce(i.look_at, i.due_at) FROM json_each(?2) AS wanted CROSS JOIN item i ON i.key = wanted.value"
+    f" AND i.route = (SELECT id FROM route WHERE name = ?1) WHERE i.status = {CODES[Status.PROCESSING]}"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Admission:
+    """The rules by which one transaction claims, and what it writes for the next one."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.versions: dict[str, int] = {}
+        holds: set[str] = set()
+        limits: dict[str, Limit] = {}
+        self._breakers: dict[str, BreakerRecord] = {}
+        for kind, name, value in connection.execute(CONTROLS, (HOLD, LIMIT, BREAKER, ROUTE)):
+            if kind == HOLD:
+                holds.add(name)
+            elif kind == LIMIT:
+                limits[name] = read_as(Limit, decode(value))
+            elif kind == BREAKER:
+                self._breakers[name] = read_as(BreakerRecord, decode(value))
+            else:
+                self.versions[name] = decode(value)["version"]
+        self.controls = Controls(holds, limits, self._breakers)
+
+    def outdated(self, route: str, version: int) -> bool:
+        return self.versions.get(route, version) != version
+
+    def outdated_of(self, versions: Mapping[str, int]) -> set[str]:
+        """The routes among these of which the ledger holds another version."""
+        return {route for route, version in versions.items() if self.outdated(route, version)}
+
+    # Rates ------------------------------------------------------------------------------------------------------------
+    def calls_left(self, route: str, stage: Stage, lane: str, now: int) -> tuple[int | None, int | None]:
+        """How many calls the rates allow now (None: any number), and when there will be one more."""
+        calls: int | None = None
+        at: int | None = None
+        for name, rate in self.controls.rates(route, stage, lane):
+            bucket = self._bucket(name, rate, now)
+            left = calls_left(bucket)
+            if calls is None or left < calls:
+                calls, at = left, next_call_at(bucket, rate)
+        return calls, None if at is None else max(at, now + 1)
+
+    def charge(self, route: str, stage: Stage, lane: str, calls: int, now: int) -> None:
+        """Use up so many calls of the lane's rate and of its stage's."""
+        if calls > 0:
+            for name, rate in self.controls.rates(route, stage, lane):
+                self._keep(name, spend(self._bucket(name, rate, now), rate, calls))
+
+    def _bucket(self, name: str, rate: CallRate, now: int) -> TokenBucket:
+        row = self._connection.execute("SELECT tokens, at FROM rate WHERE scope = ?", (name,)).fetchone()
+        kept = None if row is None else TokenBucket(row[0], row[1])
+        bucket = refill(kept, rate, now)
+        if kept is not None and was_set_back(kept, now):
+            self._keep(name, bucket)
+        return bucket
+
+    def _keep(self, name: str, bucket: TokenBucket) -> None:
+        self._connection.execute(
+            "INSERT INTO rate (scope, tokens, at) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET tokens = excluded.tokens, at = excluded.at",
+            (name, bucket.tokens, bucket.at),
+        )
+
+    # Breakers ---------------------------------------------------------------------------------------------------------
+    def breaker_room(self, route: str, stage: Stage, lane: str, now: int) -> tuple[int | None, int | None]:
+        """How many items the lane's breaker lets through (None: any number), and when to ask again where it lets none through."""
+        if not self._breakers:
+            return None, None
+        breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
+        record = self._breakers.get(name)
+        if breaker is None or record is None:
+            return None, None
+        record = self._at(name, record, breaker, route, now)
+        return room_for(record, breaker, now), ask_again_at(record, breaker, now)
+
+    def _at(self, name: str, record: BreakerRecord, breaker: Breaker, route: str, now: int) -> BreakerRecord:
+        """The record by the present clock, and with the leases of probes that seem to have run out as the rows have them."""
+        right = at_clock(record, breaker, now)
+        over = [probe.key for probe in right.probes if probe.until <= now]
+        if over:
+            right = with_leases(right, dict(self._connection.execute(LEASES, (route, json_text(over))).fetchall()))
+        if right is not record:
+            self._write(name, right)
+        return right
+
+    def let_through(self, route: str, stage: Stage, lane: str, keys: Sequence[str], now: int, until: int) -> None:
+        """Note that these items were claimed while the lane's breaker is half-open: they are its probes."""
+        breaker, name = stage.breaker_of(lane), scope(route, stage.name, lane)
+        record = self._breakers.get(name)
+        if breaker is not None and record is not None and not record.closed:
+            self._write(name, with_probes(record, breaker, keys, now, until))
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Tell the lanes' breakers of changes that are written in this transaction. Where no try has failed of late, this writes nothing."""
+        breakers = self._breakers
+        for change in changes:
+            if change.breaker is None and not breakers:
+                continue
+            before = change.before
+            name = scope(before.route, before.stage, before.lane)
+            record = breakers.get(name)
+            after = breaker_after(record, change)
+            if after is not record:
+                self._write(name, after)
+
+    def _write(self, name: str, record: BreakerRecord | None) -> None:
+        report(name, self._breakers.get(name), record)
+        if record is None:
+            del self._breakers[name]
+        else:
+            self._breakers[name] = record
+        documents.write(self._connection, BREAKER, name, record, None)
+
+
+def report(name: str, before: BreakerRecord | None, after: BreakerRecord | None) -> None:
+    """Log that a breaker has opened, or closed."""
+    was_open, is_open = before is not None and not before.closed, after is not None and not after.closed
+    if is_open and not was_open:
+        assert after is not None
+        log.warning("the breaker of %s has opened after failures in a row; the last one: %s", name, after.error)
+    elif was_open and not is_open:
+        log.warning("the breaker of %s has closed", name)
