@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 TERMS = [term.lower() for term in re.findall(r"\*\*([^*]+)\*\*", PAGE)]
 OF_THE_DESIGN = (
     "item route stage outcome ledger attempt lease loss round work_id lane event subscriber seal list resender operator "
-    "claim fence offer head evidence transfer quarantine back-fill row status history"
+    "claim fence offer head evidence transfer quarantine admission back-fill row status history"
 )
 
 
