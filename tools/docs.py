@@ -353,7 +353,7 @@ def net_page() -> str:
         "# The HTTP client",
         "`from milepost import net`: one client for everything that calls out. It needs no package besides Milepost itself; "
         "where `uvloop` is installed (it comes with `milepost[http]`), calls from threads run on it. "
-        "What it refuses, and how webhooks are signed, is in [Who may do what](../security.md#requests-that-go-out).",
+        "What it refuses, and how webhooks are signed, is in [Security](../security.md#outgoing-requests).",
     ]
     for title, names in NET_GROUPS.items():
         parts.append(f"## {title}")
