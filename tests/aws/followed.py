@@ -24,7 +24,7 @@ from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ports.ledger import ClaimRequest, ClaimResult
 from milepost.testing.clock import SeededChance
 
-PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0)
+PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)
 """No document is believed without reading it, no message is held back (the world's time does not pass here), and the resender
 waits for nobody."""
 

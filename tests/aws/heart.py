@@ -72,7 +72,7 @@ class Life(Struct, kw_only=True, frozen=True):
     skew_ms: int = 0
     lease_ms: int = 1_500
     shard_lease_ms: int = 1_000
-    patience_ms: int = 300
+    resend_delay_ms: int = 300
     deadline_s: float = 30.0
     slowness_s: float = 0.02
     at_most_s: float | None = None
@@ -158,7 +158,7 @@ def open_heart(life: Life, fault: Fault | None = None) -> Context:
     """The ledger with its route, as this process has it."""
     requests = Requests(life.region, life.endpoint, endpoints=life.endpoints, deadline_s=life.deadline_s)
     blobs = FolderBlobs(str(Path(life.folder) / "blobs"))
-    settings = StoreSettings(fresh_ms=200, poll_ms=200, patience_ms=life.patience_ms, grace_ms=2_000)
+    settings = StoreSettings(fresh_ms=200, poll_ms=200, resend_delay_ms=life.resend_delay_ms, grace_ms=2_000)
     ledger = AwsLedger(requests, life.prefix, blobs, settings=settings, make=True)
     clock = WrongClock(life.skew_ms)
     plan = Plan(route_of(life, fault or Fault()), grace_ms=settings.grace_ms, offer_life_ms=settings.offer_life_ms)

@@ -121,7 +121,7 @@ class Scene(World):
         repair = repair or self.repair()
         for _ in range(100):
             progress = repair.step(self.now)
-            assert progress.standing_by in (None, "it is not time yet: the pace is set")
+            assert progress.standing_by in (None, "waiting: the scan keeps to its pace")
             if progress.done:
                 return progress
             assert progress.next_at is not None

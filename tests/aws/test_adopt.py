@@ -81,7 +81,7 @@ def test_a_whole_table_is_taken_in_each_row_where_it_stands(desk: Desk, put: Put
     answer = desk("adopt", "parcels", "--all", *SIGNED)
     assert answer.code == 1
     assert "6 rows looked at: 4 items taken in" in answer.flat
-    assert "it is at 'Glacier', which is no stage of the route (CC, TC)" in answer.flat
+    assert "its stage 'Glacier' is not in the route (CC, TC)" in answer.flat
     second = desk.show("second#b")
     assert (second["stage"], second["status"], second["results"], second["payload"]) == ("TC", "QUEUED", {"CC": PATHS}, PATHS)
     assert second["entered_at"] == "2026-01-02T10:00:00.123Z", "its age is not lost"
@@ -141,7 +141,7 @@ def test_rows_of_another_stage_are_left_to_people(desk: Desk, put: Put) -> None:
     desk.up()
     [aside] = desk.ok("quarantine", "list", "--json").json["set_aside"]
     assert aside["kind"] == "row"
-    assert "'milepost adopt' takes it in where it stands" in aside["reason"]
+    assert "'milepost adopt' takes it in at that stage" in aside["reason"]
     desk.signed("quarantine", "replay", aside["id"])
     assert desk.show("second#b")["stage"] == "TC"
     assert desk.ok("quarantine", "list", "--json").json["set_aside"] == []

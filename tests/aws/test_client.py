@@ -449,7 +449,7 @@ def test_times_there_and_back() -> None:
     ],
 )
 def test_other_times_are_not_ours(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         ms(text)
 
 

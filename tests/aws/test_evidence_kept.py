@@ -104,7 +104,7 @@ def test_an_item_on_its_way_is_not_kept_and_one_that_ends_again_is_kept_again(wo
 def test_what_cannot_be_kept_is_not_sealed_and_comes_again(world: World) -> None:
     world.add("p1")
     place(world).refuses = True
-    with pytest.raises(LedgerError, match="cannot be kept, so it is not sealed yet: access denied"):
+    with pytest.raises(LedgerError, match="it is sealed later: access denied"):
         world.settle(world.take("p1"), Reject("no"))
     assert followed(world).ledger.store.seal_image("parcels", "p1") is None
     place(world).refuses = False
@@ -179,7 +179,7 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: W
     assert store.images("parcels", [*sound, *SPOILT]).keys() == SPOILT.keys()
     for key in SPOILT:
         assert len(world.ledger.history("parcels", key)) == 2
-        assert f"{key} of {store.names.rows('parcels')} cannot be read, and stays" in caplog.text
+        assert f"cannot read {key} of {store.names.rows('parcels')}, so it is not removed" in caplog.text
 
 
 def test_without_a_place_for_it_evidence_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, endpoint: str, prefix: str) -> None:

@@ -55,7 +55,7 @@ def test_a_batch_that_lambda_gave_up_is_told_in_a_sentence() -> None:
     assert told.reason.startswith(
         "Lambda gave up 3 changes of the table test-parcels, made from 2026-11-14T00:13:19Z to 2026-11-14T00:13:20Z"
         " (sequence numbers 800000000003126276362 to 800000000003126276399 of shardId-00000001573689847184-864758bb):"
-        " it had failed as often as it may be tried."
+        " it failed on every allowed attempt."
     )
 
 
@@ -64,7 +64,7 @@ def test_a_list_that_lambda_gave_up_names_its_object_and_the_error() -> None:
     assert told is not None
     assert (told.kind, told.reason) == (
         LIST,
-        "Lambda gave up taking in s3://b/lists/parcels/monday.csv: it had failed as often as it may be tried; the last error: the ledger is busy",
+        "Lambda gave up taking in s3://b/lists/parcels/monday.csv: it failed on every allowed attempt; the last error: the ledger is busy",
     )
 
 

@@ -104,7 +104,7 @@ def test_the_repair_takes_in_what_the_stream_never_told(deploy: Deploy) -> None:
     assert one.row("a").stage == "weigh"
     # It is not at its end: counters are given time. The runs of every minute go on with it.
     one.clock.advance("10m")
-    assert "gone through" in one.resend()["repaired"]["parcels"]
+    assert " rows read: " in one.resend()["repaired"]["parcels"]
     one.clock.advance("1m")
     assert one.resend()["repaired"]["parcels"] == "not due"
 

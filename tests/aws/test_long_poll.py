@@ -18,7 +18,7 @@ from milepost.ledgers.aws.requests.client import CONNECTIONS, LONG_POLL, Request
 from milepost.ledgers.aws.store import StoreSettings
 from milepost.testing.contract.world import World
 
-WAITING = StoreSettings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0, long_poll_s=20)
+WAITING = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0, long_poll_s=20)
 RECEIVE = ("sqs", "receive_message")
 
 

@@ -250,7 +250,7 @@ def test_a_queue_that_cannot_be_asked_keeps_no_other_route_waiting(
     summary = Resender(ctx).run_once()
     assert (summary.looked, len(asked)) == (0, 1)
     assert later[-1] == BACK_FILL, "the turn goes on to its end"
-    assert "whether messages of parcels/weigh are lost is not known: not allowed" in caplog.text
+    assert "cannot check whether messages of parcels/weigh are lost: not allowed" in caplog.text
     monkeypatch.undo()
     assert scene.store.queues.depth == depth
     scene.clock.advance("61s")

@@ -22,7 +22,7 @@ from milepost.engine.intake import submit
 pytestmark = pytest.mark.wire
 
 ITEMS = 80
-LEASE_MS, PATIENCE_MS = 20_000, 6_000
+LEASE_MS, RESEND_DELAY_MS = 20_000, 6_000
 """Long enough for clocks that are six seconds apart, so that only who is dead is taken for dead."""
 CREW = {
     "worker-a": ("worker", -3_000),
@@ -44,7 +44,7 @@ def test_two_deaths_among_eight_processes_whose_clocks_disagree(endpoint: str, p
         region=REGION,
         external=True,
         lease_ms=LEASE_MS,
-        patience_ms=PATIENCE_MS,
+        resend_delay_ms=RESEND_DELAY_MS,
         shard_lease_ms=20_000,
         slowness_s=0.2,
     )

@@ -229,7 +229,7 @@ def test_a_difference_is_found_and_nothing_is_opened(full: Desk, to: str, client
     client("dynamodb").put_item(TableName=ResourceNames(prefix).rows("parcels"), Item={"id": {"S": "again"}, "input": {"S": "{}"}})
     answer = full("move", "--to", to, *SIGNED)
     assert answer.code == 1
-    assert "a row stands there that somebody else put" in answer.flat
+    assert "another program has put a row there" in answer.flat
     assert "The move is not finished" in answer.flat
     assert "is being moved to" in full("up", "--until-idle").flat
     full.signed("move", "--to", to, "--give-up")

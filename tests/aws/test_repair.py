@@ -420,7 +420,7 @@ def test_another_process_goes_on_where_one_died(scene: Scene) -> None:
     missing = sum("dueShard" not in scene.image(f"k{n:04d}") for n in range(50))
     other = scene.repair(page=10)
     waits = other.step(scene.now)
-    assert waits.standing_by == "another process repairs it now"
+    assert waits.standing_by == "another process is repairing it"
     scene.clock.advance_to(waits.next_at or 0)
     scene.clock.advance("1m")
     progress = scene.run(other)
@@ -434,12 +434,12 @@ def test_two_never_run_at_once(scene: Scene) -> None:
     one, other = scene.repair(page=10), scene.repair(page=10)
     first = one.step(scene.now)
     assert first.rows == 10
-    assert other.step(scene.now).standing_by == "another process repairs it now"
+    assert other.step(scene.now).standing_by == "another process is repairing it"
     # Whoever was away for too long finds that its run has been taken over, and writes nothing down.
     scene.clock.advance_to((first.next_at or 0) + 60_000)
     taken = other.step(scene.now)
     assert (taken.rows, taken.standing_by) == (20, None)
-    assert one.step(scene.now).standing_by == "another process repairs it now"
+    assert one.step(scene.now).standing_by == "another process is repairing it"
     assert scene.run(other).rows == 30
     scene.whole()
 
@@ -451,7 +451,7 @@ def test_a_run_taken_over_during_a_page_is_not_moved_on_twice(scene: Scene) -> N
     scene.clock.advance_to(first.next_at or 0)
     late = (first.next_at or 0) + 120_000
     scene.process.at("scan", lambda: other.step(late))
-    assert one.step(scene.now).standing_by == "another process has taken it over"
+    assert one.step(scene.now).standing_by == "another process has taken over this run"
     scene.clock.advance_to(late)
     progress = scene.run(other)
     assert (progress.rows, progress.mended) == (30, {"indexed": 3})

@@ -141,7 +141,7 @@ class World:
         self.oracle.check_end(post.told.notifications, self.results())
         assert {item and item.row.status.value for item in post.ledger.get([(post.route, key) for key in keys])} == {"COMPLETED"}
         # A row that was confirmed before anybody had been asked is shown to people; nothing else is.
-        assert {aside["reason"].partition(" ingested_")[0].partition(" result_")[0] for aside in post.aside()} <= {"it came with"}
+        assert {aside["reason"].partition(" ingested_")[0].partition(" result_")[0] for aside in post.aside()} <= {"it was created with"}
 
 
 @pytest.mark.parametrize("dialect", ["seed", "today"])

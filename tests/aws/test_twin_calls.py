@@ -25,7 +25,7 @@ from milepost.ledgers.aws.store import StoreSettings
 from milepost.testing.clock import SeededChance
 from milepost.testing.contract.world import LEASE, World
 
-PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, patience_ms=0, notice_ms=0)
+PROMPT = StoreSettings(fresh_ms=0, longest_delay_s=0, resend_delay_ms=0, notice_ms=0)
 ROUNDS = int(os.environ.get("MILEPOST_TWIN_ROUNDS", "6"))
 """How often the race without fault points is run; 200 take a few minutes."""
 

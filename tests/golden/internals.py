@@ -214,7 +214,7 @@ class SentRequests:
         self.call(service, operation, **params)
         return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]]}
 
-    def patience(self) -> None: ...
+    def retry_budget(self) -> None: ...
 
     def each(self, jobs: Any) -> list[Any]:
         return [job() for job in jobs]

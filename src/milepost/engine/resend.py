@@ -117,7 +117,7 @@ class Resender:
         ctx, now = self._ctx, self._ctx.clock.now()
         summary.looked += len(items)
         changes = []
-        patience = ctx.ledger.timing.patience_ms
+        patience = ctx.ledger.timing.resend_delay_ms
         for item in self._with_content(items):
             if item.row.status is not Status.QUEUED and (item.row.due_at or 0) > now - patience:
                 continue  # somebody may be on the way to it

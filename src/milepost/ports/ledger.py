@@ -29,7 +29,7 @@ class Timing(Struct, frozen=True):
 
     grace_ms: int
     offer_life_ms: int
-    patience_ms: int = 0
+    resend_delay_ms: int = 0
     """How long after its time an item is left to those who are on their way to it, before the resender sees to it."""
     stay_ms: int = 0
     """How long the row of an ended item stays, whoever prunes: until its seal has been there for so long."""

@@ -1,4 +1,4 @@
-"""Writing changes: the stage is told first where the write says that it has been, then the row is written conditionally."""
+"""Conditional writes of changes: send the SQS message of an offered item first, then write the row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from milepost.ports.ledger import Conflict, Refused
 
 Ref = tuple[str, str]
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
-"""What making one row's write raises if a value in it cannot be stored."""
+"""Exceptions raised while a row's write is built, if a value in it cannot be stored."""
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,8 @@ def apply(
     contents: Mapping[Ref, Content] | None = None,
     copied: Mapping[Ref, int] | None = None,
 ) -> list[Conflict | Refused | None]:
-    """Write each change if its precondition holds. Several of one row are written one after the other, others at once.
-    `contents` are what the items carry, where the caller has it at hand: what is offered is made of it. `copied` is for the
-    relay (see `writing.update_of`)."""
+    """Write each change if its precondition holds: changes of one row in sequence, different rows in parallel. `contents`: items'
+    content that the caller already has, used to build offers. `copied`: only for the relay (see `update_of`)."""
     answers: list[Conflict | Refused | None] = [None] * len(changes)
     old = {route for route, version in (versions or {}).items() if store.outdated(route, version, now)}
     rows: dict[Ref, list[int]] = {}
@@ -57,8 +56,8 @@ def apply(
             answers[place] = Conflict(None)
         else:
             rows.setdefault((row.route, row.key), []).append(place)
-    told = [place for places in rows.values() for place in places]
-    for place, refused in zip(told, _tell_stages(store, [changes[place] for place in told], contents or {}), strict=True):
+    to_write = [place for places in rows.values() for place in places]
+    for place, refused in zip(to_write, _send_offers(store, [changes[place] for place in to_write], contents or {}), strict=True):
         answers[place] = refused
 
     def write(places: list[int]) -> None:
@@ -73,9 +72,9 @@ def apply(
 
 
 def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Refused | None:
-    """One conditional update. A condition that failed because this very write was carried out before is no conflict."""
+    """One conditional update. A condition that failed because this same write had succeeded before is no conflict."""
     layout = store.layout(change.before.route)
-    assert layout is not None, "asked for before"
+    assert layout is not None, "checked by apply"
     try:
         store.requests.call("dynamodb", "update_item", **update_of(change, layout, store.values, copied).params())
     except ConditionFailed as failed:
@@ -89,7 +88,7 @@ def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Re
             if ours is None:
                 ours = _in_history(store, change)
         except SPOILT:
-            ours = False  # nobody can tell; whoever set the row aside says why
+            ours = False  # unknown; the quarantine entry of the row has the reason
         return None if ours else Conflict(readable(store, layout, image))
     except LedgerMissing:
         return Conflict(None)
@@ -101,18 +100,18 @@ def _write(store: AwsStore, change: Change, copied: int | None) -> Conflict | Re
 
 
 def extend(store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
-    """Extend leases and the visibility of the messages behind them together. `tickets` has the message of each row, or nothing."""
+    """Extend leases together with the visibility of their messages. `tickets` has the message of each row, if there is one."""
 
     def one(row: Row) -> bool:
         layout = store.layout(row.route)
         if layout is None:
             return False
         if row.lease is None:
-            return True  # it is only looked at: there is no lease to move on, but its message must not come again meanwhile
+            return True  # only looked at: there is no lease to extend, but its message must not be delivered again now
         update = Update(layout, row.key)
         update.set("leaseUntil", {"S": iso(until)})
         if row.overdue_at is not None and row.overdue_at < until:
-            # Unless the item has been reported overdue since the worker read its row.
+            # Unless the item was reported overdue after the worker read its row.
             update.set_or("dueAt", "overdueAt", {"S": iso(until)})
             update.set("lookAt", {"S": iso(until)})
         else:
@@ -132,16 +131,16 @@ def extend(store: AwsStore, rows: Sequence[Row], until: int, now: int, tickets: 
 
 
 def drop_tickets(store: AwsStore, tickets: Sequence[Any]) -> None:
-    """Delete the messages of claims that have ended. One that cannot be deleted now comes again, and the row fences it."""
+    """Delete the messages of claims that have ended. A message that cannot be deleted is delivered again, and the row fences it."""
     try:
         store.queues.delete([ticket for ticket in tickets if isinstance(ticket, SqsMessage)])
     except LedgerError as error:
-        log.warning("messages of settled items stay in their queue, and come again for nothing: %s", error)
+        log.warning("cannot delete messages of settled items; SQS delivers them again without effect: %s", error)
 
 
-def _tell_stages(store: AwsStore, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> list[Refused | None]:
-    """Send what these writes will say has been sent. A write that then fails leaves a message too many, which the claim fences.
-    Refused: nothing can be sent for this one, so that it must not be written."""
+def _send_offers(store: AwsStore, changes: Sequence[Change], contents: Mapping[Ref, Content]) -> list[Refused | None]:
+    """Send the messages of offers before the writes that record them. If a write then fails, the claim fences the extra message.
+    Refused: the message cannot be built or sent, so the change must not be written."""
     answers: list[Refused | None] = [None] * len(changes)
     offered = [change for change in changes if offers(change)]
     if not offered:
@@ -161,8 +160,8 @@ def _tell_stages(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
         stage = stage_of(store.plans, row.route, row.stage)
         if stage is None:
             if (row.look_at or 0) <= row.updated_at:
-                continue  # due at once: the resender of a process that knows the stage tells it
-            raise UsageError(f"stage {row.stage!r} of route {row.route!r} is to be told, and this process does not know it; give --routes")
+                continue  # due at once: the resender of a process that knows the stage sends it
+            raise UsageError(f"cannot offer the item: this process does not know stage {row.stage!r} of route {row.route!r}; give --routes")
         try:
             content = _content(store, change, contents.get((row.route, row.key)), images.get((row.route, row.key)))
             outgoing[place] = call_of(store, Item(row, content), stage, ahead=row.version > change.before.version)
@@ -170,21 +169,21 @@ def _tell_stages(store: AwsStore, changes: Sequence[Change], contents: Mapping[R
             if isinstance(error, LedgerError) and not isinstance(error, LedgerDamaged):
                 raise
             why = str(error) if isinstance(error, LedgerDamaged) else f"{type(error).__name__}: {error}"
-            answers[place] = Refused(f"its offer cannot be made: {why}", row.key)
+            answers[place] = Refused(f"cannot build its offer: {why}", row.key)
     for place, refused in zip(outgoing, store.queues.send(list(outgoing.values())), strict=True):
         if refused is not None:
-            answers[place] = Refused(f"its offer cannot be sent: {refused}", changes[place].after.key)
+            answers[place] = Refused(f"cannot send its offer: {refused}", changes[place].after.key)
     return answers
 
 
 def _content(store: AwsStore, change: Change, given: Content | None, image: Image | None) -> Content:
-    """What the item will carry once this change is written."""
+    """The item's content after this change."""
     layout = store.layout(change.before.route)
     if given is None and image is not None and layout is not None:
         try:
             given = content_of(image, layout, store.values)
         except SPOILT as error:
-            raise LedgerDamaged(f"what it carries cannot be read: {why_unreadable(error, image, layout)}") from error
+            raise LedgerDamaged(f"its content cannot be read: {why_unreadable(error, image, layout)}") from error
     content = Content(given.input, dict(given.payloads), dict(given.results)) if given is not None else Content()
     for put in change.puts:
         if put.kind == "input":
@@ -202,7 +201,7 @@ def _outdated(store: AwsStore, row: Row) -> Conflict:
 
 
 def _in_history(store: AwsStore, change: Change) -> bool:
-    """The row has moved on: was our line the one of its version?"""
+    """For a row that has changed since: is our line the one with its version?"""
     assert change.line is not None
     written = store.journal.history(change.before.route, change.before.key, change.before.life)
     return any(one.line.version == change.line.version and one.body == change.body for one in written)

@@ -1,7 +1,7 @@
-"""Finding rows: by the index of what is due or failed where the query allows it, else by a scan.
+"""Search for rows: by the index of due or failed rows where the query allows it, else by a scan.
 
-The index follows its table a moment late: a row that has just changed may be missed. Each row that it names is read from the table,
-consistently, before it is given out. A scan, and a query of one partition, read consistently and miss nothing.
+The index is updated shortly after its table, so a row that has just changed may be missed. Each row in it is read from the table,
+consistently, before it is returned. A scan, and a query of one partition, read consistently and miss nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAGE = 1000
 
 
 def find(store: AwsStore, query: Query) -> Page:
-    """A page of rows that match. `after` is a place in the index or in the table, in words that JSON can carry."""
+    """A page of matching rows. `after` is a position in the index or the table, as plain JSON values."""
     layout = store.layout(query.route)
     if layout is None:
         return Page([])
@@ -52,12 +52,12 @@ def find(store: AwsStore, query: Query) -> Page:
 
 
 def by_index(query: Query) -> bool:
-    """Is there an index for this, and may it be asked? Else the whole table is read."""
+    """Whether an index serves this query; otherwise the whole table is read."""
     return not query.exact and (query.due_before is not None or (query.statuses is not None and query.statuses <= FAILED))
 
 
 def cost_of(store: AwsStore, query: Query) -> ScanCost | None:
-    """A scan reads every row of the route, whatever it is to find: about a unit each, since what is larger than 4 KB is kept apart."""
+    """A scan reads every row of the route: about one unit each, since values of more than 4 KB are in blobs."""
     layout = store.layout(query.route)
     served = query.prefix is not None and layout is not None and layout.partition(query.prefix) is not None
     if served or by_index(query):
@@ -79,7 +79,7 @@ def _matching(store: AwsStore, layout: Layout, image: Image, query: Query) -> It
 
 
 def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Image, Any]]:
-    """Partition by partition, the rows read in hundreds."""
+    """Partition by partition; rows are read in batches of a hundred."""
     if query.due_before is None:
         partitions = [(f"{FAILED_SHARD}#{shard}", iso(2**62)) for shard in range(SHARDS)]
     else:
@@ -98,8 +98,8 @@ def _by_index(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[I
 
 
 def _due_partitions(layout: Layout, query: Query, stages: Sequence[str], before: str) -> list[tuple[str, str]]:
-    """Where rows can be that are due, and up to which time each place is read. A row with an overdue mark that waits for a worker
-    stands by that mark: its offer may have ended before."""
+    """The partitions with due rows, and the time up to which each is read. A row with an overdue mark that waits for a worker is
+    indexed by that mark; its offer life may end before."""
     partitions: list[tuple[str, str]] = []
     for stage in stages:
         kinds = [("", before)]
@@ -128,13 +128,13 @@ def _rows(store: AwsStore, layout: Layout, entries: list[Image], number: int) ->
     images = store.images(layout.route, [layout.key_of(entry) for entry in entries])
     for entry in entries:
         image = images.get(layout.key_of(entry))
-        # A row that has moved since the index was read is met again where it is now, or not due any more.
+        # A row that has moved since the index was read is found again in its new partition, or is no longer due.
         if image is not None and image.get("dueShard") == entry["dueShard"]:
             yield image, (number, entry)
 
 
 def _by_partition(store: AwsStore, layout: Layout, query: Query, start: tuple[str, str]) -> Iterator[tuple[Image, Any]]:
-    """The rows that share the key's first part: they stand together."""
+    """The rows that share the key's first part: they are in one partition."""
     (first, second), (whole, begin) = layout.key, start
     values = {":first": {"S": whole}}
     condition, names = "#first = :first", {"#first": first}
@@ -164,7 +164,7 @@ def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Im
     values: dict[str, dict[str, str]] = {}
     wanted = {"status": None if query.statuses is None else {status.value for status in query.statuses}, "queue": query.stages}
     for attribute, allowed in wanted.items():
-        # DynamoDB takes at most 100 values there; a longer list is left to `matches`.
+        # DynamoDB accepts at most 100 values here; a longer list is filtered by `matches`.
         if allowed is None or len(allowed) > 100:
             continue
         if not allowed:
@@ -180,7 +180,7 @@ def _by_scan(store: AwsStore, layout: Layout, query: Query) -> Iterator[tuple[Im
 
 
 def stages_of(store: AwsStore, route: str) -> list[str]:
-    """The route's stages: of the route itself where it is at hand, else as the ledger has it on record."""
+    """The route's stages: from the route itself if it is loaded, else as recorded in the ledger."""
     if route in store.plans:
         return list(store.plans[route].by_name)
     held = store.control.get(ROUTE, route)
@@ -188,7 +188,7 @@ def stages_of(store: AwsStore, route: str) -> list[str]:
 
 
 def matches(row: Row, query: Query) -> bool:
-    """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
+    """Whether all given conditions hold. The due time is inclusive; all other times are exclusive."""
     return (
         (query.prefix is None or row.key.startswith(query.prefix))
         and all(part.matches(row.key) for part in query.parts)

@@ -1,4 +1,4 @@
-"""Intake: what is known of a key, and recording what is new. One conditional put per new item; known ones cost a read."""
+"""Intake: look up keys, and record new items with one conditional put each; a known key costs a read."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.ledger import KnownKey, NewItem, Refused
 
 LOOKED_UP_S = 60.0
-"""How long it is believed that a key has no seal; much less than a row outlives its seal's writing (`store.SEALED_FOR_MS`)."""
+"""How long a key is assumed to have no seal; much shorter than the time between seal and removal (`store.SEALED_FOR_MS`)."""
 REMEMBERED = 10_000
 
 
 def peek(store: AwsStore, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-    """From the row, or from the seal that outlives it: seals are read only for keys that have no row."""
+    """Looks at rows first, then at seals, which outlive rows; seals are read only for keys without a row."""
     layout = store.layout(route)
     if layout is None:
         return [None] * len(keys)
@@ -38,7 +38,7 @@ def peek(store: AwsStore, route: str, keys: Sequence[str]) -> list[KnownKey | No
 
 
 def add(store: AwsStore, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
-    """Put each row if there is neither a row nor a seal of its key."""
+    """Put each row if its key has neither a row nor a seal."""
     layout = store.know(plan)
     seals = store.seals(plan.name, _doubtful(store, plan.name, [new_item.change.after.key for new_item in new_items]))
     first: dict[str, NewItem] = {}
@@ -46,24 +46,24 @@ def add(store: AwsStore, plan: Plan, new_items: Sequence[NewItem], now: int) -> 
         first.setdefault(new_item.change.after.key, new_item)
     seals = {key: seal for key, seal in seals.items() if not first[key].passes(seal)}
     fresh = [new_item for key, new_item in first.items() if key not in seals]
-    answers = store.requests.each([partial(_put, store, layout, new_item) for new_item in fresh])
+    written = store.requests.each([partial(_put, store, layout, new_item) for new_item in fresh])
     known: dict[str, KnownKey | Refused | None] = {
         **seals,
-        **{one.change.after.key: answer for one, answer in zip(fresh, answers, strict=True)},
+        **{one.change.after.key: answer for one, answer in zip(fresh, written, strict=True)},
     }
-    told: list[KnownKey | Refused | None] = []
+    answers: list[KnownKey | Refused | None] = []
     for new_item in new_items:
         row = new_item.change.after
-        told.append(known[row.key])
+        answers.append(known[row.key])
         if known[row.key] is None:
-            # The same key again in this batch is known by then.
+            # The same key again in this batch is a known key from here on.
             known[row.key] = KnownKey(row.key, row.status, row.input_digest, row.stage, row.list_id, False, None, row.head)
-    return told
+    return answers
 
 
 def _doubtful(store: AwsStore, route: str, keys: Sequence[str]) -> list[str]:
-    """The keys whose seals must be looked for before they are put. Whoever has just found neither a row nor a seal need not look
-    again: what comes, ends and is sealed meanwhile has its row for another hour, and the put finds that."""
+    """The keys whose seals must be read before the put. A key just found without row and seal is skipped: an item that is added,
+    ends and is sealed in between keeps its row for another hour, and the put finds that row."""
     since = store.requests.clock() - LOOKED_UP_S
     return [key for key in keys if store.unsealed.pop((route, key), since) <= since]
 
@@ -94,19 +94,19 @@ def _put(store: AwsStore, layout: Layout, new_item: NewItem) -> KnownKey | Refus
 
 
 def _is_own(there: Image, put: Image) -> bool:
-    """Is the row that stands there our own put, whose answer was lost? One that has left its first stage has no token any more."""
+    """Whether the existing row is our own put, whose answer was lost. A row past its first stage has no token."""
     if "createToken" in there:
         return there["createToken"] == put["createToken"]
     return all(there.get(name) == put.get(name) for name in ("correlationId", "createdAt", "inputDigest"))
 
 
 def known_of(image: Image, layout: Layout, store: AwsStore) -> KnownKey:
-    """What a row says of its key, also one that somebody put and that has not been taken in yet."""
+    """The answer for a key with a row, including a row of another program that was not taken in yet."""
     key = layout.key_of(image)
     try:
         return _known(key, image, store)
     except SPOILT:
-        return KnownKey(key, Status.PENDING, b"")  # it is there, and nobody can tell what with
+        return KnownKey(key, Status.PENDING, b"")  # it exists, but its content is unreadable
 
 
 def _known(key: str, image: Image, store: AwsStore) -> KnownKey:

@@ -1,4 +1,4 @@
-"""The AWS ledger: rows in DynamoDB, calls in SQS, and a stream that carries out what follows (see `relay`)."""
+"""The AWS ledger: rows in DynamoDB, messages in SQS, and a stream that triggers the consequences (see `relay`)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FORM = "dynamodb://REGION/PREFIX, for a stand-in with ?endpoint=http://127.0.0.1
 
 
 class Address(Struct, frozen=True):
-    """Where a ledger on AWS is."""
+    """Address of a ledger on AWS."""
 
     region: str
     prefix: str
@@ -76,14 +76,14 @@ PITR = (
 
 
 class AwsLedger:
-    """One deployment (a region and a prefix), as one process sees it."""
+    """One deployment (a region and a prefix) as used by one process."""
 
     missing_capabilities = frozenset({"backup", "pulse", "proof of death", "fair lanes", "exact counts", "one step"})
 
     def __init__(self, requests: Requests, prefix: str, blobs: Blobs, *, settings: StoreSettings | None = None, make: bool = False) -> None:
         settings = settings or StoreSettings()
         names = ResourceNames(prefix)
-        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.patience_ms, SEALED_FOR_MS)
+        self.timing = Timing(settings.grace_ms, settings.offer_life_ms, settings.resend_delay_ms, SEALED_FOR_MS)
         self.url = f"dynamodb://{requests.region}/{prefix}" + (f"?endpoint={requests.endpoint}" if requests.endpoint else "")
         self.store = AwsStore(requests, names, blobs, settings)
         self.outside = self.quarantine = Outsiders(self.store)
@@ -96,8 +96,8 @@ class AwsLedger:
 
     @classmethod
     def open(cls, address: Address, blobs: Blobs, *, make: bool = True) -> AwsLedger:
-        """The ledger at an address. On a stand-in (with an endpoint) tables and queues are made; elsewhere a stack makes them. One
-        that is not there, and is not to be made, is said to be missing."""
+        """The ledger at an address. On a stand-in (with an endpoint) this creates tables and queues; on AWS a stack does. With
+        `make=False` a missing ledger raises LedgerMissing."""
         requests = Requests(address.region, address.endpoint)
         try:
             if address.endpoint is None or not make:
@@ -109,7 +109,7 @@ class AwsLedger:
             raise
 
     def prepare(self, plan: Plan) -> None:
-        """Know the route, and on a stand-in make what it needs."""
+        """Load the route, and on a stand-in create its tables and queues."""
         if self._make and (plan.name, plan.digest) not in self._made:
             make_route(self.store.requests, self.store.names, plan)
             self._made.add((plan.name, plan.digest))
@@ -129,7 +129,9 @@ class AwsLedger:
     def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         self.prepare(plan)
         if self.store.outdated(plan.name, plan.version, now):
-            raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
+            raise RouteChanged(
+                f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or restart this process"
+            )
         return intake.add(self.store, plan, new_items, now)
 
     def claim(self, asks: Sequence[ClaimRequest], now: int, jitter: float) -> list[ClaimResult]:
@@ -170,7 +172,7 @@ class AwsLedger:
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         return kept_evidence.history(self.store, route, key, self.store.images(route, [key]).get(key), payloads=payloads)
 
-    # What surrounds them ----------------------------------------------------------------------------------------------
+    # Feed, counters, documents ----------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         return self.store.journal.feed(after, limit)
 
@@ -231,14 +233,14 @@ class AwsLedger:
         statuses: frozenset[Status],
         ended_before: int,
         forget_before: int | None,
-        told: DeliveredLines,
+        delivered: DeliveredLines,
         limit: int,
         keep: Keep | None = None,
     ) -> Pruned:
-        return prune(self.store, route, statuses, ended_before, forget_before, told, limit, keep)
+        return prune(self.store, route, statuses, ended_before, forget_before, delivered, limit, keep)
 
     def sign_on(self, holder: str) -> None:
-        """Nothing proves a process on another machine dead but its leases running out."""
+        """No-op: for a process on another machine, only an expired lease proves its death."""
 
     def sign_off(self, holder: str) -> None: ...
 
@@ -246,7 +248,7 @@ class AwsLedger:
         return []
 
     def change_counter(self) -> int:
-        """Always the same: workers ask when `ClaimResult.next_at` says."""
+        """Constant: workers claim again at `ClaimResult.next_at`."""
         return 0
 
     def rest(self) -> None: ...
@@ -269,10 +271,10 @@ class AwsLedger:
 
 
 def parse(url: str) -> Address:
-    """The address in a ledger's URL."""
+    """The address in a ledger URL."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     prefix = parts.path.strip("/")
     if parts.scheme != "dynamodb" or not parts.netloc or not prefix or "/" in prefix or query.keys() - {"endpoint", "blobs"}:
-        raise ConfigMistake(f"the ledger {url!r} is not written as {FORM}")
+        raise ConfigMistake(f"the ledger {url!r} is not of the form {FORM}")
     return Address(parts.netloc, prefix, *(query[name][0] if name in query else None for name in ("endpoint", "blobs")))

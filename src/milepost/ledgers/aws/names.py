@@ -1,4 +1,4 @@
-"""What things are called on AWS, and how values are written as text: tables, queues, times, digests, shards of the index."""
+"""Names on AWS (tables, queues, index shards) and values as text (times, digests)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from zlib import crc32
 from milepost.core.errors import ConfigMistake
 
 SHARDS = 8
-"""Into how many partitions the index `due` divides each stage. Never changed for a table that has rows: readers ask for
-exactly these, and a row keeps the shard that it was written with."""
+"""Partitions of the index `due` per stage. Never change it for a table with rows: readers query exactly these, and a row keeps
+its shard."""
 
 FAILED_SHARD = "failed"
-"""Failed rows stand in the index under this name instead of their stage's, from the write by which they fail."""
+"""Index name of failed rows, used instead of their stage from the write that fails them."""
 
 _EPOCH = datetime(1970, 1, 1)
 _LATEST = 253_402_300_799_999
@@ -33,7 +33,7 @@ def _second(seconds: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _start_ms(text: str) -> int:
-    """The moment at which a written second begins; refuses every other way of writing it."""
+    """The start of a second in this exact format; ValueError for any other."""
     seconds = (datetime.fromisoformat(text[:19]).replace(tzinfo=None) - _EPOCH) // timedelta(seconds=1)
     if seconds < 0 or _second(seconds) != text:
         raise ValueError(text)
@@ -41,21 +41,21 @@ def _start_ms(text: str) -> int:
 
 
 def iso(ms: int) -> str:
-    """A moment as fixed-width ISO-8601 in UTC, so that text sorts like time. What lies before 1970 or after 9999 is written
-    as the first or last moment that can be: it still sorts where it belongs, and no row fails for an odd clock."""
+    """A time as fixed-width ISO-8601 in UTC, so that text sorts like time. A time before 1970 or after 9999 becomes the first or
+    last possible one: it still sorts correctly, and a wrong clock makes no row fail."""
     seconds, rest = divmod(min(max(ms, 0), _LATEST), 1000)
     return f"{_second(seconds)}{rest:03d}Z"
 
 
 def ms(text: str) -> int:
-    """The moment that `iso` wrote. Any other text is a ValueError: it was not written by us."""
+    """The time in text made by `iso`; ValueError for any other text."""
     rest = text[20:23]
     if len(text) == 24 and text[23] == "Z" and rest.isdigit() and rest.isascii():
         try:
             return _start_ms(text[:20]) + int(rest)
         except ValueError:
             pass
-    raise ValueError(f"{text!r} is no time such as '2026-11-15T19:30:00.123Z'")
+    raise ValueError(f"{text!r} is not a time such as '2026-11-15T19:30:00.123Z'")
 
 
 def b64(content: bytes) -> str:
@@ -64,7 +64,7 @@ def b64(content: bytes) -> str:
 
 
 def unb64(text: str) -> bytes:
-    """The bytes that `b64` wrote; a ValueError for any other text."""
+    """The bytes of text made by `b64`; ValueError for any other text."""
     content = b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     if b64(content) != text:
         raise ValueError(f"{text!r} is not base64url without padding")
@@ -72,12 +72,12 @@ def unb64(text: str) -> bytes:
 
 
 QUEUED_SHARD, MARKED_SHARD = "queued", "marked"
-"""Partitions of the index for items that wait for a worker of ours, by the end of their offer's life; those with an overdue mark stand
-apart from the others, by that mark. So a backlog is never in the way of what the resender looks for."""
+"""Index partitions of items that wait for a worker of ours, by the end of their offer life; items with an overdue mark have their
+own, by that mark. So a backlog never delays the resender's other rows."""
 
 
 def due_shard(stage: str, key: str) -> str:
-    """The partition of the index `due` that holds this item, the same in every process."""
+    """The item's partition in the index `due`, the same in every process."""
     return f"{stage}#{crc32(key.encode('utf-8', 'surrogatepass')) % SHARDS}"
 
 
@@ -107,7 +107,7 @@ class ResourceNames:
             name = self._fitted(80, route, stage)
         other = self._queues.setdefault(name, (route, stage))
         if other != (route, stage):
-            # 'a-b' + 'c' and 'a' + 'b-c': two stages would eat each other's messages.
+            # 'a-b' + 'c' and 'a' + 'b-c': two stages would receive each other's messages.
             raise ConfigMistake(
                 f"stage {stage!r} of route {route!r} and stage {other[1]!r} of route {other[0]!r} would both use the queue {name!r};"
                 " rename one of them, or give one a queue of its own"
@@ -115,7 +115,7 @@ class ResourceNames:
         return name
 
     def _fitted(self, longest: int, *parts: str) -> str:
-        """A name that AWS takes, for parts that it does not: as much of them as fits, and a digest that keeps it apart."""
+        """A valid AWS name for parts that are not: as much of them as fits, and a digest that makes it unique."""
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
         plain = re.sub(r"[^A-Za-z0-9_-]", "-", "-".join((self.prefix, *parts)))
         return f"{plain[: longest - 9]}-{digest}"

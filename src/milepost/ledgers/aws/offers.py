@@ -1,4 +1,4 @@
-"""Telling a stage that there is work: the one place where such a message is made, for the first time as for every repeat."""
+"""SQS messages that offer an item to its stage: built here only, for the first send and for every repeat."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from milepost.ledgers.aws.queues.messages import Outgoing, sendable
 from milepost.ledgers.aws.store import AwsStore
 
 LARGEST_PAYLOAD = 200_000
-"""What would not fit into a queue's message is told where it is instead."""
+"""Larger payloads are sent as a reference, because they do not fit into an SQS message."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def call_of(store: AwsStore, item: Item, stage: Stage, delay_ms: int = 0, *, ahead: bool = False) -> Outgoing:
-    """The message for an item at a stage: a call for one of our own workers, or an offer with all that a confirmer needs. `ahead`:
+    """The message for an item at a stage: a call for a worker of ours, or an offer with everything that a confirmer needs. `ahead`:
     the call is sent before the write that makes the item ready for it."""
     delay_s = min(-(-max(0, delay_ms) // 1000), store.settings.longest_delay_s)
     url = store.queues.url(item.route, stage.name, stage.queue)
     if stage.external:
         offer = _offer(store, item, stage)
-        return Outgoing(url, _worded(offer, stage), delay_s, item.lane, _labels(offer) if stage.message is not None else {})
+        return Outgoing(url, _message_text(offer, stage), delay_s, item.lane, _labels(offer) if stage.message is not None else {})
     body = call_body(item.route, item.key, stage.name, item.lane, version=item.row.version if ahead else 0)
     return Outgoing(url, sendable(_encode(body).decode()), delay_s, item.lane)
 
 
 def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0, version: int = 0) -> dict[str, Any]:
-    """Who is called for: the row itself has everything else. `copies` counts how often it was put off. With a `version`, the call
-    is for the row as it will be then: who comes before that write finds it in other hands still, or waiting for a later time."""
+    """The item to claim; everything else is in the row. `copies` counts how often the message was delayed. With a `version`, the
+    call is for the row as of that version: a worker that receives it earlier still finds the item claimed or waiting."""
     body: dict[str, Any] = {"route": route, "key": key, "stage": stage}
     if lane:
         body["lane"] = lane
@@ -48,7 +48,7 @@ def call_body(route: str, key: str, stage: str, lane: str, copies: int = 0, vers
 
 def _offer(store: AwsStore, item: Item, stage: Stage) -> dict[str, Any]:
     layout = store.layout(item.route)
-    assert layout is not None, "an item's route is known"
+    assert layout is not None, "the item was read from its table"
     body: dict[str, Any] = {
         "route": item.route,
         "key": item.key,
@@ -69,17 +69,17 @@ def _offer(store: AwsStore, item: Item, stage: Stage) -> dict[str, Any]:
     return body
 
 
-def _worded(offer: dict[str, Any], stage: Stage) -> str:
-    """The offer as it is sent: in the stage's own words, where it has some."""
-    said = offer if stage.message is None else stage.message(offer)
-    if isinstance(said, str) and said and sendable(said) == said:
-        return said
-    # Text that no queue takes is sent as JSON.
-    return json.dumps(said) if isinstance(said, str) else sendable(_encode(said).decode())
+def _message_text(offer: dict[str, Any], stage: Stage) -> str:
+    """The text of the offer, formatted by the stage's own function if it has one."""
+    message = offer if stage.message is None else stage.message(offer)
+    if isinstance(message, str) and message and sendable(message) == message:
+        return message
+    # Text with characters that SQS does not accept is sent as JSON.
+    return json.dumps(message) if isinstance(message, str) else sendable(_encode(message).decode())
 
 
 def _labels(offer: dict[str, Any]) -> dict[str, str]:
-    """What a confirmer must know, whatever the message itself says: how to confirm, and which work it is."""
+    """Message attributes that a confirmer needs whatever the text is: how to confirm, and the work_id."""
     confirm = offer["confirm"]
     return {
         "route": offer["route"],
@@ -92,13 +92,13 @@ def _labels(offer: dict[str, Any]) -> dict[str, str]:
 
 
 def send(store: AwsStore, outgoing: Sequence[Outgoing]) -> None:
-    """Send all, or say that it could not be done: whoever would have written that they are sent must not write it then."""
+    """Send all messages, else raise LedgerBusy, so that the caller does not record them as sent."""
     refused = [error for error in store.queues.send(outgoing) if error is not None]
     if refused:
-        raise LedgerBusy(f"{len(refused):,} of {len(outgoing):,} messages could not be sent: {refused[0]}; they are sent again later")
+        raise LedgerBusy(f"{len(refused):,} of {len(outgoing):,} messages could not be sent: {refused[0]}; Milepost sends them again later")
 
 
 def stage_of(plans: dict[str, Plan], route: str, stage: str) -> Stage | None:
-    """The stage as this process knows it."""
+    """The stage, if this process knows it."""
     plan = plans.get(route)
     return None if plan is None else plan.by_name.get(stage)

@@ -1,5 +1,4 @@
-"""Reading rows that may not be what they should be: spoilt by somebody, or with a blob that is damaged or gone. That is the matter of
-one item, and keeps nobody from the others."""
+"""Reading of rows that may be damaged (wrong attributes, missing or changed blobs): such a row affects its own item only."""
 
 from __future__ import annotations
 
@@ -17,39 +16,39 @@ if TYPE_CHECKING:
     from milepost.ledgers.aws.store import AwsStore
 
 SPOILT = (KeyError, TypeError, ValueError, AttributeError, FileNotFoundError, LedgerDamaged)
-"""What reading one item raises if it cannot be read. Anything else is trouble with AWS, and everybody's."""
+"""Exceptions that mean one item is unreadable. Any other is a problem with AWS and concerns all items."""
 
 log = logging.getLogger(__name__)
 
 
 def readable(store: AwsStore, layout: Layout, image: Image) -> Row | None:
-    """The row, if it is one of ours and can be read. The relay sets a change that spoils it aside, and so does the repair."""
+    """The row, if Milepost wrote it and it is readable. Relay and repair put an unreadable one into quarantine."""
     row = row_or_refused(store, layout, image)
     return row if isinstance(row, Row) else None
 
 
 def whole(store: AwsStore, layout: Layout, image: Image) -> Item | Refused | None:
-    """The row with all that it carries; Refused: it cannot be read; None: it is not one of ours."""
+    """The row with its content; Refused: unreadable; None: not a row of Milepost."""
     row = row_or_refused(store, layout, image)
     if not isinstance(row, Row):
         return row
     try:
         return Item(row, content_of(image, layout, store.values))
     except SPOILT as error:
-        _tell(layout, image, error)
-        return Refused(f"what it carries cannot be read: {why_unreadable(error, image, layout)}", row.key, row)
+        _warn(layout, image, error)
+        return Refused(f"its content cannot be read: {why_unreadable(error, image, layout)}", row.key, row)
 
 
 def row_or_refused(store: AwsStore, layout: Layout, image: Image) -> Row | Refused | None:
-    """The row; Refused: it cannot be read; None: it is not one of ours."""
+    """The row; Refused: unreadable; None: not a row of Milepost."""
     if not is_ours(image):
         return None
     try:
         return row_of(image, layout, store.values)
     except SPOILT as error:
-        _tell(layout, image, error)
+        _warn(layout, image, error)
         return Refused(f"its row cannot be read: {why_unreadable(error, image, layout)}", layout.key_of(image))
 
 
-def _tell(layout: Layout, image: Image, error: Exception) -> None:
-    log.warning("a row of %s cannot be read, %s: %s", layout.table, layout.key_of(image), why_unreadable(error, image, layout))
+def _warn(layout: Layout, image: Image, error: Exception) -> None:
+    log.warning("cannot read a row of %s, key %s: %s", layout.table, layout.key_of(image), why_unreadable(error, image, layout))

@@ -1,5 +1,7 @@
-"""The relay: carries out what follows from each change of a row, as the stream tells it. Level-triggered: what counts is how
-the row stands, so a change may be told twice, late, or by somebody who knows nothing of Milepost."""
+"""Stream relay: carries out the consequences of each row change that the DynamoDB stream delivers.
+
+Level-triggered: it acts on the row's present state, so a record may come twice, late, or from a program that does not know Milepost.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,9 @@ from milepost.ledgers.aws.tables.values import has_blobs, plain
 from milepost.ports.ledger import Refused
 
 STALE_MS = 60_000
-"""A record older than this may tell of what is long past: the row is read again before anything is offered."""
+"""For a record older than this the row is read again before anything is offered."""
 MOST_CUT = 200
-"""Lines that one write takes off a trail: an expression has its limits."""
+"""Lines that one write removes from a trail; the size of an update expression is limited."""
 ENDED = frozenset(status.value for status in TERMINAL)
 LATER = (Status.WAITING, Status.RETRY_SCHEDULED)
 
@@ -48,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class _Seen(Struct):
-    """One item in a batch: what its records tell together, and its row as the last of them shows it."""
+    """One item in a batch of records: everything its records say, and its row as of the last of them."""
 
     layout: Layout
     plan: Plan
@@ -57,9 +59,9 @@ class _Seen(Struct):
     pairs: list[tuple[Row, Row]]
     gone: list[Row]
     older: list[JournalEntry] = []
-    """Lines that earlier records should have brought, and that leave the row with what follows now."""
+    """Lines missed by earlier records; the write that follows now removes them from the row."""
     restored: bool = False
-    """Somebody had put another row over it: it has come back, with lines that may have been told."""
+    """Another program had overwritten the row; it is restored, with lines that may have been delivered already."""
 
     @property
     def last(self) -> StreamRecord:
@@ -67,7 +69,7 @@ class _Seen(Struct):
 
     @property
     def ours(self) -> Image | None:
-        """The row as it was before somebody put another over it; None if it was not ours, or gone in between."""
+        """The row before another program overwrote it; None if it was not ours or was removed in between."""
         for record in reversed(self.records):
             if record.new is None or (record.old is not None and is_ours(record.old)):
                 return None if record.new is None else record.old
@@ -75,7 +77,7 @@ class _Seen(Struct):
 
 
 class StreamRelay:
-    """Takes batches of records, of one or several routes; those of routes that are not at hand here are left to others."""
+    """Takes batches of records of one or several routes; records of routes that are not loaded here are left to other processes."""
 
     def __init__(self, store: AwsStore, plans: Mapping[str, Plan], jitter: Callable[[], float]) -> None:
         self._store = store
@@ -83,44 +85,44 @@ class StreamRelay:
         self._jitter = jitter
 
     def handle(self, records: Sequence[StreamRecord], now: int) -> list[EndedRow]:
-        """Copy lines out, tell stages, apply confirmations, take in what others put, seal what has ended, count.
+        """Copy lines to the journal, send offers, apply confirmations, adopt rows of other programs, seal ended items, count.
 
-        Raises LedgerError when AWS is the trouble, and RouteChanged when the ledger holds a newer version of a route: then
-        nothing of the batch counts as done, and all of it comes again, here or to a newer process. What is wrong with one
-        record sets that record aside with its images and the reason, and hinders no other.
+        Raises LedgerError for a problem with AWS, and RouteChanged when the ledger has a newer version of a route: then nothing of
+        the batch counts as handled, and all of it is delivered again, here or to a newer process. A fault in one record puts that
+        record into quarantine with its images and the reason; the other records are not affected.
         """
         for route in {record.route for record in records} & self._plans.keys():
             if self._store.outdated(route, self._plans[route].version, now) or self._store.notice(route, now) is not None:
-                raise RouteChanged(f"route {route!r} has just been changed, or is newer than here; this process stands by")
+                raise RouteChanged(f"route {route!r} was just changed or is newer in the ledger; this process stands by")
         seen = self._fold(records)
         self._look_back(seen)
         entries = [entry for one in seen.values() for entry in one.entries]
-        # Lines may come that have their place already: with records that come again, and with a row that was removed or put over.
+        # Lines may have a place already: in repeated records, and on a row that was removed or overwritten.
         again = any(record.again for record in records) or any(one.gone or one.restored for one in seen.values())
         places = dict(zip([entry.ref for entry in entries], self._store.journal.append(entries, again=again), strict=True))
         ended = self._act(seen, places, now)
         self._cut_trails(seen)
-        # Last, since these cannot be recognised when they come again; the repair scan sets right what a crash leaves here.
+        # Last, because a repeat of these cannot be recognised; the repair scan corrects what a crash here leaves.
         self._store.counters.add([pair for one in seen.values() for pair in one.pairs])
         self._store.counters.removed([row for one in seen.values() for row in one.gone])
-        self._let_go(seen)
+        self._remove_blobs(seen)
         return ended
 
-    def _let_go(self, seen: dict[Ref, _Seen]) -> None:
-        """Blobs go with their row, once that has ended and left; an unfinished one's are kept with what was set aside."""
+    def _remove_blobs(self, seen: dict[Ref, _Seen]) -> None:
+        """Remove the blobs of rows that ended and left; those of an unfinished row are kept with its quarantine entry."""
         for (route, key), one in seen.items():
             left = [record.old for record in one.records if record.new is None and record.old is not None]
             heavy = [image for image in left if has_blobs(image)] if all(row.terminal for row in one.gone) else []
-            # The key may have come again since, with the same content: then they are the new row's.
+            # The key may have been added again with the same content: then the blobs belong to the new row.
             if heavy and key not in self._store.images(route, [key]):
                 for image in heavy:
                     try:
                         self._store.values.remove(image)
                     except (OSError, ValueError) as error:
-                        # Raised, it would have all of the batch counted again; left, it only takes up room.
-                        log.error("a blob of %s/%s, whose row is gone, stays: %s", route, key, error)
+                        # If this were raised, the whole batch would be counted again; a blob that stays only takes up space.
+                        log.error("cannot remove a blob of %s/%s, whose row is gone: %s", route, key, error)
 
-    # What the records say -----------------------------------------------------------------------------------------------
+    # Reading the records ------------------------------------------------------------------------------------------------
     def _fold(self, records: Sequence[StreamRecord]) -> dict[Ref, _Seen]:
         seen: dict[Ref, _Seen] = {}
         for record in records:
@@ -136,7 +138,7 @@ class StreamRelay:
         return seen
 
     def _why(self, error: Exception, record: StreamRecord, route: str) -> str:
-        """Which of a record's images is wrong, and how."""
+        """Which of a record's images is wrong, and why."""
         layout = self._store.know(self._plans[route])
         for image in (record.new, record.old):
             if image is not None and (fault := row_fault(image, layout)):
@@ -146,36 +148,36 @@ class StreamRelay:
     def _see(self, record: StreamRecord, plan: Plan, seen: dict[Ref, _Seen]) -> None:
         store = self._store
         layout = store.know(self._plans[plan.name])
-        # Who puts a row over ours may have left out what tells a long key whole: then the row before it does.
+        # A program that overwrites our row may leave out the complete long key: then take it from the row before.
         key = layout.key_of(next((image for image in (record.new, record.old) if image is not None and FULL_KEY in image), record.keys))
         old = record.old if record.old is not None and is_ours(record.old) else None
         new = record.new if record.new is not None and is_ours(record.new) else None
         before = NOTHING if old is None else row_of(old, layout, store.values)
         after = None if new is None else row_of(new, layout, store.values)
         keep_input(store, layout, record)
-        # What a row that has gone had still to tell is told too.
+        # Lines that a removed row had not delivered are delivered too.
         shown = new or (old if record.new is None else None)
-        told = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
+        on_old = {link.version for link in links_of(old, store.values)} if old is not None and old is not shown else set()
         lines = uncopied(store, layout, key, shown) if shown is not None else []
         one = seen.setdefault((plan.name, key), _Seen(layout, plan, [], [], [], []))
         one.records.append(record)
         one.restored = one.restored or (old is None and after is not None and after.version > 1)
         known = {entry.version for entry in one.entries}
-        one.entries += [entry for entry in lines if entry.version not in known | told]
+        one.entries += [entry for entry in lines if entry.version not in known | on_old]
         leaving = after is not None and (after.terminal or after.kept or after.status is Status.PENDING or _is_to_cut(record.new))
-        one.older = [entry for entry in lines if entry.version in told] if leaving else []
+        one.older = [entry for entry in lines if entry.version in on_old] if leaving else []
         if after is not None:
-            # Only a renaming of its stage brings a row elsewhere without a line, and that is counted by whoever renames.
+            # Only the rename of a stage moves a row without a line, and the rename counts it itself.
             if before.version != after.version or before.stage == after.stage:
                 one.pairs.append((before, after))
         elif record.new is None and old is not None:
             one.gone.append(before)
             if not before.terminal:
-                self._set_aside(record, f"somebody removed the row of an unfinished item ({before.status} at {before.stage!r})")
+                self._set_aside(record, f"another program removed the row of an unfinished item ({before.status} at {before.stage!r})")
 
     def _look_back(self, seen: dict[Ref, _Seen]) -> None:
-        """A line leaves its row only when it is in the journal. It is not if the record that told of it was lost: then it is told
-        now, and those after it behind it."""
+        """A line leaves its row only after it is in the journal. It is missing there if its stream record was lost: then it is added
+        now, with the later lines behind it."""
         older = [entry for one in seen.values() for entry in one.older]
         if not older:
             return
@@ -186,7 +188,7 @@ class StreamRelay:
             if missing:
                 one.entries = [entry for entry in one.older if entry.version >= missing[0] and entry.version not in known] + one.entries
 
-    # What follows -------------------------------------------------------------------------------------------------------
+    # Consequences -------------------------------------------------------------------------------------------------------
     def _act(self, seen: dict[Ref, _Seen], places: dict[tuple[str, str, int], int], now: int) -> list[EndedRow]:
         changes: list[Change] = []
         contents: dict[Ref, Content] = {}
@@ -217,7 +219,7 @@ class StreamRelay:
             except Exception as error:
                 if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
                     raise
-                self._set_aside(one.last, f"it cannot be decided: {why_unreadable(error, image, one.layout)}")
+                self._set_aside(one.last, f"its next change cannot be decided: {why_unreadable(error, image, one.layout)}")
                 continue
             if change is not None:
                 changes.append(change)
@@ -238,7 +240,7 @@ class StreamRelay:
         return ended
 
     def _write(self, changes: list[Change], seen: dict[Ref, _Seen], now: int, contents: dict[Ref, Content], copied: dict[Ref, int]) -> None:
-        """A conflict means that another writer was quicker: that change comes here too. What cannot be written is set aside."""
+        """On a conflict another writer was first, and the stream delivers its change too. A refused change goes into quarantine."""
         versions = {plan.name: plan.version for plan in self._plans.values()}
         for change, answer in zip(changes, apply(self._store, changes, now, versions, contents, copied), strict=True):
             if isinstance(answer, Refused):
@@ -246,8 +248,8 @@ class StreamRelay:
                 self._set_aside(seen[row.route, row.key].last, f"it cannot be written: {answer.reason}")
 
     def _cut_trails(self, seen: dict[Ref, _Seen]) -> None:
-        """Lines that are in the journal leave a row that has many of them: one that says something new at every look would grow with
-        each. Lines are only ever added at the trail's end, so that this holds whatever has been written since."""
+        """Remove lines that are in the journal from rows with long trails; otherwise an item with a new answer at every look would keep
+        growing. Lines are only appended, so this stays correct whatever was written since."""
         jobs = [partial(self._cut_trail, one) for one in seen.values() if _is_to_cut(one.last.new)]
         self._store.requests.each(jobs)
 
@@ -267,10 +269,10 @@ class StreamRelay:
         try:
             self._store.requests.call("dynamodb", "update_item", **update.params())
         except (ConditionFailed, RowRefused):
-            return  # another writer has cut it, or packed it: the next change of the row is met here too
+            return  # another writer has cut or packed it; the stream delivers that change too
 
     def _newest(self, seen: dict[Ref, _Seen], now: int) -> dict[Ref, Image | None]:
-        """The rows as the records show them; read again where a record is old."""
+        """The rows as in the records, or read again where a record is old."""
         stale: dict[str, list[str]] = {}
         for (route, key), one in seen.items():
             old = one.last.new is not None and not 0 <= now - one.last.at <= STALE_MS
@@ -280,7 +282,7 @@ class StreamRelay:
         return {ref: again.get(ref) if ref[1] in stale.get(ref[0], ()) else one.last.new for ref, one in seen.items()}
 
     def _next(self, one: _Seen, item: Item, image: Image, now: int) -> Change | None:
-        """The one write that the row, as it stands, calls for."""
+        """The one write that follows from the row's present state."""
         row, plan = item.row, one.plan
         stage = plan.by_name.get(row.stage)
         if stage is None:
@@ -292,7 +294,7 @@ class StreamRelay:
         return change
 
     def _calls(self, one: _Seen, item: Item, now: int) -> list[Outgoing]:
-        """A look that is near enough is a message held back until then; a later one is for the resender."""
+        """Delayed messages for looks in the near future; later looks are left to the resender."""
         row = item.row
         stage = one.plan.by_name.get(row.stage)
         if stage is None or stage.external or row.look_at is None:
@@ -304,14 +306,14 @@ class StreamRelay:
         return [call_of(self._store, item, stage, wait_ms) for _ in offers]
 
     def _set_aside(self, record: StreamRecord, reason: str) -> None:
-        """Keep what cannot be dealt with where people find it, with everything that is known of it."""
-        log.warning("a change of route %s is set aside: %s", record.route, reason)
+        """Put a record that cannot be handled into quarantine, with its images and the reason."""
+        log.warning("quarantined a stream record of route %s: %s", record.route, reason)
         images = {name: _shown(image) for name, image in (("keys", record.keys), ("old", record.old), ("new", record.new))}
         self._store.queues.set_aside("record", {"route": record.route, "name": record.name, "seq": record.seq, **images}, reason)
 
 
 def _is_to_cut(image: Image | None) -> bool:
-    """Has this row so many lines that those in the journal are to leave it? (An ended one loses them all when they have been told.)"""
+    """Whether a row has so many lines that those in the journal should leave it. (An ended row loses all when they are delivered.)"""
     return image is not None and len(image.get("trail", {}).get("L", ())) > LONG_TRAIL and image.get("status", {}).get("S") not in ENDED
 
 

@@ -1,4 +1,4 @@
-"""Renaming a stage: every row that names it is written once, conditionally; then seals, counters, pauses and limits."""
+"""Rename of a stage: one conditional write for every row that names it, then seals, counters, pauses and limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
     if layout is None:
         return
     for image in list(store.requests.scan(layout.table, ConsistentRead=True)):
-        # One that cannot be read is left where it is: once it has been put right, renaming again brings it along.
+        # An unreadable row is left as it is; after it is corrected, renaming again includes it.
         while readable(store, layout, image) is not None and not _rename(store, layout, image, old, new):
             image = store.images(route, [layout.key_of(image)]).get(layout.key_of(image), {})
     for seal in list(store.requests.scan(store.names.seen, ConsistentRead=True)):
@@ -38,12 +38,12 @@ def rename_stage(store: AwsStore, route: str, old: str, new: str) -> None:
             if (name + "/").startswith(f"{route}/{old}/"):
                 store.control.write(kind, f"{route}/{new}" + name.removeprefix(f"{route}/{old}"), document.value)
                 store.control.write(kind, name, None)
-    # After the pauses: whoever finds rows apart must find their lane paused as well.
+    # After the pauses: a process that finds a row in the paused partition must find its lane paused too.
     _rename_holding(store, route, old, new)
 
 
 def _rename_seal(store: AwsStore, seal: Image, old: str, new: str) -> None:
-    """Only the stage is written: the seal may have been written anew since it was read."""
+    """Writes the stage only: the seal may have been rewritten since it was read."""
     with suppress(ConditionFailed):
         store.requests.call(
             "dynamodb",
@@ -58,7 +58,7 @@ def _rename_seal(store: AwsStore, seal: Image, old: str, new: str) -> None:
 
 
 def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -> bool:
-    """One row; False: somebody else wrote it meanwhile."""
+    """Rename in one row; False: another process wrote the row in the meantime."""
     key = layout.key_of(image)
     update = Update(layout, key)
     touched = False
@@ -77,7 +77,7 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
     if "kept" in image:
         kept: dict[str, Any] = msgspec.json.decode(image["kept"]["S"])
         if old in kept:
-            renamed = {new if stage == old else stage: told for stage, told in kept.items()}
+            renamed = {new if stage == old else stage: outcome for stage, outcome in kept.items()}
             update.set("kept", {"S": msgspec.json.encode(renamed).decode()})
             touched = True
     if image["queue"]["S"] == old:
@@ -85,7 +85,7 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
         if "dueShard" in image and image["dueShard"]["S"] in {due_shard(kind + old, key) for kind in ("", *WAITING)}:
             update.set("dueShard", {"S": due_shard(new, key)})
             if image["status"]["S"] in (Status.PENDING.value, Status.QUEUED.value) and "notBefore" not in image:
-                # The call for it went to the old stage: the resender is to make another.
+                # Its message went to the old stage's queue: the resender must send another.
                 update.set("dueAt", image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"])
                 update.remove("lookAt")
         lane = image.get("lane", {}).get("S", "")
@@ -106,7 +106,7 @@ def _rename(store: AwsStore, layout: Layout, image: Image, old: str, new: str) -
 
 
 def _rename_holding(store: AwsStore, route: str, old: str, new: str) -> None:
-    """Where rows may stand apart, under the stage's new name: written before the old record goes."""
+    """Record the paused partitions under the stage's new name, before the old record is removed."""
     for name, document in store.control.read(HOLDING).items():
         if document.value["route"] == route and document.value["stage"] == old:
             renamed = {**document.value, "stage": new}

@@ -1,4 +1,4 @@
-"""What a row, as it stands, calls for: the same whoever looks at it, the relay that was told of it or the repair that came by."""
+"""Work that follows from a row's present state; the same for the relay (stream record) and the repair (scan)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ OUTSIDE = Author("outside")
 
 
 def deciding(store: AwsStore, plan: Plan) -> Plan:
-    """The route as it is decided by here: what is brought to an external stage is offered in the same write."""
+    """The route with offers in the same write: an item that reaches an external stage is offered at once."""
     store.know(plan)
     own = Plan(plan.route, grace_ms=store.settings.grace_ms, external_grace_ms=0, version=plan.version)
     return own.with_offer_lives({stage.name: stage.offer_life_ms for stage in plan.stages})
 
 
 def uncopied(store: AwsStore, layout: Layout, key: str, image: Image) -> list[JournalEntry]:
-    """The lines that wait on the row to be copied out, oldest first."""
+    """The row's lines that are not in the history table yet, oldest first."""
     links = [link for link in links_of(image, store.values) if link.version > copied_of(image)]
     if not links:
         return []
     correlation_id = correlation_of(image, key)
-    # What a line offered goes with it: its events are made from the line alone.
+    # With the payload that a line offered: its events are built from the line alone.
     life = life_of(image)
     offered = offered_by(links, image, layout, store.values)
     return [
@@ -45,10 +45,9 @@ def uncopied(store: AwsStore, layout: Layout, key: str, image: Image) -> list[Jo
 
 
 def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
-    """The write that outside answers on the row call for. One for its stage is applied, unless a worker holds the item: then it
-    beats the worker's at settle. One for the stage at which it has failed still moves it, as it does wherever it is told; where an
-    operator has cancelled it, it does not: it may have been there before. One for a stage that is behind the item, which all are at
-    the end, came too late: it is noted."""
+    """The write for confirmations found on the row. One for its stage is applied, unless a worker has claimed the item: then it
+    takes precedence when the worker settles. One for the stage at which the item failed still moves it. After an operator's
+    cancellation it does not, since it may be older. One for an earlier stage came too late and is noted."""
     row = item.row
     here = plan.position.get(row.stage)
     if here is None:
@@ -60,15 +59,15 @@ def answered(item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> C
         return moved if isinstance(moved, Change) else None
     elif row.stage in row.kept and not row.terminal and row.status is not Status.PROCESSING:
         return decide(item, Done(), plan, now, jitter())
-    for stage, told in row.kept.items():
+    for stage, outcome in row.kept.items():
         if plan.position.get(stage, here) < here:
-            note = {"for": stage, "differs": told}
+            note = {"for": stage, "differs": outcome}
             return change(row, Reason.NOTED, now, row.status, {"kept": without(row.kept, stage)}, OUTSIDE, note=note)
     return None
 
 
 def seal_for(row: Row, place: int | None) -> Sealing:
-    """The seal of a row that has ended, whose last line stands at that place."""
+    """The seal of an ended row; `place` is the journal place of its last line."""
     seal = KnownKey(
         row.key, row.status, row.input_digest, row.stage, row.list_id, True, row.entered_at, row.head, row.content_digest, row.life
     )

@@ -1,4 +1,4 @@
-"""What runs beside the engine on this ledger: the reader of the streams, and the sweeper."""
+"""Background services of the AWS ledger: the stream reader and the sweeper."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from milepost.ports.runner import Clock
 POLL_S, STAND_BY_S = 0.2, 5.0
 SWEEP_S = 60.0
 SETTLED_MS = 600_000
-"""Only a process that has run for a while makes the daily repair: one that is only passing through leaves that to others."""
+"""Minimum uptime before a process starts the daily repair, so that short commands never do."""
 
 
 class StreamReader:
-    """Reads the streams of all routes and carries out what follows."""
+    """Reads the streams of all routes and carries out the consequences."""
 
     name = "stream"
 
@@ -31,7 +31,7 @@ class StreamReader:
         self._relay = StreamRelay(store, plans, jitter)
         self.streams = {route: Stream(store.requests, store.control, route, store.names.rows(route), holder) for route in plans}
         self._ended: list[EndedRow] = []
-        """Rows that could not be finished yet, because AWS had trouble."""
+        """Ended rows that are not finished yet, because AWS had a problem."""
         self._quiet_turns = 0
 
     def turn(self) -> float:
@@ -40,7 +40,7 @@ class StreamReader:
             try:
                 done += stream.poll(self._handle, self._clock.now())
             except (LedgerBusy, LedgerMissing, RouteChanged):
-                # Its records wait where they are; the other routes' streams go on.
+                # Its records stay in the stream; the other routes' streams are still read.
                 trouble = True
         self._finish()
         self._quiet_turns = 0 if done or trouble else self._quiet_turns + 1
@@ -48,11 +48,11 @@ class StreamReader:
 
     @property
     def quiet(self) -> bool:
-        """Several turns in a row have found nothing, no row waits to be finished, and nobody who died has left a shard unread."""
+        """True after several turns without records, if no row waits to be finished and no dead reader has left a shard unread."""
         return self._quiet_turns > 2 and not self._ended and not any(stream.doubtful for stream in self.streams.values())
 
     def stop(self) -> None:
-        """Leave the shards to others."""
+        """Release the shards to other readers."""
         now = self._clock.now()
         finish(self._store, self._ended, now)
         for stream in self.streams.values():
@@ -61,7 +61,7 @@ class StreamReader:
     def _handle(self, records: list[StreamRecord]) -> None:
         now = self._clock.now()
         self._ended += self._relay.handle(records, now)
-        # Before the shard is moved on, since no reader comes past these records again; should we die, the repair finds them.
+        # Before the shard's checkpoint, since no reader sees these records again; if this process dies, the repair finds them.
         with suppress(LedgerError):
             self._finish()
 
@@ -73,7 +73,7 @@ class StreamReader:
 
 
 class Sweeper:
-    """Resumes paused lanes, and once a day, or after a gap in a stream, repairs."""
+    """Resumes paused lanes, and runs the repair once a day and after a gap in a stream."""
 
     name = "sweeper"
 
@@ -91,10 +91,10 @@ class Sweeper:
                 self._sweep_at = now + round(SWEEP_S * 1000)
             return self._repair(now)
         except (LedgerBusy, RouteChanged):
-            return STAND_BY_S  # whatever was to be done is still there to be done
+            return STAND_BY_S  # the work is still there at the next turn
 
     def _repair(self, now: int) -> float:
-        """A page of each repair that is due; seconds until there is more to do."""
+        """Run one page of each repair that is due; returns seconds until the next."""
         next_at = self._sweep_at
         settled = now - self._started_at >= SETTLED_MS
         for repair in self._repairs:

@@ -1,4 +1,4 @@
-"""What every verb of the AWS ledger stands on: requests, queues, control documents, and where each route's rows are."""
+"""Shared state of the AWS ledger's operations: requests, queues, control documents, and the table layout of each route."""
 
 from __future__ import annotations
 
@@ -29,44 +29,44 @@ from milepost.ports.ledger import Document, KnownKey
 
 LAYOUT = "layout"
 SEALED_FOR_MS = 3_600_000
-"""A row leaves at least so long after its seal was written: whoever looked for the seal before that has put its row by then."""
+"""Minimum time between writing a seal and removing its row: a process that read no seal before has put its row by then."""
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
-    """What differs between a ledger at work and one whose time is not the world's (in tests)."""
+    """Timing settings, with other values in tests that use a virtual clock."""
 
     fresh_ms: int = 5_000
-    """How long control documents may be believed without reading them again."""
+    """Maximum age of cached control documents."""
     longest_delay_s: int = 900
-    """How long a queue can hold a message back; what is later than that is brought by the resender."""
+    """Longest delay of an SQS message; later looks are left to the resender."""
     poll_ms: int = 1_000
     long_poll_s: int = 0
-    """How long a queue with nothing in it is waited for, in a thread of its own; 0: it is asked every `poll_ms`."""
+    """Duration of a long poll of an idle queue, in a thread of its own; 0: poll every `poll_ms`."""
     notice_ms: int = 60_000
-    """How long before it holds a changed route is announced; longer than control documents are believed."""
-    patience_ms: int = 120_000
+    """Time between announcing a changed route and its start; longer than `fresh_ms`."""
+    resend_delay_ms: int = 120_000
     grace_ms: int = 600_000
     offer_life_ms: int = 600_000
-    """How long after its offer an item at a stage of ours is asked after: is its message still in the queue?"""
+    """Time after an offer to a handler stage until the queue is checked for its message."""
     external_life_ms: int = 14 * 86_400_000
-    """How long an offer in a partner's own queue lives that does not tell how long it keeps messages."""
+    """Offer life in a partner's queue whose retention cannot be read."""
 
 
 class Sealing(Struct, frozen=True):
-    """A seal to be written, and of which end it is."""
+    """A seal to be written, and the end of the item that it records."""
 
     route: str
     seal: KnownKey
     place: int | None = None
-    """Where the item's last line stands in the journal; None: it has no lines there. The seal says so until they are removed."""
+    """Journal place of the item's last line, kept until the lines are removed; None: it has no lines there."""
     version: int = 0
-    """Of the row; 0: it comes from another ledger, which had no row of it any more, and takes the place of no other seal."""
+    """Of the row; 0: the seal comes from another ledger that no longer had the row, and replaces no other seal."""
     created_at: int = 0
-    """When the row was made: it tells the lives of a key apart."""
+    """When the row was created: distinguishes the lives of a key."""
 
 
 class AwsStore:
-    """One deployment: its tables, queues and control documents, and the routes that this process knows."""
+    """One deployment: its tables, queues and control documents, and the routes loaded in this process."""
 
     def __init__(self, requests: Requests, names: ResourceNames, blobs: Blobs, settings: StoreSettings) -> None:
         self.requests = requests
@@ -80,26 +80,26 @@ class AwsStore:
         self.journal = Journal(requests, names, self.values)
         self.plans: dict[str, Plan] = {}
         self.pruned_to: dict[str, Image] = {}
-        """How far each route's table has been gone through for rows that may go."""
+        """Position of the prune scan in each route's table."""
         self.unsealed: dict[tuple[str, str], float] = {}
-        """Keys that had neither a row nor a seal when they were looked up, and when that was (see `adding`)."""
+        """Keys found without row and seal, and when they were looked up (see `intake`)."""
         self._layouts: dict[str, Layout] = {}
         self._read: dict[str, tuple[int, dict[str, Document]]] = {}
 
     # Routes -----------------------------------------------------------------------------------------------------------
     def know(self, plan: Plan) -> Layout:
-        """This process has the route at hand: from now on its own rules hold for what is read. An offer to an external stage lives
-        as long as the stage's queue keeps it: the queue itself says how long that is."""
+        """Load a route: from now on its own rules are used for reading rows. An offer to an external stage lives as long as the stage's
+        queue keeps messages; that time is read from the queue."""
         layout = self._layouts.get(plan.name)
         if layout is None or self.plans.get(plan.name) is not plan:
-            asked = [stage for stage in plan.stages if stage.external and stage.resend_after_ms is None]
-            lives = self.requests.each([partial(self._offer_life, plan.name, stage) for stage in asked])
-            plan.with_offer_lives({stage.name: life for stage, life in zip(asked, lives, strict=True)})
+            external = [stage for stage in plan.stages if stage.external and stage.resend_after_ms is None]
+            lives = self.requests.each([partial(self._offer_life, plan.name, stage) for stage in external])
+            plan.with_offer_lives({stage.name: life for stage, life in zip(external, lives, strict=True)})
             layout = Layout.of(plan, self.names.rows(plan.name))
-            told = {"key": list(layout.key), "prefix": layout.prefix}
+            stored = {"key": list(layout.key), "prefix": layout.prefix}
             held = self.control.get(LAYOUT, plan.name)
-            if held is None or held.value != told:
-                self.control.write(LAYOUT, plan.name, told)
+            if held is None or held.value != stored:
+                self.control.write(LAYOUT, plan.name, stored)
             self.plans[plan.name] = plan
             self._layouts[plan.name] = layout
         return layout
@@ -110,10 +110,10 @@ class AwsStore:
         except LedgerReadOnly:
             if stage.queue is None:
                 raise
-            return self.settings.external_life_ms  # a partner's own queue need not tell us about itself
+            return self.settings.external_life_ms  # the permission to read a partner's queue may be missing
 
     def layout(self, route: str) -> Layout | None:
-        """Where a route's rows are; None: nobody has ever opened this ledger with that route."""
+        """The table layout of a route; None: this ledger was never opened with that route."""
         layout = self._layouts.get(route)
         if layout is None:
             held = self.control.get(LAYOUT, route)
@@ -124,10 +124,10 @@ class AwsStore:
         return layout
 
     def routes(self) -> list[str]:
-        """Every route that the ledger has been opened with."""
+        """Every route that the ledger was opened with."""
         return sorted(self.control.read(LAYOUT))
 
-    # Control documents, believed for a while --------------------------------------------------------------------------
+    # Cached control documents -----------------------------------------------------------------------------------------
     def documents(self, kind: str, now: int) -> dict[str, Document]:
         """Documents of a kind, at most `fresh_ms` old."""
         at, found = self._read.get(kind, (None, {}))
@@ -141,8 +141,8 @@ class AwsStore:
         return held is not None and held.value["version"] != version
 
     def notice(self, route: str, now: int) -> int | None:
-        """A changed route is announced before it holds, so that every process has read of it by then. None: it holds; else from
-        when on. (The first version of a route replaces none, and holds at once.)"""
+        """When an announced version of the route takes effect; None: it is in effect. It is announced before, so that every process has
+        read it by then. (The first version of a route replaces none and takes effect at once.)"""
         held = self.documents(ROUTE, now).get(route)
         if held is None or held.value["version"] == 1:
             return None
@@ -161,11 +161,11 @@ class AwsStore:
 
     # Rows and seals ---------------------------------------------------------------------------------------------------
     def images(self, route: str, keys: Iterable[str]) -> dict[str, Image]:
-        """Rows by the key that they were asked for by, read consistently; what is not there is left out."""
+        """Rows by requested key, read consistently; missing rows are left out."""
         layout = self.layout(route)
         if layout is None:
             return {}
-        # What no row can be called has none.
+        # No row can have an invalid key.
         wanted = {key: layout.key_image(key) for key in dict.fromkeys(keys) if layout.misfit(key) is None}
         if not wanted:
             return {}
@@ -177,7 +177,7 @@ class AwsStore:
         return {key: rows[place] for key, image in wanted.items() if (place := _place(image, layout)) in rows}
 
     def due(self, layout: Layout, shard: str, before: int, limit: int) -> list[str]:
-        """Keys in one partition of the index that were due before then, the oldest first."""
+        """Keys in one partition of the index that are due before then, the oldest first."""
         found = self.requests.query(
             layout.table,
             IndexName="due",
@@ -198,22 +198,22 @@ class AwsStore:
         return {seal.key: seal for seal in seals}
 
     def seal_image(self, route: str, key: str) -> Image | None:
-        """One seal as it is stored, with the time at which it was written."""
+        """One seal as stored, with the time at which it was written."""
         found = self.requests.batch_get(self.names.seen, [{"key": {"S": item_name(route, key)}}])
         return found[0] if found else None
 
     def write_seals(self, seals: Sequence[Sealing], now: int, at_hand: AtHand | None = None) -> None:
-        """Seal ended items, for good, once their evidence is kept where a route wants that. A seal never takes the place of a newer
-        one: a reader of the stream that is late may still hold an end that the item has left since."""
+        """Seal ended items after their evidence is kept, where a route wants that. A seal never replaces a newer one: a stream relay
+        that is late may still have an end that the item has left since."""
         keep_evidence(self, seals, at_hand or {})
         written = self.requests.each([partial(self._seal, seal, now) for seal in seals])
         late = [seal for seal, done in zip(seals, written, strict=True) if not done]
         if late:
-            # Evidence of these was just kept as it was at an earlier end: keep it again, as the rows are now.
+            # Their evidence was kept for an earlier end: keep it again for the present rows.
             keep_evidence(self, late, {})
 
     def _seal(self, sealing: Sealing, now: int) -> bool:
-        """Whether it was written; not, if a newer one stands there."""
+        """True if written; False if there is a newer one."""
         older = "attribute_not_exists(#key) OR attribute_not_exists(#version)"
         values: Image = {}
         if sealing.version:

@@ -1,4 +1,4 @@
-"""Taking over another ledger's record: its lines into the journal, its rows as they stand, its seals. All of it can be said again."""
+"""Transfer from another ledger: its lines into the journal, its rows as they are, its seals. Every step can be repeated."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.ledger import HistoryEntry, KnownKey, TransferResult
 
 COMPARED_WITHIN_MS = 7 * 86_400_000
-"""For so long a row stays in any case: a move may take days, and everything is compared in the end."""
+"""Minimum life of a transferred row: a move may take days, and all rows are compared at its end."""
 
 
 def take_over(
     store: AwsStore, plan: Plan, items: Sequence[Item], lines: Sequence[HistoryEntry], seals: Sequence[KnownKey], now: int
 ) -> TransferResult:
-    """Lines first, then rows that say that these have been copied out, then seals of the rows that have ended, and others."""
+    """Lines first, then rows marked as copied, then seals of ended rows, then the other seals."""
     layout = store.know(plan)
     places = store.journal.append([_entry(written) for written in lines], again=True) if lines else []
-    # One that has ended here since it was taken over may have left its row.
+    # An item that ended here after its transfer may have left its row.
     gone = store.seals(plan.name, [item.key for item in items if not item.row.terminal])
     items = [item for item in items if item.key not in gone]
     answers = store.requests.each([partial(_put, store, layout, plan, item, now) for item in items])
@@ -50,11 +50,11 @@ def _last_place(store: AwsStore, row: Row) -> int | None:
 
 
 def _entry(written: HistoryEntry) -> JournalEntry:
-    """A line as it was, with what it offered."""
+    """A line, unchanged, with the payload that it offered."""
     line = written.line
     if line.version < 1:
         raise LedgerError(
-            f"a history line of {written.route}/{written.key} cannot be read, so nobody can say which one it is; compare with a backup"
+            f"a history line of {written.route}/{written.key} cannot be read, so its version is unknown; compare with a backup"
         )
     payload = written.payload if line.offered is not None else UNSET
     return JournalEntry(
@@ -63,7 +63,7 @@ def _entry(written: HistoryEntry) -> JournalEntry:
 
 
 def _put(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> str | None:
-    """None: the row is there, by this call or an earlier one. Else why it was not written. What is wrong with one hinders no other."""
+    """None: the row exists, by this call or an earlier one. Else why it was not written. A fault in one row affects no other."""
     try:
         store.requests.call(
             "dynamodb",
@@ -82,19 +82,19 @@ def _put(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> s
     except AwsRefused as refused:
         if refused.code != "ValidationException":
             raise
-        return f"DynamoDB does not take it: {refused}"
+        return f"DynamoDB refuses it: {refused}"
     except ValueError as error:
         return f"its key does not fit the table's ({', '.join(layout.key)}): {error}"
     return None
 
 
 def _differs(store: AwsStore, layout: Layout, row: Row, there: Image) -> str | None:
-    """Is what stands there this row, as it was taken over before, or as it has gone on since?"""
+    """Why the existing row is not this one; None: it is, as transferred before or as changed since."""
     if not is_ours(there):
-        return "a row stands there that somebody else put"
+        return "another program has put a row there"
     found = readable(store, layout, there)
     if found is None:
-        return "a row stands there that cannot be read"
+        return "the row there cannot be read"
     if (found.version, found.head) == (row.version, row.head):
         return None
     if found.version > row.version:
@@ -102,15 +102,15 @@ def _differs(store: AwsStore, layout: Layout, row: Row, there: Image) -> str | N
         later += [(link.version, link.previous) for link in links_of(there, store.values)]
         if (row.version + 1, row.head) in later:
             return None
-    return f"another item of this key stands there ({found.status} at {found.stage!r}, version {found.version}, here {row.version})"
+    return f"another item with this key is there ({found.status} at {found.stage!r}, version {found.version}, here {row.version})"
 
 
 def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) -> Image:
-    """The row with all that it carries, as if every line of it had been copied out and told."""
+    """The row with its content, as if all its lines had been copied and delivered."""
     row, values = item.row, store.values
     place = place_of(row.route, row.key)
     if row.status in (Status.PENDING, Status.QUEUED):
-        # Its stage has been called where it comes from, not here.
+        # Its stage was offered by the other ledger, not here.
         row = replace(row, look_at=row.not_before or min(now, row.entered_at))
     image: Image = {
         **layout.naming(row.key),
@@ -120,8 +120,8 @@ def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) 
     }
     if row.terminal:
         _ended(image, row, plan, now)
-    # A stage's attribute holds its result, or an answer that waits to become it.
-    kept = {stage: told["output"] for stage, told in row.kept.items() if is_plain(told)}
+    # A stage's attribute holds its result, or an answer that is not applied yet.
+    kept = {stage: outcome["output"] for stage, outcome in row.kept.items() if is_plain(outcome)}
     results = {stage: value for stage, value in item.content.results.items() if value is not None and stage not in kept}
     for stage, value in (kept | results).items():
         image[layout.prefix + stage] = values.encode(value, place)
@@ -129,7 +129,7 @@ def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) 
         image["through"] = {"SS": sorted(results)}
     for stage, value in item.content.payloads.items():
         image[f"payload_{stage}"] = values.encode(value, place)
-    others = {stage: told for stage, told in row.kept.items() if stage not in kept}
+    others = {stage: outcome for stage, outcome in row.kept.items() if stage not in kept}
     if others:
         image["kept"] = values.encode(others, place)
     if row.undecided is not None:
@@ -138,6 +138,6 @@ def image_of(store: AwsStore, layout: Layout, plan: Plan, item: Item, now: int) 
 
 
 def _ended(image: Image, row: Row, plan: Plan, now: int) -> None:
-    """Telling goes by the journal: the row only waits for its time to live."""
+    """Events are delivered from the journal: the row only waits for its time to live."""
     if plan.route.keep_ms is not None:
         image["ttl"] = {"N": str(-(-max(row.entered_at + plan.route.keep_ms, now + COMPARED_WITHIN_MS) // 1000))}

@@ -1,4 +1,4 @@
-"""What a ledger does for itself now and then: rare, so it may read whole tables; never without saying so where it costs."""
+"""Upkeep of the AWS ledger: rare operations that may read whole tables; those that cost much say so first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def next_due(store: AwsStore, plans: Iterable[Plan]) -> int | None:
-    """From both ends of each partition: what was offered is ready, though it is due for a resend only long after."""
+    """Looks at both ends of each partition: an offered item is ready now, though it is due for a resend only much later."""
     holds = set(store.control.read(HOLD))
     breakers = {name: read_as(BreakerRecord, document.value) for name, document in store.control.read(BREAKER).items()}
     controls = Controls(holds, {}, breakers)
@@ -69,7 +69,7 @@ def _some(store: AwsStore, layout: Layout, shard: str, forward: bool) -> list[st
 
 
 def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
-    """What these held is due at once: the resender writes the losses."""
+    """Make the items claimed by these holders due at once: the resender writes the losses."""
     found = 0
     for route in store.routes() if holders else []:
         layout = store.layout(route)
@@ -85,7 +85,7 @@ def reclaim(store: AwsStore, holders: Sequence[str], now: int) -> int:
 
 
 def sealed(store: AwsStore, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
-    """By a scan of all routes' seals; those whose row is still there are left out."""
+    """By a scan of all routes' seals; those whose row still exists are left out."""
     more = {} if after is None else {"ExclusiveStartKey": {"key": {"S": item_name(route, after)}}}
     found: list[KnownKey] = []
     for image in store.requests.scan(store.names.seen, ConsistentRead=True, **more):
@@ -115,7 +115,7 @@ def _written(store: AwsStore, update: Update) -> bool:
 
 
 def check_there(requests: Requests, prefix: str) -> None:
-    """Raise LedgerMissing, with what to do, if nobody has made this ledger."""
+    """Raise LedgerMissing, with advice, if this ledger does not exist."""
     table = ResourceNames(prefix).control
     try:
         requests.call("dynamodb", "describe_table", TableName=table)
@@ -123,14 +123,14 @@ def check_there(requests: Requests, prefix: str) -> None:
         cure = (
             "on a stand-in 'milepost submit' and 'milepost up' make one"
             if requests.endpoint
-            else "deploy its stack first (see infra/), and look whether region, prefix and account are the right ones"
+            else "deploy its stack first (see infra/), and check region, prefix and account"
         )
         where = f"dynamodb://{requests.region}/{prefix}"
         raise LedgerMissing(f"there is no ledger at {where}: it has no table {table}; {cure}; --ledger names another") from None
 
 
 def describe(store: AwsStore, url: str) -> dict[str, Any]:
-    """Facts for `milepost doctor`; what cannot be read is a problem, not an error."""
+    """Facts for `milepost doctor`; unreadable parts are listed as problems, not raised."""
     facts: dict[str, Any] = {"kind": "dynamodb", "url": url, "problems": []}
     try:
         routes = store.routes()
@@ -139,7 +139,7 @@ def describe(store: AwsStore, url: str) -> dict[str, Any]:
         visible, in_flight, _ = store.queues.depth(store.queues.quarantine())
         facts["set aside"] = visible + in_flight
         if visible + in_flight:
-            facts["problems"].append(f"{visible + in_flight:,} messages, rows or records are set aside in {store.names.quarantine}")
+            facts["problems"].append(f"{visible + in_flight:,} messages, rows or records are in quarantine in {store.names.quarantine}")
     except LedgerError as error:
         facts["problems"].append(str(error))
     return facts

@@ -1,8 +1,7 @@
-"""What one step of an item takes in requests, units and bytes, and what many items share.
+"""Cost meter: requests, units and bytes of each step of an item, and its share of what many items have in common.
 
-How heavy a row is follows from what is written on it; DynamoDB charges a write by the row's larger side, before or after, in whole
-KB. What is shared (blocks of the journal, cells of the counters, calls of functions, batches of messages) follows from how full
-batches are.
+A row's size follows from its parts; DynamoDB charges a write by the larger of the sizes before and after, in whole KB. Shared costs
+(journal blocks, counter cells, function calls, message batches) follow from how full batches are.
 """
 
 from __future__ import annotations
@@ -50,35 +49,35 @@ from milepost.ledgers.aws.tables.values import LARGEST
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """How items behave that travel a route."""
+    """Behaviour of the items of a route."""
 
     retries: float = 0.0
-    """The share of tries at handler stages that fail."""
+    """Share of failed attempts at handler stages."""
     checks: int = 1
-    """Looks at each waiting item: at external stages, and at handler stages that have a schedule of looks of their own."""
+    """Looks at each waiting item, at external stages and at handler stages with their own schedule of looks."""
     wait_ms: int = 86_400_000
-    """How long an item is at each external stage."""
+    """Time that an item spends at each external stage."""
     payload: int = 500
     result: int = 100
-    """Bytes of the input, and of what each external stage answers."""
+    """Bytes of the input, and of the answer of each external stage."""
     key: int = 40
     batch: int = 10
-    """How full batches are: of messages, up to 10; of a stream's records, up to 100."""
+    """How full batches are: messages up to 10, stream records up to 100."""
     takes_ms: int = 100
-    """How long a handler takes."""
+    """Duration of a handler call."""
     adopted: bool = False
-    """Rows are put by others and taken in by the relay."""
+    """Rows are put by other programs and adopted by the relay."""
     offers: bool = True
-    """Offers to external stages are published on the topic too, beside each stage's own queue."""
+    """Offers to external stages are also published on the topic."""
     lambdas: bool = True
-    """Relay and workers are functions; else processes of your own, which are not priced here."""
+    """Relay and workers are Lambda functions; otherwise processes of your own, which are not priced here."""
 
 
 class Need(Struct):
-    """What one item needs, as an expected value."""
+    """Expected requests, units and bytes of one item."""
 
     calls: defaultdict[tuple[str, str], float]
-    """Requests by (service, operation), everybody's."""
+    """Requests by (service, operation), of all parties."""
     units: defaultdict[tuple[str, str], float]
     """Units by (table, "read" | "write"); an index's share is under "table/index"."""
     steps: defaultdict[str, float]
@@ -93,9 +92,9 @@ class Need(Struct):
     stream_reads: float = 0.0
     log_bytes: float = 0.0
     row_bytes: float = 0.0
-    """While it is on its way, at its heaviest, with its entry in the index."""
+    """While in progress: the largest row with its index entry."""
     kept_bytes: float = 0.0
-    """For good: history, seal, its share of the journal."""
+    """Permanent: history, seal, share of the journal."""
     blob_bytes: float = 0.0
 
     def total(self, kind: str) -> float:
@@ -104,7 +103,7 @@ class Need(Struct):
 
 
 class Meter:
-    """Adds up what one item needs; `row` is how heavy it is by now, part by part."""
+    """Adds up what one item needs; `row` has the present size of each part of its row."""
 
     def __init__(self, route: str, usage: Usage, names: ResourceNames) -> None:
         self.rows, self.names = names.rows(route), names
@@ -116,7 +115,7 @@ class Meter:
         self._history = 0.0
         """Bytes of the item's lines."""
         self._cells: defaultdict[str, float] = defaultdict(float)
-        """How often each cell that items of this route are counted in (a stage and a status) is touched."""
+        """How often each counter cell of the route (a stage and a status) is written."""
 
     def step(
         self,
@@ -128,7 +127,7 @@ class Meter:
         offers: bool = False,
         row: dict[str, int] | None = None,
     ) -> None:
-        """One write, which changes these parts of the row. `offers`: its line carries a payload."""
+        """One write that changes these parts of the row. `offers`: its line has a payload."""
         if weight <= 0:
             return
         step, need = STEPS[name], self.need
@@ -145,17 +144,17 @@ class Meter:
             need.calls["dynamodb", "put_item" if name in ("put", "put by others") else "update_item"] += weight
             need.units[self.rows, "write"] += weight * ceil(heavy / KB)
             need.units[f"{self.rows}/due", "write"] += weight * step.index
-        told = (step.lines or lines) * weight
-        if told:
+        written = (step.lines or lines) * weight
+        if written:
             size = LINE + (min(self._usage.payload, LARGEST) if offers else 0)
-            need.lines += told
-            # The relay's own offer is told as an offer alone; one that came with another line beside it.
-            need.events += told * ((name not in OFFERS_ALONE) + (offers and self._usage.offers))
-            need.units[self.names.history, "write"] += told * ceil(size / KB)
-            need.kept_bytes += told * (size + OVERHEAD)
-            self._history += told * size
-            need.calls["s3", "put_object"] += told * (offers and self.blob)
-        # The relay reads what a row refers to, each time that it is told of it.
+            need.lines += written
+            # The relay's own offer makes only the event `offered`; an offer in another line makes it in addition.
+            need.events += written * ((name not in OFFERS_ALONE) + (offers and self._usage.offers))
+            need.units[self.names.history, "write"] += written * ceil(size / KB)
+            need.kept_bytes += written * (size + OVERHEAD)
+            self._history += written * size
+            need.calls["s3", "put_object"] += written * (offers and self.blob)
+        # The relay reads the blobs of a row with each of its stream records.
         need.calls["s3", "get_object"] += weight * self.blob
 
     def reads(self, table: str, weight: float, together: int) -> None:
@@ -163,14 +162,14 @@ class Meter:
         self.need.calls["dynamodb", "batch_get_item"] += weight / together
 
     def tokens(self, takes: float) -> None:
-        """A rate is a bucket in the control table: read, then written if nobody else has meanwhile."""
+        """A rate limit is a bucket in the control table: one read and one conditional write."""
         need, control = self.need, self.names.control
         for operation, kind in (("get_item", "read"), ("update_item", "write")):
             need.calls["dynamodb", operation] += takes
             need.units[control, kind] += takes
 
     def message(self, size: int, weight: float = 1.0) -> None:
-        """Sent, and deleted when it has done its work."""
+        """One message, sent and later deleted."""
         self.need.messages += weight
         self._queue("send_message_batch", weight, size)
         self._queue("delete_message_batch", weight, 0)
@@ -188,20 +187,20 @@ class Meter:
         self.need.gb_seconds += weight * ms / 1000 * MEMORY_GB
         self.need.log_bytes += weight * LOG_BYTES
 
-    # What items share ---------------------------------------------------------------------------------------------------
+    # Shared costs -------------------------------------------------------------------------------------------------------
     def share(self) -> None:
-        """The relay's calls, and what is written once in each of them; the topic, whose subscriber reads every line."""
+        """The relay's calls and the writes made once per call; the topic, whose subscriber reads every line."""
         need, usage, control = self.need, self._usage, self.names.control
         many = min(RECORDS, max(1, usage.batch))
         calls = need.records / many
         blocks = min(need.lines, calls)
         block = BLOCK + need.lines / blocks * (usage.key + BLOCK_LINE)
-        # In a busy table a call meets all kinds of steps; a cell is written once in it, however many items move.
+        # In a busy table one call handles all kinds of steps; each cell is written once per call, however many items move.
         cells = sum(min(calls, touched) for touched in self._cells.values())
         need.calls["dynamodb", "put_item"] += blocks
         need.calls["dynamodb", "update_item"] += cells + (0 if usage.lambdas else calls)
         need.units[control, "write"] += blocks * ceil(block / KB) + cells + (0 if usage.lambdas else calls)
-        # How far everybody has been told, once a call; and each line with its block for the topic.
+        # Cursors once per call; and each line with its block for the topic.
         need.calls["dynamodb", "query"] += calls + blocks
         need.units[control, "read"] += calls + blocks * ceil(block / KB / 4)
         need.units[self.names.history, "read"] += need.lines
@@ -216,8 +215,8 @@ class Meter:
             self.invoke(calls, RELAY_MS + RELAY_RECORD_MS * many)
 
     def evidence(self, results: float) -> None:
-        """What an item's end costs where evidence is kept, and what its lines cost the daily head; `results`: bytes of what its stages
-        gave. The relay has the row at hand: it reads the lines before, and writes one blob."""
+        """Cost of an item's end where evidence is kept, and of its lines in the daily head; `results`: bytes of its stages' results. The
+        relay already has the row: it reads the earlier lines and writes one blob."""
         need = self.need
         need.calls["dynamodb", "query"] += 1
         need.units[self.names.history, "read"] += ceil(self._history / READ)
@@ -225,7 +224,7 @@ class Meter:
         need.blob_bytes += EVIDENCE + self._usage.payload + EVIDENCE_LINE * need.lines + results
         if self._usage.lambdas:
             need.gb_seconds += EVIDENCE_MS / 1000 * MEMORY_GB
-        # Each line is read once more, with its share of a block, and has a place in a blob of the head's tree.
+        # Each line is read once more, with its share of a block, and has an entry in a blob of the head's tree.
         need.calls["dynamodb", "query"] += need.lines / FEED
         need.units[self.names.control, "read"] += need.lines * (self._usage.key + BLOCK_LINE) / READ
         need.calls["dynamodb", "batch_get_item"] += need.lines / KEYS

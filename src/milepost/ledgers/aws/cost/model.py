@@ -1,7 +1,7 @@
-"""What an item costs on AWS: every request of its way, added up. A model, to be held against what is counted (`Requests.counts`
-and `.units`), and pure: it asks nobody and needs no ledger.
+"""Cost model of an item on AWS: adds up every request of its route. Pure: no ledger and no network needed.
 
-What each step of an item costs stands in one table, `steps.STEPS`; `metering` adds it up.
+`steps.STEPS` has the cost of each step and `meter` adds it up. Tests compare the result with what was counted (`Requests.counts`
+and `.units`).
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ __all__ = ["Need", "Usage", "predicted"]
 
 
 def predicted(route: Route, usage: Usage | None = None, names: ResourceNames | None = None) -> Need:
-    """What one item of the route needs. With `names` the tables are called as in that deployment, to be compared with what was
-    counted there."""
+    """Needs of one item of the route. With `names` the tables have the names of that deployment, for comparison with its counts."""
     return _Walk(route, usage or Usage(), names or ResourceNames("milepost")).need()
 
 
 class _Walk:
-    """An item's way, step by step."""
+    """The steps of one item through its route."""
 
     def __init__(self, route: Route, usage: Usage, names: ResourceNames) -> None:
         self._route, self._usage = route, usage
@@ -63,7 +62,7 @@ class _Walk:
             if not offered:
                 self._offer(stage, reach)
             reach *= self._outside(stage, following, reach) if stage.external else self._work(stage, following, reach)
-            # What the relay brings to an external stage is offered in the same write.
+            # The relay offers an item at an external stage in the write that brings it there.
             offered = stage.external and following is not None and following.external
         self._meter.step("marked", reach, row={"trail": 0})
         self._meter.step("marked failed", 1 - reach)
@@ -76,7 +75,7 @@ class _Walk:
         return self._meter.need
 
     def _stored(self) -> int:
-        """Bytes of the input on the row: what `milepost submit` takes in repeats the key's fields, and these are stored once."""
+        """Bytes of the input on the row: key fields repeated in a submitted input are stored once."""
         key, fields = self._route.key, key_attributes(self._route)
         plain = not callable(key) and ((key,) if isinstance(key, str) else tuple(key)) == fields
         if self._usage.adopted or self._route.carries is not None or not plain:
@@ -90,7 +89,7 @@ class _Walk:
         self._meter.row = {"key": usage.key, "input": 5 + self._held}
         ours = {"fixed": FIXED + 2 * len(first.name), "trail": ACCEPTED, "token": LONG_ID if usage.adopted else TOKEN}
         if not usage.adopted:
-            # Row and seal are looked for, and the seal once more beside the put.
+            # Row and seal are read, and the seal once more at the put.
             self._meter.reads(self._meter.rows, 1, many)
             self._meter.reads(self._meter.names.seen, 2, many)
             self._meter.step("put", row=ours)
@@ -112,7 +111,7 @@ class _Walk:
         self._meter.message(OFFER_BODY + self._usage.payload if stage.external else CALL_BODY, weight)
 
     def _outside(self, stage: Stage, following: Stage | None, weight: float) -> float:
-        """An external stage: they look, they confirm, the relay moves on."""
+        """An external stage: the partner looks and confirms, the relay advances the item."""
         usage = self._usage
         self._meter.receive(OFFER_BODY + usage.payload, weight * max(1, usage.checks))
         for _ in range(usage.wait_ms // (stage.resend_after_ms or EXTERNAL_RESEND)):
@@ -129,7 +128,7 @@ class _Walk:
         return 1.0
 
     def _work(self, stage: Stage, following: Stage | None, weight: float) -> float:
-        """A handler stage with its tries and looks; the share of items that get through it."""
+        """A handler stage with its attempts and looks; returns the share of items that complete it."""
         usage, fails = self._usage, self._usage.retries
         waits = stage.checks != Checks()
         for look in range(usage.checks - 1 if waits else 0):
@@ -170,7 +169,7 @@ class _Walk:
             self._meter.invoke(weight / self._meter.full, ms)
 
     def _again(self, stage: Stage, weight: float, delay_ms: float) -> None:
-        """Called for the next try: by a message held back, or by the resender where that would be too long."""
+        """The next attempt: by a delayed message, or by the resender where the delay is too long for SQS."""
         if delay_ms > LONGEST_DELAY_MS:
             self._meter.reads(self._meter.rows, weight, min(KEYS, self._usage.batch))
             self._meter.step("called again", weight, stage)

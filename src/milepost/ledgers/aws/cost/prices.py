@@ -1,5 +1,5 @@
-"""What AWS asks, by region. List prices, without free tiers, discounts or tax, written down by hand on the date below: look at
-AWS's own pages before anything is decided by them."""
+"""AWS list prices by region, without free tiers, discounts or tax, copied by hand on the date below; check AWS's pages before you
+rely on them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from milepost.ledgers.aws.cost.model import Need
 from milepost.ledgers.aws.cost.steps import MEMORY_GB
 
 AS_OF = "2025-07-01"
-NOTE = f"List prices as of {AS_OF}, without free tiers, discounts or tax; check them at aws.amazon.com/pricing before you decide by them."
+NOTE = f"List prices as of {AS_OF}, without free tiers, discounts or tax; check them at aws.amazon.com/pricing before you rely on them."
 
 MILLION = 1_000_000
 
 
 class Price(Struct, frozen=True):
-    """So many dollars for so many of a unit."""
+    """Dollars for a number of units."""
 
     dollars: float
     unit: str
@@ -37,10 +37,10 @@ class Prices(Struct, frozen=True, kw_only=True):
     reads: Price
     """On-demand, up to 4 KB each, read consistently."""
     stream_reads: Price
-    """GetRecords by our own processes; those by Lambda are free."""
+    """GetRecords by our own processes; Lambda's are free."""
     stored: Price
     recovery: Price
-    """Point-in-time recovery, for what is stored."""
+    """Point-in-time recovery, per stored GB."""
     queue_requests: Price
     """Standard queues; each 64 KB of a request counts as one."""
     publishes: Price
@@ -62,7 +62,7 @@ class Prices(Struct, frozen=True, kw_only=True):
 def _prices(
     *, writes: float, reads: float, streams: float, stored: float, recovery: float, put: float, get: float, blobs: float, logs: float
 ) -> Prices:
-    """What differs between regions is given, the rest is the same in all of these."""
+    """Prices of a region; arguments are those that differ between regions."""
     return Prices(
         writes=Price(writes, "write request unit", MILLION),
         reads=Price(reads, "read request unit", MILLION),
@@ -94,15 +94,15 @@ REGIONS: dict[str, Prices] = {
 
 
 def prices_in(region: str) -> Prices:
-    """The prices of a region; UsageError for one that is not in the table."""
+    """The prices of a region; UsageError if it is not in the table."""
     found = REGIONS.get(region)
     if found is None:
-        raise UsageError(f"no prices are known here for the region {region!r}; there are {', '.join(REGIONS)}")
+        raise UsageError(f"no prices for region {region!r}; there are prices for {', '.join(REGIONS)}")
     return found
 
 
 def dollars(need: Need, prices: Prices, *, lambdas: bool = True) -> dict[str, float]:
-    """What one item costs, by service; storage is a month of what it leaves behind. Streams are read for nothing by Lambda."""
+    """Cost of one item by service; storage is one month of what it leaves. Lambda reads streams free of charge."""
     kept_gb, blob_gb = need.kept_bytes / 1e9, need.blob_bytes / 1e9
     puts, gets = need.calls.get(("s3", "put_object"), 0), need.calls.get(("s3", "get_object"), 0)
     return {
@@ -119,13 +119,13 @@ def dollars(need: Need, prices: Prices, *, lambdas: bool = True) -> dict[str, fl
 
 
 def standing(routes: Sequence[Route], prices: Prices) -> float:
-    """Dollars a month when nothing happens: alarms, metrics, the resender's minute, and pollers that find nothing."""
+    """Dollars a month without any items: alarms, metrics, the resender's runs, and empty polls."""
     stages = sum(len(route.stages) for route in routes)
     workers = sum(stage.ours for route in routes for stage in route.stages)
-    # For each stage its oldest item, for each worker its queue and two for its function, for tables four or two each; ten for the rest.
+    # Alarms: one per stage (oldest item), per worker one for its queue and two for its function, four or two per table, ten others.
     alarms = stages + 3 * workers + 4 * len(routes) + 6 + 10
     minutes = 30 * 24 * 60
-    # Lambda asks an empty queue five at a time, 20 seconds each.
-    asked = workers * minutes * 15
+    # Lambda polls an empty queue with five pollers, 20 seconds each.
+    polls = workers * minutes * 15
     resender = prices.calls.of(minutes) + prices.compute.of(minutes * MEMORY_GB)
-    return prices.alarms.of(alarms) + prices.metrics.of(2 * stages + 5) + resender + prices.queue_requests.of(asked)
+    return prices.alarms.of(alarms) + prices.metrics.of(2 * stages + 5) + resender + prices.queue_requests.of(polls)

@@ -1,4 +1,4 @@
-"""The steps of an item on AWS and what each costs, with the reason; and the weights and sizes that were counted. Only figures."""
+"""Steps of an item on AWS with the cost of each and the reason, and measured weights and sizes: figures only."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from msgspec import Struct
 
 
 class CostStep(Struct, frozen=True):
-    """One write of a row: one call, so many units for its entry in the index, so many lines of history; and how often a cell of the
-    counters is touched for it, mostly twice: when the item comes into a status and when it leaves it."""
+    """One write of a row: one request, units for its index entry, history lines, and writes of counter cells (mostly two: the status
+    that the item enters and the one it leaves)."""
 
     index: int
     lines: int
@@ -16,64 +16,63 @@ class CostStep(Struct, frozen=True):
 
 
 STEPS: dict[str, CostStep] = {
-    "put": CostStep(1, 1, 2, "our own conditional put; the entry in the index is new"),
-    "put by others": CostStep(0, 0, 0, "a plain row without our attributes is in no index"),
-    "adopted": CostStep(1, 1, 2, "the relay sets our attributes; the entry in the index is new"),
-    "called": CostStep(2, 0, 2, "sent to our own stage, then marked QUEUED: dueAt moves on, so one entry goes and one comes"),
+    "put": CostStep(1, 1, 2, "conditional put; adds an index entry"),
+    "put by others": CostStep(0, 0, 0, "a row without our attributes is not in the index"),
+    "adopted": CostStep(1, 1, 2, "the relay sets our attributes; adds an index entry"),
+    "called": CostStep(2, 0, 2, "sent to a handler stage, then marked QUEUED: the new dueAt removes one index entry and adds one"),
     "offered": CostStep(2, 1, 2, "sent to an external stage, then marked QUEUED: as above, and an event"),
-    "claimed": CostStep(2, 0, 2, "the lease's end is the new dueAt; no line"),
-    "confirmed": CostStep(0, 0, 0, "an outsider adds one attribute; nothing that is indexed changes"),
+    "claimed": CostStep(2, 0, 2, "dueAt becomes the lease expiry; no line"),
+    "confirmed": CostStep(0, 0, 0, "a partner adds one attribute; the index does not change"),
     "advanced": CostStep(2, 1, 2, "to the next stage: another dueShard"),
-    "ended": CostStep(0, 1, 1, "the entry stays in the index until the last line is known to be told"),
-    "failed": CostStep(2, 1, 3, "to be tried again at another time; the error's group is counted too"),
-    "not yet": CostStep(2, 0, 2, "to be looked at again at another time; only the first makes a line"),
-    "called again": CostStep(2, 0, 2, "the resender brings back what is more than a queue's longest delay away"),
-    "resent": CostStep(2, 1, 0, "the resender offers an external stage again; QUEUED it was, QUEUED it stays"),
-    "marked": CostStep(1, 0, 0, "all are told: the time to live is set, the entry leaves the index"),
-    "marked failed": CostStep(2, 0, 0, "all are told: the entry moves to the failed ones"),
-    "gone": CostStep(0, 0, 1, "DynamoDB removes it for its time to live, which is free; the counters are told"),
+    "ended": CostStep(0, 1, 1, "the index entry stays until the last line is delivered"),
+    "failed": CostStep(2, 1, 3, "new dueAt for the next attempt; counts the error's group too"),
+    "not yet": CostStep(2, 0, 2, "new dueAt for the next look; only the first makes a line"),
+    "called again": CostStep(2, 0, 2, "the resender sends it, because the delay is too long for SQS"),
+    "resent": CostStep(2, 1, 0, "the resender offers an external stage again; the status stays QUEUED"),
+    "marked": CostStep(1, 0, 0, "all lines delivered: sets the time to live, removes the index entry"),
+    "marked failed": CostStep(2, 0, 0, "all lines delivered: moves the index entry to the failed partition"),
+    "gone": CostStep(0, 0, 1, "DynamoDB removes it by TTL, which is free; the counters change"),
 }
 SAME_CELL = {"called again": "called", "gone": "ended"}
-"""Steps that move items into, or out of, the same cell as another."""
+"""Steps that move items into or out of the same counter cell as another step."""
 ENTRIES = ("put", "adopted", "advanced", "ended")
-"""Steps with which an item comes to a stage, or to its end."""
+"""Steps by which an item enters a stage or a terminal status."""
 UNTOUCHED = ("put by others", "claimed", "confirmed", "marked", "marked failed", "gone")
-"""Steps that do not change when the row says that it was changed."""
+"""Steps that do not change the row's time of last change."""
 
 OFFERS_ALONE = ("offered", "resent")
-"""Steps whose lines say only that a stage was offered the item: told as offers, or not at all."""
+"""Steps whose lines only record an offer: their one event, if any, is `offered`."""
 
 KB = 1024
 READ = 4 * KB
-"""What one read unit brings."""
+"""Bytes per read unit."""
 CHUNK = 64 * KB
-"""SQS and SNS count every such part of a request."""
+"""Bytes per charged part of an SQS or SNS request."""
 LONGEST_DELAY_MS = 900_000
 MESSAGES, RECORDS, KEYS, WRITES = 10, 100, 100, 25
-"""The most in one SQS or SNS batch, in one call of the relay, in one BatchGetItem, in one BatchWriteItem."""
+"""Maximum entries of an SQS or SNS batch, a relay call, a BatchGetItem and a BatchWriteItem."""
 
-# Bytes on a row, names and values, as they were weighed on real rows.
+# Bytes on a row, names and values, measured on real rows.
 FIXED = 248
 ACCEPTED, LINE_ON_ROW, MOVED_ON = 72, 105, 43
-"""A packed history line: the first one, any other, and what it has more when it also offers the next stage."""
+"""A packed history line: the first, any other, and its extra bytes when it also offers the next stage."""
 KEY_FIELD, WITH_KEY = 6, 8
-"""What a key field takes in the input beside its name and value, and the mark of an input that is stored without them."""
+"""Bytes of a key field in the input beside its name and value, and of the mark of an input stored without them."""
 QUEUED, LEASED, LAST_LEASE, THROUGH, REFERENCE = 77, 115, 30, 8, 130
 ENTERED, TOKEN, LONG_ID = 33, 27, 14
-"""When it came to its stage, where that was not its last change; the token of our own put, until it leaves its first stage; and how
-much longer the correlation id is that an adopted row is given."""
+"""The time it entered its stage, where that is not the last change; the put's token, until it leaves its first stage; and the extra
+length of an adopted row's correlation id."""
 TRIED = 450
-"""A failed try: an entry of retryHistory, and what there is of lastError and nextRetryAt."""
+"""A failed attempt: an entry of retryHistory, lastError and nextRetryAt."""
 # Bytes elsewhere.
 LINE, SEAL, ENTRY, OVERHEAD, CALL_BODY, OFFER_BODY, EVENT = 380, 256, 120, 100, 120, 420, 700
 BLOCK, BLOCK_LINE = 80, 8
 EVIDENCE, EVIDENCE_LINE = 540, 430
-"""What is kept of an item that has ended: what stands in it once, and what each line adds, as text and in words; input and results
-come on top."""
+"""Kept evidence of an ended item: fixed bytes, and bytes per line, as text and as prose; input and results are added."""
 FEED, PART, PLACE = 1000, 1024, 40
-"""For the daily head: lines read at once, lines in one blob, and the bytes of each there."""
+"""For the daily head: lines read at once, lines in one blob, and bytes of each there."""
 
-# Assumed, not measured: how long functions run beside the handlers' own time, and what they log.
+# Assumed, not measured: run time of functions beside the handlers, and their log volume.
 MEMORY_GB = 0.5
 WORKER_MS, RELAY_MS, RELAY_RECORD_MS, EVIDENCE_MS = 60, 70, 2, 10
 LOG_BYTES = 500

@@ -1,5 +1,4 @@
-"""Rows that others put: taken in where they are new, restored where they were put over one of ours, set aside where they are
-not what they should be."""
+"""Adoption of rows that other programs put: new ones are taken in, overwritten ones restored, faulty ones quarantined."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ OUTSIDE = "outside"
 
 
 class Adoption(Struct, frozen=True):
-    """A row that is about to be taken in: what its stage is to be told, if anything, and the write after that."""
+    """A row about to be adopted: the message for its stage, if any, and the write that follows the send."""
 
     call: Outgoing | None
     update: Update
@@ -47,8 +46,8 @@ def adopt(
     by: str = OUTSIDE,
     later: list[Adoption] | None = None,
 ) -> str:
-    """See to a row without a version. The answer says what was done: "adopted", "restored", "known" or "set aside". With `later`,
-    what is to be adopted is put there, and is done by `carry_out`, many at once."""
+    """Handle a row without a version. Returns "adopted", "restored", "known" or "set aside". With `later`, an adoption is added
+    there, for `carry_out` to do many at once."""
     if old is not None and is_ours(old):
         return _restore(store, layout, key, image, old, now)
     wrong = plan.route.closed or (_wrong(layout, image) if by == OUTSIDE else None)
@@ -58,12 +57,12 @@ def adopt(
     seal = store.seals(layout.route, [key]).get(key)
     if seal is not None:
         if seal.current_digest != digest_of(content):
-            wrong = f"it ended before ({seal.status}) with other content; a finished item is not done again"
+            wrong = f"it ended before ({seal.status}) with other content; Milepost does not process a finished item again"
             return _set_aside(store, layout, image, wrong, now)
         return _remove(store, layout, key, image)
     written = store.journal.history(layout.route, key)
     if written and not _forgotten(plan, written[-1].line, now):
-        return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: somebody removed it", now)
+        return _set_aside(store, layout, image, f"it has {len(written)} history lines but had no row: another program removed it", now)
     adoption = _take_in(store, layout, plan, key, image, content, now, by)
     if later is not None:
         later.append(adoption)
@@ -72,38 +71,38 @@ def adopt(
 
 
 def _forgotten(plan: Plan, last: Line, now: int) -> bool:
-    """Is this the last line of an item that ended so long ago that the route has forgotten its key?"""
+    """Whether this is the last line of an item that ended so long ago that the route has forgotten its key."""
     remembered = plan.route.remember_ms
     return remembered is not None and last.status in TERMINAL and last.at < now - remembered
 
 
 def carry_out(store: AwsStore, adoptions: Sequence[Adoption]) -> int:
-    """Tell all stages, then write the rows. How many were ours to adopt; somebody else was quicker with the others."""
+    """Send all messages, then write the rows; returns how many were adopted here (other processes adopted the rest)."""
     send(store, [adoption.call for adoption in adoptions if adoption.call is not None])
     return sum(store.requests.each([partial(_write, store, adoption.update) for adoption in adoptions]))
 
 
 def _wrong(layout: Layout, image: Image) -> str | None:
-    """Why a row that somebody put is none to be taken in by itself."""
+    """Why a row of another program cannot be adopted automatically."""
     misnamed = layout.misnamed(image)
     if misnamed is not None:
         return misnamed
     if "input" not in image:
-        return "it has no input: an update of a row that was gone leaves such a ghost"
+        return "it has no input; an update of a removed row creates such a row"
     born = sorted(name for name in image if name.startswith(layout.prefix))
     if born:
-        return f"it came with {born[0]}: an item that nobody knew of cannot be confirmed"
+        return f"it was created with {born[0]}; an unknown item cannot be confirmed"
     at = image.get("queue", {}).get("S")
     if at is not None and at != next(iter(layout.stages), at):
-        return f"it says that it is at {at!r} already: 'milepost adopt' takes it in where it stands"
+        return f"it is already at stage {at!r}; 'milepost adopt' takes it in at that stage"
     return None
 
 
 def _take_in(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image, content: Any, now: int, by: str) -> Adoption:
-    """Offered and recorded in one write, after the send; only our own attributes are set, and only if still nobody has."""
-    told = correlation_of(image, key)
+    """Offer and record it in one write, after the send; sets only our own attributes, and only if they are still absent."""
+    correlation = correlation_of(image, key)
     start = plan.route.start_of(content, now)
-    first = accept(plan, key, content, now, correlation_id=told, digest=digest_of(content), by=by, not_before=start)
+    first = accept(plan, key, content, now, correlation_id=correlation, digest=digest_of(content), by=by, not_before=start)
     call = None
     if first.after.status is Status.QUEUED:
         call = call_of(store, Item(first.after, content_of(image, layout, store.values)), plan.first)
@@ -118,7 +117,7 @@ def _take_in(store: AwsStore, layout: Layout, plan: Plan, key: str, image: Image
 
 
 def _restore(store: AwsStore, layout: Layout, key: str, image: Image, old: Image, now: int) -> str:
-    """Somebody put the row again over ours: everything that was ours comes back, and that it happened is noted."""
+    """Restore a row of ours that another program overwrote: all our attributes return, and a history line notes it."""
     row = row_of(old, layout, store.values)
     again = store.values.decode(image["input"]) if "input" in image else None
     note = {"put again": "with the same content" if digest_of(again) == row.current_digest else {"input": again}}
@@ -146,7 +145,7 @@ def _with_line(store: AwsStore, layout: Layout, noted: Change, old: Image) -> Im
 
 
 def _remove(store: AwsStore, layout: Layout, key: str, image: Image) -> str:
-    """It is known: the row goes again, if nobody has touched it."""
+    """Remove the row of a known key, if it is unchanged."""
     try:
         store.requests.call(
             "dynamodb",
@@ -171,7 +170,7 @@ def _write(store: AwsStore, update: Update) -> bool:
 
 
 def _set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> str:
-    """Set the row aside, unless it has been taken in since: a record that comes again shows it as it was before."""
+    """Put the row into quarantine, unless it was adopted in the meantime: a repeated record shows an older state."""
     key = layout.key_of(image)
     if is_ours(store.images(layout.route, [key]).get(key, {})):
         return "known"

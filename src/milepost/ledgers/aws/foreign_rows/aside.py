@@ -1,4 +1,4 @@
-"""Rows that were set aside, remembered by what they said: the stream tells of each change once, but a scan meets them every day."""
+"""Memory of quarantined rows by digest: the stream delivers each change once, but the repair scan meets the row every day."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from milepost.ledgers.aws.tables.keys import FULL_KEY, Image, Layout
 from milepost.ledgers.aws.tables.values import plain
 
 LONGEST = 4_000
-"""Characters of one attribute that are shown of a row that was set aside."""
+"""Characters shown of one attribute of a quarantined row."""
 
 ASIDE = "aside#"
-"""With a route's name: the kind of these control documents."""
+"""Kind of these control documents, followed by the route's name."""
 
 
 class AsideDocument(Struct, frozen=True):
     """A control document of kind "aside#<route>", named after the item's key."""
 
     digest: str
-    """Of the whole row: one that has changed since is another matter."""
+    """Digest of the whole row: after a change the row is judged again."""
     reason: str
     at: int
     seen_at: int
 
 
 def put_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> None:
-    """Set a row aside that can be neither used nor written: it leaves the index of what is due, so that it is not met again at once.
-    The repair scan puts it back there and sees to it again, and so does an operator's replay."""
+    """Quarantine a row that can be neither used nor written, and remove it from the due index, so that it is not found again at once.
+    The repair scan and an operator's replay put it back and try again."""
     if aside(store, layout, image, now) is None:
         set_aside(store, layout, image, reason, now)
     update = Update(layout, layout.key_of(image))
@@ -44,35 +44,35 @@ def put_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: i
     try:
         store.requests.call("dynamodb", "update_item", **update.params())
     except ConditionFailed:
-        return  # somebody has changed it meanwhile, so that it can be written after all
+        return  # another process has changed it, so that it can be written after all
 
 
 def set_aside(store: AwsStore, layout: Layout, image: Image, reason: str, now: int) -> None:
-    """Put a copy of the row where people find it, with the reason, and remember that. Long values are cut: what is needed to find
-    the row again must fit into a message."""
+    """Put a copy of the row with the reason into quarantine, and remember that. Long values are cut: the part that identifies the
+    row must fit into a message."""
     row = {name: plain(value) for name, value in image.items()}
     names = (*layout.key, FULL_KEY)
     shown = {name: value if name in names else _cut(value) for name, value in row.items()}
     store.queues.set_aside("row", {"route": layout.route, "table": layout.table, "row": shown}, reason)
-    told = AsideDocument(digest_of(row).hex(), reason, now, now)
-    store.control.write(_kind(layout.route), layout.key_of(image), to_builtins(told))
+    document = AsideDocument(digest_of(row).hex(), reason, now, now)
+    store.control.write(_kind(layout.route), layout.key_of(image), to_builtins(document))
 
 
 def aside(store: AwsStore, layout: Layout, image: Image, now: int) -> AsideDocument | None:
-    """What is remembered of this row, if it was set aside just as it is; and that it is still there."""
+    """The document of this row, if it was quarantined in exactly this state; also records that the row still exists."""
     key = layout.key_of(image)
     held = store.control.get(_kind(layout.route), key)
     if held is None:
         return None
-    told = convert(held.value, AsideDocument)
-    if told.digest != digest_of({name: plain(value) for name, value in image.items()}).hex():
+    document = convert(held.value, AsideDocument)
+    if document.digest != digest_of({name: plain(value) for name, value in image.items()}).hex():
         return None
-    store.control.write(_kind(layout.route), key, to_builtins(replace(told, seen_at=now)), held.version)
-    return told
+    store.control.write(_kind(layout.route), key, to_builtins(replace(document, seen_at=now)), held.version)
+    return document
 
 
 def forget(store: AwsStore, route: str, before: int) -> None:
-    """Rows that nobody has seen since then are gone, or were put right."""
+    """Remove documents of rows not seen since then: they are gone or were corrected."""
     for key, held in store.control.read(_kind(route)).items():
         if convert(held.value, AsideDocument).seen_at < before:
             store.control.write(_kind(route), key, None, held.version)

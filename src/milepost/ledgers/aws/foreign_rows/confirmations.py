@@ -1,4 +1,4 @@
-"""What outsiders put on a row: confirmations of the present stage, and answers that come again for stages long past."""
+"""Attributes that partners put on a row: confirmations of its stage, and repeated answers for earlier stages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from milepost.ledgers.aws.tables.values import Values
 
 
 def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
-    """A confirmer has rewritten `input`. What its stage was given to work on is kept apart, so that sending it again, or the item
-    back to it, gives the same; and the confirmation that came with it is judged by that, in this very record too."""
+    """For a confirmer that has rewritten `input`: keep its stage's original payload, so that a resend or send-back gives the same.
+    The confirmation in this record is judged by that payload too."""
     old, new = record.old, record.new
     if old is None or new is None or not is_ours(old) or not is_ours(new) or old.get("input") == new.get("input"):
         return
@@ -39,12 +39,12 @@ def keep_input(store: AwsStore, layout: Layout, record: StreamRecord) -> None:
     try:
         store.requests.call("dynamodb", "update_item", **update.params())
     except ConditionFailed:
-        return  # the row has gone on; whoever wrote it read the rewritten input
+        return  # the row has changed; the writer of that change read the rewritten input
     new[name] = old["input"]
 
 
 def has_refused(row: Row) -> bool:
-    """Has the row an answer for its stage that does not confirm it?"""
+    """Whether the row has an answer for its stage that does not confirm it."""
     handle = row.handle
     if not isinstance(handle, Handle) or handle.confirmation is None:
         return False
@@ -53,8 +53,8 @@ def has_refused(row: Row) -> bool:
 
 
 def take_off(store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable[[], float]) -> Change | None:
-    """The write for an answer on the row that does not confirm its stage: it is noted, once, and leaves the row, so that the same
-    answer given again is seen again. None: there is no such answer."""
+    """The write for an answer that does not confirm its stage: note it once and remove it from the row, so that the same answer given
+    again is noticed. None: there is no such answer."""
     row = item.row
     if row.stage not in plan.by_name or not has_refused(row):
         return None
@@ -69,13 +69,13 @@ def take_off(store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable
 
 
 def still_waiting(row: Row, image: Image, plan: Plan, now: int) -> Change | None:
-    """The write for what a confirmer says that it still waits for, such as the files that are missing: it becomes the row's note, with a
-    line in the history when it says something new, and leaves its attribute. None: a confirmer has said nothing of the row's stage."""
+    """The write for a confirmer's report of what it still waits for, such as missing files: it becomes the row's note, with a history
+    line if it is new, and its attribute is removed. None: there is no report for the row's stage."""
     stage = plan.by_name.get(row.stage)
-    said = image.get(WAITING + row.stage)
-    if stage is None or not stage.external or said is None:
+    report = image.get(WAITING + row.stage)
+    if stage is None or not stage.external or report is None:
         return None
-    text = str(said.get("S", ""))[:NOTE_LIMIT]
+    text = str(report.get("S", ""))[:NOTE_LIMIT]
     off = (Put("waiting", row.stage, None),)
     if row.terminal or not text or row.note == text:
         return Change(row, row, puts=off)
@@ -83,8 +83,8 @@ def still_waiting(row: Row, image: Image, plan: Plan, now: int) -> Change | None
 
 
 def disputed(row: Row, image: Image, layout: Layout, records: Sequence[StreamRecord], values: Values, now: int) -> Change | None:
-    """The first valid answer wins. One that differs and comes when its stage is behind the item is noted, and what stood there
-    before stands there again; so it does when somebody empties it or takes it off."""
+    """The first valid answer wins. A different one for an earlier stage is noted, and the first is written back; so it is when it was
+    emptied or removed."""
     puts, notes = [], []
     for stage, before in _overwritten(layout, records).items():
         after = image.get(layout.prefix + stage)
@@ -98,7 +98,7 @@ def disputed(row: Row, image: Image, layout: Layout, records: Sequence[StreamRec
 
 
 def _overwritten(layout: Layout, records: Sequence[StreamRecord]) -> Image:
-    """What stood on the row for stages that the item is through, before outsiders wrote over it. Our own writes raise the version."""
+    """The answers for completed stages before another program overwrote them. Our own writes raise the version."""
     first: Image = {}
     for record in records:
         old, new = record.old, record.new

@@ -1,1 +1,1 @@
-"""The journal: history lines by item, and the order in which all of them were written."""
+"""The journal: history lines by item, and one order over all of them."""

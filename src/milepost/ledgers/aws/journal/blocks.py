@@ -1,4 +1,4 @@
-"""A block of the journal as it stands in the control table: named after its first place, with the lines that it lists."""
+"""Journal blocks in the control table: each is named after its first place and lists its lines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from milepost.ledgers.aws.tables.keys import Image
 
 JOURNAL = "journal"
 LARGEST_BLOCK = 300_000
-"""Bytes of keys that one block lists; a row of the table takes 400 KB."""
+"""Maximum bytes of keys in one block; a row of the table holds 400 KB."""
 PER_LINE = 32
-"""Bytes for a line's version, and for what separates it from the next."""
+"""Bytes for a line's version and separator."""
 
 
 class Block(Struct, frozen=True):
@@ -51,7 +51,7 @@ def encode_refs(refs: list[Ref]) -> str:
 
 
 def portions(refs: Sequence[Ref], most: int) -> list[int]:
-    """Where to cut lines into blocks: the length of each, so that a block lists at most so many and fits into one row."""
+    """Lengths of the blocks that the lines are cut into: at most `most` lines each, and small enough for one row."""
     lengths: list[int] = []
     size = 0
     for route, key, _ in refs:

@@ -1,10 +1,10 @@
-"""The journal: every history line by item, and the order in which all of them were written.
+"""The journal: every history line by item, and one order over all of them.
 
-A line is a row of the history table. Its place in the order is given by a block: one row of the control table, named after
-its first place, that lists up to a hundred lines. Lines are written first, their block after them; a line is told only when
-its block is there. A block begins where the one before it ends and is put only if nobody else's begins there. So blocks
-never leave a gap and never come in between, and whoever has read up to a place has been given everything before it. That
-rests on blocks staying for good: one that was taken away could be put again, behind the readers' backs.
+A line is a row of the history table. A block gives lines their places in the order: it is one row of the control table, named
+after its first place, that lists up to a hundred lines. Lines are written first, then their block; a line is delivered only
+when its block exists. A block begins where the previous one ends, and the put is conditional on no other block beginning
+there. So there are no gaps and no late insertions, and a reader at a place has received everything before it. This requires
+that blocks are never removed: a removed one could be put again behind the readers' position.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from milepost.ports.ledger import HistoryEntry
 __all__ = ["BLOCK", "JOURNAL", "REACH", "Journal", "JournalEntry"]
 
 BLOCK = 100
-"""Lines in a block, at most."""
+"""Maximum lines in a block."""
 REACH = 2_000
-"""How many places past the one that its lines expect a block may begin; it is looked for no further than that."""
+"""How many places after the expected one a block may begin, and how far it is searched for."""
 REMEMBERED = 10_000
 UNREADABLE = (LedgerDamaged, FileNotFoundError)
-"""What a blob raises that is not as it was written, or not there."""
+"""Exceptions for a blob that is missing or has changed."""
 
 
 class Journal:
@@ -54,16 +54,16 @@ class Journal:
         self._history, self._control = names.history, names.control
         self._lock = Lock()
         self._head: int | None = None
-        """The newest place that we know of. It may be out of date: then a block at the next one is refused."""
+        """The newest known place. If it is out of date, a block at the next place is refused."""
         self._starts: dict[str, int] = {}
-        """Where batches begin, by token."""
+        """First places of batches, by token."""
         self._begins: dict[int, int] = {}
-        """For places that somebody has read up to: where the block begins that holds the next one."""
+        """For places up to which a reader has read: the first place of the block with the next one."""
 
     # Writing --------------------------------------------------------------------------------------------------------
     def append(self, entries: Sequence[JournalEntry], *, again: bool = False) -> list[int]:
-        """Write lines in this order; the place of each. Told `again`, it first looks which ones have a place already: whoever
-        cannot know whether an append was carried out must say so, or lines are told twice. None is lost either way."""
+        """Write lines in this order and return the place of each. `again`: first look for lines that have a place already. A caller
+        that cannot know whether an append succeeded must set it, or lines are delivered twice. No line is lost either way."""
         wanted: dict[Ref, JournalEntry] = {}
         for entry in entries:
             wanted.setdefault(entry.ref, entry)
@@ -88,9 +88,9 @@ class Journal:
         return places
 
     def _place(self, batch: JournalBatch) -> int:
-        """Put the batch's block at the end of all blocks; where that is."""
+        """Put the batch's block after the last block; returns its first place."""
         refs = encode_refs([entry.ref for entry in batch.entries])
-        # Threads of one process take turns; other processes are met by the condition.
+        # Threads of one process take turns; the condition handles other processes.
         with self._lock:
             while True:
                 start = (self._head or 0) + 1
@@ -108,7 +108,7 @@ class Journal:
                         ReturnValuesOnConditionCheckFailure="ALL_OLD",
                     )
                 except ConditionFailed as refused:
-                    # Our own token there: this is the repeat of a put whose answer was lost.
+                    # Our own token: this is the repeat of a put whose answer was lost.
                     if (refused.image or {}).get("token") != {"S": batch.token}:
                         self._head = self._read_head()
                         continue
@@ -117,27 +117,27 @@ class Journal:
                 return start
 
     def placed(self, entries: Sequence[JournalEntry]) -> dict[Ref, int]:
-        """The places of those that were written before, to the byte, and have one."""
+        """The places of those entries that are already written, byte for byte equal, and have a place."""
         keys = [line_key(*entry.ref) for entry in entries]
         images = {line_at(image): image for image in self._requests.batch_get(self._history, keys)}
         found: dict[Ref, Image] = {}
         for entry in entries:
             image = images.get((item_name(*entry.ref[:2]), entry.version))
-            if image is not None and self._says(image, entry.body):
+            if image is not None and self._is_line(image, entry.body):
                 found[entry.ref] = image
         places = self._places_of(found.values())
         return {ref: places[line_at(image)] for ref, image in found.items() if line_at(image) in places}
 
-    def _says(self, image: Image, body: bytes) -> bool:
-        """Is this the line? One that cannot be read any more is not: written again it is whole, and better told twice than lost."""
+    def _is_line(self, image: Image, body: bytes) -> bool:
+        """Whether the image holds this line. An unreadable one does not: it is written again, since twice is better than lost."""
         try:
             return self._values.text(image["body"]) == body
         except UNREADABLE:
             return False
 
     def remove(self, route: str, key: str, up_to: int, life: int = 0) -> None:
-        """The lines of an item whose last line stands at `up_to`. Their places stay empty. Lines that were written behind that place
-        are those of a later item of the same key, and stay."""
+        """Remove the lines of an item whose last line has the place `up_to`. Their places stay empty. Lines after that place belong to
+        a later item with the same key and stay."""
         images = [image for image in self._lines(route, named(key, life)) if batch_of(image)[2] < up_to]
         self._requests.batch_write(self._history, deletes=[{name: image[name] for name in ("item", "version")} for image in images])
         for image in images:
@@ -145,7 +145,7 @@ class Journal:
 
     # Reading --------------------------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
-        """Lines in the order written, past `after`, with what they offered; those that have been removed are left out."""
+        """Lines in the order written, after the place `after`, with the payloads they offered; removed lines are left out."""
         after = max(0, after)
         found: list[HistoryEntry] = []
         waiting: list[tuple[int, Ref]] = []
@@ -164,12 +164,12 @@ class Journal:
         return found
 
     def last_seq(self) -> int:
-        """The newest place; 0: there is none."""
+        """The newest place; 0 if there is none."""
         return self._read_head()
 
     def history(self, route: str, key: str, life: int = 0, *, placed: bool = True, payloads: bool = False) -> list[HistoryEntry]:
-        """One item's lines, oldest first, with what they offered if `payloads` are asked for. A line whose block is not there yet counts as newer than all that
-        have a place: nobody has been told of it. Whoever does not ask for places (`placed`) saves the reading of blocks."""
+        """One item's lines, oldest first; with `payloads`, also the payloads they offered. A line without a block counts as newer than
+        all lines with a place, because no subscriber has it yet. `placed=False` saves reading the blocks."""
         images = list(self._lines(route, named(key, life)))
         if not placed:
             return [self._read(image, 0, route, key, payloads) for image in images]
@@ -195,12 +195,12 @@ class Journal:
         )
 
     def _blocks(self, after: int, limit: int) -> Iterator[Block]:
-        """The blocks that hold places past `after`, without a gap.
+        """The blocks with places after `after`, without gaps.
 
-        A query is no picture of one moment: it may miss a block that is put while it runs and still find the one after it.
+        A query is not a snapshot: it may miss a block that is put while it runs and still return the next one.
         """
         expected = after + 1
-        # Where it is not known in which block the next place is: no further back than a block is long.
+        # Where the block of the next place is not known: go back at most by the length of a block.
         begin = self._begins.get(after, max(1, expected - BLOCK + 1))
         images = self._requests.query(
             self._control,
@@ -220,7 +220,7 @@ class Journal:
                 self._begins[after] = expected
 
     def _mark(self, place: int, blocks: list[Block]) -> None:
-        """Remember for whoever reads on from this place where to begin. Forgetting that only makes a wider read."""
+        """Remember where the next read from this place begins. Without it the next read is only wider."""
         if len(self._begins) >= REMEMBERED:
             self._begins.clear()
         for block in blocks:
@@ -228,7 +228,7 @@ class Journal:
                 self._begins[place] = block.start if place < block.end else block.end + 1
 
     def _fetch(self, places: list[tuple[int, Ref]]) -> list[HistoryEntry]:
-        """The lines at these places. Read consistently: a line that is only not seen yet would be taken for a removed one."""
+        """The lines at these places. Read consistently: a line not visible yet would count as removed."""
         images = self._requests.batch_get(self._history, [line_key(*ref) for _, ref in places])
         lines = {line_at(image): image for image in images}
         written = []
@@ -239,14 +239,14 @@ class Journal:
             try:
                 written.append(written_of(image, place, route, key, self._values, payload=True))
             except UNREADABLE as error:
-                # Its blob is gone, which is right if the line has been removed since; or there is damage, which is told once for all.
+                # Its blob is missing: either the line was removed since, which is fine, or it is damaged, which is logged once.
                 if self._requests.batch_get(self._history, [line_key(route, name, version)]):
                     written.append(unreadable(image, place, route, key, error))
         return written
 
-    # Where lines are ------------------------------------------------------------------------------------------------
+    # Places -----------------------------------------------------------------------------------------------------------
     def _places_of(self, images: Iterable[Image]) -> dict[tuple[str, int], int]:
-        """The places of these lines; those whose block is not there have none."""
+        """The places of these lines; lines without a block have none."""
         batches = {line_at(image): batch_of(image) for image in images}
         expected = {token: after + 1 for token, _, after in batches.values()}
         starts = {token: self._starts[token] for token in expected if token in self._starts}
@@ -263,7 +263,7 @@ class Journal:
         return {line: starts[token] + nth for line, (token, nth, _) in batches.items() if token in starts}
 
     def _look_for(self, token: str, place: int) -> int | None:
-        """A batch that lost a race begins a little later than it expected."""
+        """Find the block of a batch that lost a race and so begins later than expected."""
         images = self._requests.query(
             self._control,
             KeyConditionExpression="#kind = :kind AND #name BETWEEN :first AND :last",

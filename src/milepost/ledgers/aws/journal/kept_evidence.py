@@ -1,4 +1,4 @@
-"""Evidence is kept where the seal is written: the row goes later by itself, and nobody is asked then."""
+"""Evidence kept at sealing: the row leaves later by TTL, when no process of Milepost is involved."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AtHand = Mapping[tuple[str, str], tuple[Image, int]]
-"""Rows that have ended, by route and key, as whoever seals them has just seen them, with the place of the last line."""
+"""Ended rows by route and key, as the sealing process has just read them, with the place of the last line."""
 
 
 def keep_evidence(store: AwsStore, seals: Sequence[Sealing], at_hand: AtHand) -> None:
-    """Of items that are about to be sealed, for the routes that want it. Said again it writes the same; a row that has changed since
-    is sealed again, and kept again. Rows that are not at hand are read."""
+    """Keep evidence of items about to be sealed, for routes that want it. A repeat writes the same; a row that has changed since is
+    sealed and kept again. Rows missing in `at_hand` are read."""
     wanted: dict[str, list[str]] = {}
     for sealing in seals:
         plan = store.plans.get(sealing.route)
@@ -49,17 +49,17 @@ def _keep(store: AwsStore, layout: Layout, image: Image, place: int | None) -> N
         last = place or (lines[-1].seq if lines else 0)
         name, body = kept(item, [written.body for written in lines], last)
     except SPOILT as error:
-        # Its lines stay where they are; it must not keep the others from being sealed.
-        log.error("the evidence of %s of %s cannot be kept: %s", layout.key_of(image), layout.table, error)
+        # Its lines stay in the history table; it must not stop others from being sealed.
+        log.error("cannot keep the evidence of %s in %s: %s", layout.key_of(image), layout.table, error)
         return
     try:
         store.blobs.write(name, [body])
     except OSError as error:
-        raise LedgerError(f"the evidence of {item.route}/{item.key} cannot be kept, so it is not sealed yet: {error}") from error
+        raise LedgerError(f"cannot keep the evidence of {item.route}/{item.key}; it is sealed later: {error}") from error
 
 
 def leaving(store: AwsStore, layout: Layout, image: Image, *, placed: bool = True) -> Leaving:
-    """An item as it is in this image, with its lines, and their places unless these are not asked for."""
+    """The item in this image with its lines, and with their places if `placed`."""
     item = Item(row_of(image, layout, store.values), content_of(image, layout, store.values))
     lines = history(store, item.route, item.key, image, placed=placed)
     return Leaving(item, lines[: item.row.version])
@@ -68,7 +68,7 @@ def leaving(store: AwsStore, layout: Layout, image: Image, *, placed: bool = Tru
 def history(
     store: AwsStore, route: str, key: str, image: Image | None, *, placed: bool = True, payloads: bool = False
 ) -> list[HistoryEntry]:
-    """Lines that have been copied out, and after them those that still stand on the row, which have no place yet."""
+    """Lines in the history table, followed by those still on the row, which have no place yet."""
     life = life_of(image) if image is not None else _sealed_life(store, route, key)
     written = store.journal.history(route, key, life, placed=placed, payloads=payloads)
     if image is None or not is_ours(image):
@@ -82,6 +82,6 @@ def history(
 
 
 def _sealed_life(store: AwsStore, route: str, key: str) -> int:
-    """Which life of the key a row was of that has left."""
+    """The life of the key that a removed row belonged to."""
     seal = store.seals(route, [key]).get(key)
     return 0 if seal is None else seal.life

@@ -1,4 +1,4 @@
-"""History lines as rows of the history table: hash `item` ("<route>/<key>"), range `version`."""
+"""History lines as rows of the history table: hash key `item` ("<route>/<key>"), range key `version`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from milepost.ledgers.aws.tables.values import Values
 from milepost.ports.ledger import HistoryEntry
 
 LONGEST_ITEM = 2048
-"""Bytes that DynamoDB takes in a hash key."""
+"""Maximum bytes of a DynamoDB hash key."""
 
 log = logging.getLogger(__name__)
 
 Ref = tuple[str, str, int]
-"""(route, name, version): one line. The name is the item's key, with the life of that key where it may have several (`named`)."""
+"""(route, name, version): one line. The name is the item's key, with its life where a key can have several (`named`)."""
 
 
 class JournalEntry(Struct, frozen=True):
-    """A line to be written, with the payload that it offers, if it does."""
+    """A line to be written, with the payload that it offers, if any."""
 
     route: str
     key: str
@@ -43,7 +43,7 @@ class JournalEntry(Struct, frozen=True):
 
 
 class JournalBatch(Struct):
-    """Entries that are given their places together. `after` is the place behind which they were written."""
+    """Entries that receive their places together. `after` is the newest place when they were written."""
 
     token: str
     entries: Sequence[JournalEntry]
@@ -51,12 +51,12 @@ class JournalBatch(Struct):
 
 
 def named(key: str, life: int) -> str:
-    """What the lines of an item stand under: each life of a key apart. (A key holds no control characters.)"""
+    """The name for an item's lines: separate for each life of a key. (A key has no control characters.)"""
     return f"{key}\t{life}" if life else key
 
 
 def key_in(name: str) -> str:
-    """The key in such a name."""
+    """The key in a name made by `named`."""
     key, separator, life = name.rpartition("\t")
     return key if separator and life.isdecimal() else name
 
@@ -66,7 +66,7 @@ def line_key(route: str, name: str, version: int) -> Image:
 
 
 def line_at(image: Image) -> tuple[str, int]:
-    """Which line an image is: item and version."""
+    """The item and version of a line's image."""
     return image["item"]["S"], int(image["version"]["N"])
 
 
@@ -79,7 +79,7 @@ def item_name(route: str, name: str) -> str:
 
 
 def images_of(batch: JournalBatch, values: Values) -> list[Image]:
-    """The rows of a batch's lines. What is large is kept apart, and apart from the item's own blobs too: a line may outlive its row."""
+    """The rows of a batch's lines. Large values go to blobs separate from the item's, because a line may outlive its row."""
     images = []
     for nth, entry in enumerate(batch.entries):
         place = f"history/{place_of(entry.route, named(entry.key, entry.life))}"
@@ -100,18 +100,18 @@ def images_of(batch: JournalBatch, values: Values) -> list[Image]:
 
 
 def batch_of(image: Image) -> tuple[str, int, int]:
-    """The token of the batch that a line came with, its number in it, and the place behind which it was written."""
+    """The token of a line's batch, its number in it, and the newest place when it was written."""
     return image["batch"]["S"], int(image["nth"]["N"]), int(image["after"]["N"])
 
 
 def unreadable(image: Image, seq: int, route: str, key: str, error: Exception) -> HistoryEntry:
-    """In the place of a line whose blob is damaged or gone. It is told to nobody, and stops nobody; the chain tells where it is broken."""
-    log.error("line %s of %s/%s cannot be read: %s: %s", image["version"]["N"], route, key, type(error).__name__, error)
-    told = f"{type(error).__name__}: {error}".encode()
-    return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), told)
+    """Substitute for a line whose blob is damaged or missing. It is not delivered and blocks no other; the chain shows the break."""
+    log.error("cannot read line %s of %s/%s: %s: %s", image["version"]["N"], route, key, type(error).__name__, error)
+    body = f"{type(error).__name__}: {error}".encode()
+    return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), body)
 
 
 def written_of(image: Image, seq: int, route: str, key: str, values: Values, *, payload: bool = False) -> HistoryEntry:
-    """The line in an image, with what it offered if that is asked for."""
+    """The line in an image; with `payload`, also the payload it offered."""
     offered = values.decode(image["payload"]) if payload and "payload" in image else None
     return HistoryEntry(seq, route, key, correlation_of(image, key), unb64(image["previous"]["S"]), values.text(image["body"]), offered)

@@ -1,1 +1,1 @@
-"""Quarantine on AWS: lists what was set aside, tries it again, or discards it."""
+"""Quarantine on AWS: lists its entries, tries them again, or discards them."""

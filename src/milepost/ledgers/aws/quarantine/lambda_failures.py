@@ -1,4 +1,4 @@
-"""Reads the messages that Lambda itself puts into quarantine when it gives up: a batch of a stream's records, or a delivered list."""
+"""Lambda's own failure messages in quarantine: a batch of stream records, or a delivered list, that Lambda gave up."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from msgspec import Struct
 
 BATCH, LIST = "stream batch", "list"
 CONDITIONS = {
-    "RetryAttemptsExhausted": "it had failed as often as it may be tried",
-    "RetriesExhausted": "it had failed as often as it may be tried",
+    "RetryAttemptsExhausted": "it failed on every allowed attempt",
+    "RetriesExhausted": "it failed on every allowed attempt",
     "RecordAgeExceeded": "it was older than 23 hours",
-    "EventAgeExceeded": "it was older than it may become",
+    "EventAgeExceeded": "it exceeded its maximum age",
 }
 
 
 class GivenUp(Struct, frozen=True):
-    """What Lambda gave up, and a sentence for people."""
+    """The kind of event that Lambda gave up, and a sentence for people."""
 
     kind: str
     reason: str
 
 
 def read_failure(body: Any) -> GivenUp | None:
-    """Lambda's on-failure message; None: it is none."""
+    """The content of Lambda's on-failure message; None if the message is not one."""
     if not isinstance(body, dict) or not isinstance(body.get("requestContext"), dict):
         return None
     condition = str(body["requestContext"].get("condition", ""))
@@ -31,9 +31,9 @@ def read_failure(body: Any) -> GivenUp | None:
     if isinstance(body.get("DDBStreamBatchInfo"), dict):
         return GivenUp(BATCH, _batch_reason(body["DDBStreamBatchInfo"], because))
     error = body.get("responsePayload")
-    said = str(error.get("errorMessage", "")) if isinstance(error, dict) else ""
+    message = str(error.get("errorMessage", "")) if isinstance(error, dict) else ""
     if names := _objects(body.get("requestPayload")):
-        return GivenUp(LIST, f"Lambda gave up taking in {', '.join(names)}: {because}{f'; the last error: {said}' if said else ''}")
+        return GivenUp(LIST, f"Lambda gave up taking in {', '.join(names)}: {because}{f'; the last error: {message}' if message else ''}")
     return None
 
 
@@ -43,7 +43,7 @@ def _batch_reason(batch: dict[str, Any], because: str) -> str:
     return (
         f"Lambda gave up {batch.get('batchSize', 'some')} changes of the table {table}, made from {first} to {last}"
         f" (sequence numbers {batch.get('startSequenceNumber')} to {batch.get('endSequenceNumber')} of {shard}): {because}."
-        " Replay this, and the repair scan finds their rows at once; it finds them within a day in any case"
+        " Replay this entry to start the repair scan now; otherwise it finds their rows within a day"
     )
 
 
@@ -54,7 +54,7 @@ def batch_of(body: Any) -> tuple[str, str]:
 
 
 def _objects(event: Any) -> list[str]:
-    """The objects that an S3 event tells of."""
+    """The names of the objects in an S3 event."""
     records = event.get("Records") if isinstance(event, dict) else None
     found = [record.get("s3") for record in records or () if isinstance(record, dict)]
     return [f"s3://{one['bucket']['name']}/{one['object']['key']}" for one in found if isinstance(one, dict)]

@@ -1,4 +1,4 @@
-"""What others write to this ledger, for the people who look after it (see `ports.outside`)."""
+"""Foreign rows and quarantine of the AWS ledger for operators (see `ports.foreign_rows`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from milepost.ports.foreign_rows import Adopted, QuarantineEntry, Stray, Strays
 
 
 class Outsiders:
-    """Rows that others put, and what was set aside, of one deployment."""
+    """Foreign rows and quarantine of one deployment."""
 
     def __init__(self, store: AwsStore) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class Outsiders:
             if image is None:
                 return Adopted(key, False, why="there is no row with this key")
             if is_ours(image):
-                return Adopted(key, False, image["queue"]["S"], "it is taken in already")
+                return Adopted(key, False, image["queue"]["S"], "it was already adopted")
             return adopt_at(self._store, layout, plan, image, now, by=by, why=why)
 
         return self._store.requests.each([partial(one, key) for key in keys])

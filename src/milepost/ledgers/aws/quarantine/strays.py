@@ -1,4 +1,4 @@
-"""Rows that others put and that nobody has taken in, as a person takes them in: each where it stands, not at the beginning."""
+"""Adoption of foreign rows by an operator: each at its present stage, not at the first."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ TODAY = PREFIXES["today"]
 
 
 def stray_of(store: AwsStore, layout: Layout, plan: Plan, image: Image) -> Stray:
-    """Where a row that others put stands: at the stage that its `queue` names, else at the first; through those before it that it
-    has a valid answer for."""
+    """The stage of a foreign row: the one in its `queue`, else the first; the stages before it that have a valid answer count as
+    completed."""
     try:
         key = layout.key_of(image)
     except (KeyError, TypeError) as error:
@@ -41,13 +41,13 @@ def stray_of(store: AwsStore, layout: Layout, plan: Plan, image: Image) -> Stray
     named = image.get("queue", {}).get("S", "") if "queue" in image else plan.first.name
     if named not in plan.by_name:
         known = ", ".join(plan.by_name)
-        return Stray(key, named, wrong=f"it is at {named!r}, which is no stage of the route ({known}); put right what its 'queue' says")
+        return Stray(key, named, wrong=f"its stage {named!r} is not in the route ({known}); correct its 'queue' attribute")
     before = [stage.name for stage in plan.stages[: plan.position[named]]]
     return Stray(key, named, tuple(stage for stage in before if _answered(store, layout, stage, image)))
 
 
 def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int, *, by: str, why: str) -> Adopted:
-    """Take it in where it stands. Its stage is called, unless the old call is still in the same queue or the answer is there."""
+    """Adopt it at its stage, and offer it, unless its earlier message is still in the same queue or the answer exists."""
     stray = stray_of(store, layout, plan, image)
     wrong = stray.wrong or _known_before(store, layout, stray.key, image)
     if wrong is not None:
@@ -70,23 +70,23 @@ def adopt_at(store: AwsStore, layout: Layout, plan: Plan, image: Image, now: int
     try:
         store.requests.call("dynamodb", "update_item", **update.params())
     except ConditionFailed:
-        return Adopted(stray.key, False, stray.stage, "somebody has changed it just now; look at it again")
+        return Adopted(stray.key, False, stray.stage, "it was changed just now; look at it again")
     return Adopted(stray.key, True, stray.stage)
 
 
 def _first(
     store: AwsStore, layout: Layout, plan: Plan, stage: Stage, stray: Stray, image: Image, content: Any, now: int, by: str, why: str
 ) -> Change:
-    """Its first line, which says what it came with."""
+    """Its first history line, with everything it came with."""
     found = {"queue": stray.stage, "through": list(stray.through)} if "queue" in image or stray.through else None
     note = None if found is None else {"found": found}
-    told = correlation_of(image, stray.key)
-    # One that was offered to its stage before has started.
+    correlation = correlation_of(image, stray.key)
+    # A row that was offered to its stage has started already.
     begun = bool(stray.through) or stage.name != plan.first.name or "lastQueued" in image
     start = None if begun else plan.route.start_of(content, now)
     digest = digest_of(content)
     made = accept(
-        plan, stray.key, content, now, correlation_id=told, digest=digest, by=by, why=why, note=note, stage=stage, not_before=start
+        plan, stray.key, content, now, correlation_id=correlation, digest=digest, by=by, why=why, note=note, stage=stage, not_before=start
     )
     since = min(now, _moment(image, "firstQueued") or now)
     row = replace(made.after, created_at=since, entered_at=since)
@@ -113,7 +113,7 @@ def _update(store: AwsStore, layout: Layout, plan: Plan, stage: Stage, stray: St
 
 
 def _carried(plan: Plan, layout: Layout, stray: Stray, image: Image) -> Image:
-    """What it has been through, and what its stage works on: in today's dialect what the stage before answered."""
+    """Completed stages and the stage's payload: in today's dialect, the answer of the stage before."""
     if not stray.through:
         return {}
     carried: Image = {"through": {"SS": sorted(stray.through)}}
@@ -124,7 +124,7 @@ def _carried(plan: Plan, layout: Layout, stray: Stray, image: Image) -> Image:
 
 
 def _called_again(store: AwsStore, stage: Stage, stray: Stray, layout: Layout, image: Image, now: int) -> bool:
-    """Must its stage be called? Not if it was, in the very queue that the stage still has and that still keeps the call."""
+    """Whether its stage must be offered again. Not if it was, in the queue that the stage still has and that still keeps the message."""
     if _answered(store, layout, stray.stage, image):
         return False
     last = _moment(image, "lastQueued")
@@ -134,9 +134,9 @@ def _called_again(store: AwsStore, stage: Stage, stray: Stray, layout: Layout, i
 def _known_before(store: AwsStore, layout: Layout, key: str, image: Image) -> str | None:
     seal = store.seals(layout.route, [key]).get(key)
     if seal is not None:
-        return f"it ended before ({seal.status}, {iso(seal.ended_at or 0)}); a finished item is not done again"
+        return f"it ended before ({seal.status}, {iso(seal.ended_at or 0)}); Milepost does not process a finished item again"
     written = store.journal.history(layout.route, key)
-    return f"it has {len(written)} history lines but had no row: somebody removed it" if written else None
+    return f"it has {len(written)} history lines but had no row: another program removed it" if written else None
 
 
 def _answered(store: AwsStore, layout: Layout, stage: str, image: Image) -> bool:
@@ -145,7 +145,7 @@ def _answered(store: AwsStore, layout: Layout, stage: str, image: Image) -> bool
 
 
 def _moment(image: Image, name: str) -> int | None:
-    """A time that somebody else wrote: ISO-8601 with any fraction, in UTC if it does not say."""
+    """A time written by another program: ISO-8601 with any fraction, in UTC if it names no zone."""
     try:
         found = datetime.fromisoformat(image[name]["S"])
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Long polling of idle queues: a thread for each waits at SQS, so that neither a worker nor another stage does."""
+"""Long polling of idle queues: one thread per queue waits at SQS, so that no worker and no other stage has to wait."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from milepost.core.errors import LedgerError
 from milepost.ledgers.aws.queues.messages import Queues, SqsMessage
 
 IDLE_POLLS = 10
-"""A queue is idle when so many receives in a row have brought nothing. Whoever comes only to work off what there is has left by then."""
+"""A queue is idle after so many empty receives in a row. A process that only works off a backlog has stopped by then."""
 
 log = logging.getLogger(__name__)
 
 
 class _Wait(Struct):
-    """One long poll. What it brings is ours until its visibility runs out."""
+    """One long poll. Its messages are ours until their visibility ends."""
 
     thread: threading.Thread
     visibility_s: int
@@ -30,7 +30,7 @@ class _Wait(Struct):
 
 
 class LongPolls:
-    """The idle queues of one ledger, by address. For several threads."""
+    """The idle queues of one ledger, by address. Thread-safe."""
 
     def __init__(self, queues: Queues, wait_s: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._queues, self._wait_s, self._clock = queues, wait_s, clock
@@ -40,13 +40,13 @@ class LongPolls:
         self._closed = False
 
     def waiting(self, url: str) -> bool:
-        """Is the queue being waited for? Then a receive would cost a request and bring nothing that the wait does not."""
+        """Whether a long poll is running: then a receive would cost a request and return nothing more."""
         with self._lock:
             wait = self._waits.get(url)
             return wait is not None and not wait.done.is_set()
 
     def take(self, url: str) -> list[SqsMessage]:
-        """What a wait has brought, once. Messages whose visibility may have run out are left to come again."""
+        """The messages of a finished poll, once. Messages whose visibility may have ended are left to be delivered again."""
         with self._lock:
             wait = self._waits.get(url)
             if wait is None or not wait.done.is_set():
@@ -57,7 +57,7 @@ class LongPolls:
             return wait.messages if self._clock() - wait.received_at < wait.visibility_s / 2 else []
 
     def received(self, url: str, n: int, visibility_s: int) -> None:
-        """A receive has brought so many messages. After several that brought none the queue is waited for."""
+        """Report a receive of `n` messages. After several empty ones a long poll begins."""
         with self._lock:
             self._empty[url] = 0 if n else self._empty.get(url, 0) + 1
             if not self._wait_s or self._closed or self._empty[url] < IDLE_POLLS or url in self._waits:
@@ -67,11 +67,11 @@ class LongPolls:
             thread.start()
 
     def give_up(self, url: str) -> None:
-        """Nobody here will work on what the wait has brought: others may have it at once."""
+        """Release the messages of the poll, because no worker here handles them: others may receive them at once."""
         self._release(self.take(url))
 
     def close(self) -> None:
-        """Give back what has come. A wait that is under way is not waited for: what it still brings comes again by itself."""
+        """Release received messages. A running poll is not waited for: SQS delivers its messages again."""
         with self._lock:
             self._closed = True
             urls = list(self._waits)
@@ -84,10 +84,10 @@ class LongPolls:
         try:
             found = self._queues.receive(url, 10, wait.visibility_s, self._wait_s)
         except LedgerError as error:
-            log.info("waiting for messages of %s failed: %s", url, error)
+            log.info("long poll of %s failed: %s", url, error)
         except Exception:
-            if not self._closed:  # else the connections were closed under it
-                log.exception("waiting for messages of %s failed", url)
+            if not self._closed:  # otherwise the connections were closed during the poll
+                log.exception("long poll of %s failed", url)
         with self._lock:
             wait.messages, wait.received_at = found, self._clock()
             wait.done.set()

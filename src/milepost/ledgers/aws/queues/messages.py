@@ -1,4 +1,4 @@
-"""Messages in SQS, in batches: sent, received, deleted, held on to, given back; what nobody can read is set aside.
+"""SQS messages in batches: send, receive, delete, extend, release; unreadable ones go into quarantine.
 
 A message only says that an item may be due. It can come twice, late or never: the row decides, and the resender sends again.
 """
@@ -26,27 +26,27 @@ BATCH_BYTES = 900_000
 LONGEST_DELAY_S = 900
 LONGEST_VISIBILITY_S = 43_200
 LONGEST_WAIT_S = 20
-"""As long as SQS waits; a request that waits may take longer than others (see `client`)."""
+"""Longest long poll of SQS; such a request may take longer than others (see `client`)."""
 LONGEST_CONTENT = 200_000
 
 _STALE = {
     *("ReceiptHandleIsInvalid", "InvalidParameterValue", "InvalidParameterValueException", "InvalidIdFormat"),
     *("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight"),
 }
-"""The receipt is out of date: the message was deleted, is visible again, or has been received anew."""
+"""The receipt is out of date: the message was deleted, is visible again, or was received again."""
 _OF_ONE_ENTRY = {
     *_STALE,
     *("InvalidMessageContents", "InvalidAttributeValue", "ParamValidationError"),
     *("BatchRequestTooLong", "AWS.SimpleQueueService.BatchRequestTooLong"),
 }
-"""A batch refused with these may be refused for one of its entries alone."""
+"""A batch refused with these codes may be refused because of one entry."""
 _GROUP = re.compile(r"[A-Za-z0-9!-/:-@\[-`{-~]{1,128}")
 _UNSENDABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _log = logging.getLogger(__name__)
 
 
 class Outgoing(Struct, frozen=True):
-    """A message to send. Those of one lane share a group, so that SQS does not let a long lane hold up the others."""
+    """A message to send. Messages of one lane share a group, so that SQS does not let a long lane delay the others."""
 
     url: str
     body: str
@@ -56,7 +56,7 @@ class Outgoing(Struct, frozen=True):
 
 
 class SqsMessage(Struct, frozen=True):
-    """A message in hand until its visibility runs out. `received` counts how often it was given to anyone."""
+    """A received message, ours until its visibility ends. `received` counts its deliveries."""
 
     url: str
     handle: str
@@ -64,18 +64,18 @@ class SqsMessage(Struct, frozen=True):
     received: int
     id: str
     lent: bool = False
-    """Somebody else received it and deletes it when we say that it is done (a function's event source): never deleted here."""
+    """Received by a Lambda event source, which deletes it after success: never deleted here."""
 
 
 class Refusal(Struct, frozen=True):
-    """Why one entry of a batch will never be taken as it is."""
+    """Why SQS will never accept one entry of a batch."""
 
     code: str
     why: str
 
 
 class Queues:
-    """The queues of one deployment: one for each stage, and the quarantine."""
+    """The queues of one deployment: one per stage, and the quarantine."""
 
     def __init__(self, requests: Requests, names: ResourceNames) -> None:
         self._requests, self._names = requests, names
@@ -83,7 +83,7 @@ class Queues:
         self._retention: dict[str, int] = {}
 
     def url(self, route: str, stage_name: str, own: str | None = None) -> str:
-        """The stage's queue; `own` is the one that the stage itself names."""
+        """The stage's queue; `own` is the queue that the stage itself names."""
         return own or self._url(self._names.queue(route, stage_name))
 
     def retention_ms(self, url: str) -> int:
@@ -100,8 +100,8 @@ class Queues:
         return visible, in_flight, delayed
 
     def send(self, outgoing: Sequence[Outgoing]) -> list[str | None]:
-        """Send all of them. One answer each, in order: None if it was sent, else why SQS will never take it. What cannot be sent for
-        a passing reason is tried again until the deadline; then LedgerBusy, and some may have been sent."""
+        """Send all messages. One answer each, in order: None if sent, else why SQS will never accept it. Temporary failures are retried
+        until the deadline; then LedgerBusy is raised, and some may have been sent."""
         answers = [_unsendable(one.body) for one in outgoing]
         sendable = [(str(number), one) for number, one in enumerate(outgoing) if answers[number] is None]
         jobs = [partial(self._batch, "send_message_batch", url, entries) for url, entries in _parcels(sendable)]
@@ -111,10 +111,10 @@ class Queues:
         return answers
 
     def receive(self, url: str, most: int, visibility_s: int, wait_s: int = 0) -> list[SqsMessage]:
-        """Up to `most` messages, nobody else's for `visibility_s`; waits for the first of them at most `wait_s`, which SQS takes up to 20.
-        A body that is no JSON object goes to the quarantine and does not hinder the others."""
+        """Up to `most` messages, invisible to other receivers for `visibility_s`; waits up to `wait_s` (at most 20) for the first. A
+        body that is not a JSON object goes into quarantine and does not affect the others."""
         messages: list[SqsMessage] = []
-        taken = 0  # with those that cannot be read, so that a flood of them keeps nobody here for ever
+        taken = 0  # counts unreadable ones too, so that a flood of them cannot keep this loop running
         while taken < most:
             try:
                 answer = self._requests.call(
@@ -127,7 +127,7 @@ class Queues:
                     MessageSystemAttributeNames=["ApproximateReceiveCount"],
                 )
             except LedgerError:
-                # What is in hand already is not given up for it; the next call will say the same if it lasts.
+                # Keep the messages received so far; if the problem lasts, the next call raises it.
                 if not messages:
                     raise
                 break
@@ -144,24 +144,24 @@ class Queues:
         return messages
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
-        """Delete them; those that are no longer ours are left to whoever has them."""
+        """Delete them; messages that now belong to another receiver stay."""
         self._settle("delete_message_batch", [message for message in messages if not message.lent], {})
 
     def extend(self, messages: Sequence[SqsMessage], seconds: int) -> None:
-        """Keep them invisible for so many seconds from now; those that are no longer ours are left to whoever has them."""
+        """Keep them invisible for `seconds` from now, except those that now belong to another receiver."""
         self._settle("change_message_visibility_batch", messages, {"VisibilityTimeout": min(max(seconds, 0), LONGEST_VISIBILITY_S)})
 
     def release(self, messages: Sequence[SqsMessage]) -> None:
-        """Give them back: anyone may receive them at once."""
+        """Make them visible again: any receiver may have them at once."""
         self.extend(messages, 0)
 
     def quarantine(self) -> str:
-        """The address of the queue for what is set aside."""
+        """The address of the quarantine queue."""
         return self._url(self._names.quarantine)
 
     def set_aside(self, kind: str, content: Any, reason: str) -> None:
-        """Put something that cannot be used before the operators' eyes: {"kind", "reason", "content"} in the quarantine queue.
-        Content that is too long for a message is cut, and its digest is told."""
+        """Put content that cannot be used into the quarantine queue for operators: {"kind", "reason", "content"}. Content too long for a
+        message is cut, and its digest is added."""
         body = json.dumps({"kind": kind, "reason": reason[:2000], "content": _fitting(content)}, separators=(",", ":"))
         self._requests.call("sqs", "send_message", QueueUrl=self.quarantine(), MessageBody=body)
 
@@ -171,16 +171,16 @@ class Queues:
         return self._urls[name]
 
     def _numbers(self, url: str, *names: str) -> list[int]:
-        told = self._requests.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=list(names)).get("Attributes", {})
-        return [int(told.get(name, 0)) for name in names]
+        attributes = self._requests.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=list(names)).get("Attributes", {})
+        return [int(attributes.get(name, 0)) for name in names]
 
     def _quarantine(self, url: str, raw: dict[str, Any], reason: str) -> None:
         try:
             self.set_aside("message", {"url": url, "id": raw.get("MessageId", ""), "body": raw.get("Body", "")}, reason)
             self._batch("delete_message_batch", url, [{"Id": "0", "ReceiptHandle": raw["ReceiptHandle"]}])
         except LedgerError as error:
-            # Not deleted, so not lost: it comes again when its visibility ends. The readable ones are not to suffer for it.
-            _log.warning("a message that cannot be read stays in %s: %s", url, error)
+            # Not deleted, so not lost: SQS delivers it again when its visibility ends. The readable ones must not suffer.
+            _log.warning("cannot quarantine an unreadable message, so it stays in %s: %s", url, error)
 
     def _settle(self, operation: str, messages: Sequence[SqsMessage], params: dict[str, Any]) -> None:
         by_url: dict[str, list[dict[str, Any]]] = {}
@@ -197,13 +197,13 @@ class Queues:
                     raise AwsRefused(f"sqs {operation}: {refusal.why}", refusal.code)
 
     def _batch(self, operation: str, url: str, entries: list[dict[str, Any]]) -> dict[str, Refusal]:
-        """Carry out up to ten entries; those that will never be taken, by id. An entry of which the answer says nothing is tried again."""
+        """Send up to ten entries; returns the permanently refused ones by id. An entry missing in the answer is sent again."""
         refused: dict[str, Refusal] = {}
-        patience = self._requests.patience()
+        budget = self._requests.retry_budget()
         while entries:
             params = {"QueueUrl": url, "Entries": entries}
             try:
-                answer = self._requests.attempt(patience, "sqs", operation, params)
+                answer = self._requests.attempt(budget, "sqs", operation, params)
             except AwsRefused as error:
                 if error.code not in _OF_ONE_ENTRY:
                     raise
@@ -213,32 +213,32 @@ class Queues:
                     refused |= self._batch(operation, url, [entry])
                 return refused
             done = {entry["Id"] for entry in answer.get("Successful") or ()}
-            why = "some entries went unanswered"
+            why = "some entries got no answer"
             for failed in answer.get("Failed") or ():
                 code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('SqsMessage')}"
                 if failed.get("SenderFault") and code not in PASSING:
                     refused[failed["Id"]] = Refusal(code, why)
             entries = [entry for entry in entries if entry["Id"] not in done and entry["Id"] not in refused]
             if entries:
-                patience.pause(self._requests.where("sqs", operation, params), why)
+                budget.pause(self._requests.where("sqs", operation, params), why)
         return refused
 
 
 def sendable(text: str) -> str:
-    """JSON as SQS takes it: what it does not take can only stand within texts, and is written there as JSON may write it."""
+    """JSON that SQS accepts: unsupported characters occur only within strings, and are escaped there."""
     return _UNSENDABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _unsendable(body: str) -> str | None:
-    """Why SQS would refuse this body; some of these would cost its neighbours in the batch their place."""
+    """Why SQS would refuse this body; some such bodies would make it refuse the whole batch."""
     if not body:
         return "the message is empty"
     found = _UNSENDABLE.search(body)
-    return found and f"the message has the character {found[0]!a} at {found.start()}, which SQS does not take"
+    return found and f"the message has the character {found[0]!a} at {found.start()}, which SQS does not accept"
 
 
 def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Batches by queue, each within SQS's number and size; a body that is too long for any batch goes alone, to be refused alone."""
+    """Batches by queue, each within SQS's limits; a body too long for any batch is alone, so that it is refused alone."""
     filling: dict[str, tuple[list[dict[str, Any]], int]] = {}
     for name, one in outgoing:
         entry: dict[str, Any] = {"Id": name, "MessageBody": one.body}
@@ -250,11 +250,11 @@ def _parcels(outgoing: Sequence[tuple[str, Outgoing]]) -> Iterator[tuple[str, li
             )
         if one.attributes:
             entry["MessageAttributes"] = {
-                told: {"DataType": "String", "StringValue": _UNSENDABLE.sub("\ufffd", value)}
-                for told, value in one.attributes.items()
+                name: {"DataType": "String", "StringValue": _UNSENDABLE.sub("\ufffd", value)}
+                for name, value in one.attributes.items()
                 if value
             }
-        size = len(one.body.encode()) + sum(len(told) + len("String") + len(value.encode()) for told, value in one.attributes.items())
+        size = len(one.body.encode()) + sum(len(name) + len("String") + len(value.encode()) for name, value in one.attributes.items())
         entries, total = filling.get(one.url, ([], 0))
         if entries and (len(entries) == BATCH or total + size > BATCH_BYTES):
             yield one.url, entries
@@ -283,7 +283,7 @@ def _fitting(content: Any) -> Any:
     """The content as plain JSON values, or its beginning if it is too long."""
     try:
         plain = msgspec.to_builtins(content, str_keys=True, enc_hook=repr)
-        # ASCII alone: whatever else the content holds, SQS takes it.
+        # ASCII only: SQS accepts that whatever the content is.
         text = json.dumps(plain, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         plain = repr(content)

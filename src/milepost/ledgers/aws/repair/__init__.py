@@ -1,1 +1,1 @@
-"""Repair: finds by a scan what the stream has not carried out, and messages that a queue has lost."""
+"""Repair: a scan that carries out what the stream did not deliver, and a search for messages that a queue has lost."""

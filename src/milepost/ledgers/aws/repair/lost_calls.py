@@ -1,7 +1,7 @@
-"""Lost calls: items that wait for a worker while their stage's queue holds fewer messages than items wait.
+"""Search for lost SQS messages: stages where more items wait for a worker than their queue holds messages.
 
-A message can be lost: a queue is purged, a message is moved elsewhere or given up. No single message can be asked after, so the numbers
-are compared (`core.lost_calls`): the queue's messages with the stage's rows, by the index of what is due.
+A message can be lost when a queue is purged, or a message is moved or expires. SQS cannot be asked for a single message, so this
+compares numbers (`missing_calls`): messages in the queue against the stage's rows in the due index.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Layout
 
 CHECK_MS = 60_000
-"""How often a queue is compared with its rows: SQS needs about as long to count."""
+"""Interval between comparisons of a queue with its rows; SQS takes about as long to update its counts."""
 FOREVER = iso(2**62)
 log = logging.getLogger(__name__)
 
 
 class _Comparison(Struct):
-    """What one comparison of a stage's queue with its rows found: how many rows are to be called again. `find` counts that down."""
+    """Result of comparing a stage's queue with its rows: how many rows need a new message. `find` counts it down."""
 
     at: int
     missing: int
 
 
 class LostCalls:
-    """Compares queues with rows, each at most once a minute, and names as many rows as are missing a message. Every stage of ours has
-    a queue of its own."""
+    """Compares queues with rows, each at most once a minute, and returns as many rows as messages are missing. Every stage run by
+    our workers has its own queue."""
 
     def __init__(self, store: AwsStore) -> None:
         self._store = store
         self._found: dict[tuple[str, str], _Comparison] = {}
 
     def missing(self, plan: Plan, now: int) -> dict[str, int]:
-        """By stage, counted now."""
+        """Missing messages by stage, counted now."""
         layout = self._store.know(plan)
         counted = {stage.name: self._compare(layout, stage.name, now) for stage in plan.stages if not stage.external}
         return {stage: n for stage, n in counted.items() if n}
 
     def find(self, plan: Plan, now: int, limit: int) -> list[Item]:
-        """Rows to be called again; no more than were missing when their queue was last compared."""
+        """Rows that need a new message; at most as many as were missing at the last comparison."""
         layout = self._store.know(plan)
         items: list[Item] = []
         for stage in plan.stages:
@@ -70,16 +70,16 @@ class LostCalls:
         return items
 
     def _compare_if_possible(self, layout: Layout, stage: str, now: int) -> int:
-        """`_compare`; a queue that cannot be asked now, or that may not be, keeps neither other stages nor other routes waiting."""
+        """`_compare`; a queue that cannot be read now delays neither other stages nor other routes."""
         try:
             return self._compare(layout, stage, now)
         except LedgerError as error:
-            log.error("whether messages of %s/%s are lost is not known: %s", layout.route, stage, error)
+            log.error("cannot check whether messages of %s/%s are lost: %s", layout.route, stage, error)
             return 0
 
     def _compare(self, layout: Layout, stage: str, now: int) -> int:
-        """How many rows that have waited for longer than an offer lives have no message. The queue is asked only if there are such."""
-        # Whether the offer of a row with an overdue mark has ended is seen on the row alone: all of them may be meant.
+        """How many rows past their offer life have no message. The queue is read only if there are such rows."""
+        # For a row with an overdue mark, only the row shows whether its offer life is over: count all of them.
         marked = self._count(layout, f"{MARKED_SHARD}#{stage}", FOREVER)
         stale = marked + self._count(layout, f"{QUEUED_SHARD}#{stage}", iso(now))
         if not stale:
@@ -90,7 +90,7 @@ class LostCalls:
         return min(stale, missing_calls(queued, others, *depth))
 
     def _count(self, layout: Layout, partition: str, before: str) -> int:
-        """How many rows stand there up to a time, in all shards; from the index alone."""
+        """Number of rows in a partition up to a time, in all shards; from the index alone."""
         return sum(self._store.requests.each([partial(self._count_shard, layout, f"{partition}#{n}", before) for n in range(SHARDS)]))
 
     def _count_shard(self, layout: Layout, shard: str, before: str) -> int:
@@ -104,7 +104,7 @@ class LostCalls:
             more = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def _stale_rows(self, layout: Layout, stage: str, now: int) -> Iterator[Item]:
-        """Rows that have waited for longer than an offer lives and are not paused, a page at a time; in each shard the oldest first."""
+        """Rows past their offer life that are not paused, page by page; the oldest first in each shard."""
         store = self._store
         holds = store.holds(now)
         kinds = ((QUEUED_SHARD, iso(now)), (MARKED_SHARD, FOREVER))
@@ -114,7 +114,7 @@ class LostCalls:
                 for image in store.images(layout.route, keys).values():
                     row = readable(store, layout, image)
                     if row is None or row.status is not Status.QUEUED or row.stage != stage or (row.look_at or 0) > now:
-                        continue  # the index shows it as it was, or its offer has not ended
+                        continue  # the index is out of date, or its offer life is not over
                     if not is_held(holds, row.route, row.stage, row.lane):
                         yield Item(row, Content())
 

@@ -1,8 +1,8 @@
-"""The repair: goes through a route's whole table at a set pace, mends what the stream would have told and nobody has read, and
-sets the counters right. Once a day, and whenever a stream has lost records.
+"""Repair scan: reads a route's whole table at a set pace, carries out what the stream did not deliver, and corrects counters.
 
-Its place is a control document (kind "repair", named after the route), written after every page by whoever holds the run: after
-a death somebody else goes on from there. A page that is gone through twice does no harm.
+It runs once a day and after a stream has lost records. Its position is a control document (kind "repair", named after the route),
+written after every page by the process that holds the run; if that process dies, another continues there. Processing a page
+twice is harmless.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from milepost.ledgers.aws.tables.keys import Image
 REPAIR = "repair"
 PAGE = 200
 PACE = 100.0
-"""Units a second: a million rows of 4 KB or less take about three hours."""
+"""Read units per second: a million rows of up to 4 KB take about three hours."""
 MENDED_UNITS = 4
-"""What a mended row costs beside having been read: its row, the index, its lines and their place."""
+"""Units for a repaired row beyond reading it: row, index, lines and their block."""
 LEASE_MS = 60_000
 EVERY_MS = 86_400_000
 
@@ -38,27 +38,27 @@ Attribute = dict[str, Any]
 
 
 class RepairRun(Struct, frozen=True):
-    """The document: how far a run has come, and who holds it until when."""
+    """Control document: the progress of a run, and which process holds it until when."""
 
     started: int
     snapshot: Attribute
-    """Which write each counter had last when the run began; kept apart where it is long."""
+    """The last write token of each counter cell when the run began; in a blob if long."""
     tally: Attribute
-    """What the rows gone through so far add up to; kept apart where it is long."""
+    """Tally of the rows read so far; in a blob if long."""
     found: Findings = field(default_factory=Findings)
     place: Image | None = None
-    """The key of the last row gone through."""
+    """The key of the last row read."""
     scanned: bool = False
     next_at: int = 0
     gap: int | None = None
-    """The version of what was known to be lost when the run began."""
+    """The version of the document of lost records when the run began."""
     finished: int | None = None
     holder: str = ""
     until: int = 0
 
 
 class Progress(Struct, frozen=True):
-    """What a run has come to so far."""
+    """Progress of a run."""
 
     route: str
     started: int
@@ -66,26 +66,25 @@ class Progress(Struct, frozen=True):
     mended: dict[str, int] = {}
     left: dict[str, int] = {}
     examples: list[str] = []
-    """Of what is left, a few by key, with the reason."""
+    """Some of the rows left for an operator, by key, with the reason."""
     done: bool = False
     next_at: int | None = None
-    """When to call again: that keeps the pace. None: the run is done, and the next call begins another."""
+    """When to call again, to keep the pace. None: the run is finished, and the next call begins another."""
     standing_by: str | None = None
     """Why this call did nothing."""
 
     def __str__(self) -> str:
-        mended = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.mended.items())) or "nothing to mend"
-        left = "".join(f"; {n:,} {kind}, left to people" for kind, n in sorted(self.left.items()))
-        return f"{self.rows:,} rows {'gone through' if self.done else 'so far'}: {mended}{left}"
+        mended = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.mended.items())) or "nothing to repair"
+        left = "".join(f"; {n:,} {kind}, left for an operator" for kind, n in sorted(self.left.items()))
+        return f"{self.rows:,} rows {'read' if self.done else 'so far'}: {mended}{left}"
 
 
 class Repair:
-    """One route's repair, as one process does it. Call `step` until it says that it is done, each time when it says.
+    """The repair of one route, run by one process. Call `step` at the times it returns until it is done.
 
-    Counters are right afterwards but for cells that were counted on since the run began, which are left as they are: what was
-    wrong with such a cell is set right by the first run that finds it at rest. That rests on the stream's reader being no
-    further behind than the ledger's patience (two minutes) when the rows have been gone through; what it counts later than that
-    was counted here already, and stays wrong until the next run.
+    Afterwards the counters are correct, except cells written during the run: they are left for a run that finds them unchanged. This
+    requires that the stream reader is at most the resend delay (two minutes) behind when the scan ends; later changes
+    would be counted twice and stay wrong until the next run.
     """
 
     def __init__(
@@ -95,11 +94,11 @@ class Repair:
         self._pace, self._page = pace, page
         self._holder = secrets.token_urlsafe(9)
         self._run: RepairRun | None = None
-        """The run that is ours, as we wrote it last."""
+        """The run held by this process, as last written."""
         self._version = 0
 
     def due(self, now: int) -> bool:
-        """Is it time: is a run under way, has a day passed since the last began, or have records been lost since?"""
+        """Whether a run is in progress, a day has passed since the last one began, or records were lost since."""
         document = self._store.control.get(REPAIR, self._route)
         if document is None:
             return True
@@ -107,42 +106,44 @@ class Repair:
         return run.finished is None or not 0 <= now - run.started < EVERY_MS or self._gap() is not None
 
     def urgent(self) -> bool:
-        """Have records of the stream been lost unread?"""
+        """Whether stream records were lost unread."""
         return self._gap() is not None
 
     def step(self, now: int) -> Progress:
-        """Go on by one page; begin a run if there is none. The last step sets the counters right.
+        """Process the next page, beginning a run if there is none. The last step corrects the counters.
 
-        Raises LedgerError when AWS is the trouble: then the page is gone through again by the next step; and RouteChanged when
-        the ledger holds a newer version of the route: then a newer process is to go on.
+        Raises LedgerError for a problem with AWS: the next step processes the page again. Raises RouteChanged when the ledger has a
+        newer version of the route: a newer process must continue.
         """
         if self._store.outdated(self._route, self._plan.version, now) or self._store.notice(self._route, now) is not None:
-            raise RouteChanged(f"route {self._route!r} has just been changed, or is newer than here; this process stands by")
+            raise RouteChanged(f"route {self._route!r} was just changed or is newer in the ledger; this process stands by")
         run = self._hold(now)
         if run is None:
-            return Progress(self._route, now, next_at=now + LEASE_MS, standing_by="another process repairs it now")
+            return Progress(self._route, now, next_at=now + LEASE_MS, standing_by="another process is repairing it")
         if now < run.next_at:
-            return self._progress(run, "it is not time yet: the pace is set")
+            return self._progress(run, "waiting: the scan keeps to its pace")
         try:
             snapshot, tally = (self._store.values.decode(kept) for kept in (run.snapshot, run.tally))
         except (FileNotFoundError, LedgerDamaged):
-            # What the run had kept apart is gone; it begins again.
+            # The run's blob is missing: begin again.
             further = replace(self._begin(now), holder=self._holder, until=now + LEASE_MS)
         else:
             further = (
-                self._finish(run, snapshot, CounterTally.of(tally), now) if run.scanned else self._go_on(run, CounterTally.of(tally), now)
+                self._finish(run, snapshot, CounterTally.from_json(tally), now)
+                if run.scanned
+                else self._read_page(run, CounterTally.from_json(tally), now)
             )
         if not self._save(further):
-            return Progress(self._route, run.started, next_at=now + LEASE_MS, standing_by="another process has taken it over")
-        self._let_go(run.tally, further.tally)
+            return Progress(self._route, run.started, next_at=now + LEASE_MS, standing_by="another process has taken over this run")
+        self._remove_blob(run.tally, further.tally)
         if further.finished is not None:
-            self._let_go(run.snapshot, None)
+            self._remove_blob(run.snapshot, None)
             self._run = None
         return self._progress(further)
 
-    # Whose run it is --------------------------------------------------------------------------------------------------
+    # Lease on the run ---------------------------------------------------------------------------------------------------
     def _hold(self, now: int) -> RepairRun | None:
-        """The run, ours for a while; None: somebody else has it."""
+        """The run, leased to this process; None: another process holds it."""
         if self._run is not None and now < self._run.until:
             return self._run
         document = self._store.control.get(REPAIR, self._route)
@@ -163,14 +164,14 @@ class Repair:
         self._run, self._version = run, version
         return True
 
-    # What it does -----------------------------------------------------------------------------------------------------
+    # Steps --------------------------------------------------------------------------------------------------------------
     def _begin(self, now: int) -> RepairRun:
-        """What is known of counters and lost records is written down before the first row is read."""
+        """Record counter tokens and known losses before the first row is read."""
         gap = self._gap()
         snapshot = [[*cell, token] for cell, token in self._store.counters.snapshot(self._route).items()]
-        return RepairRun(now, self._keep(snapshot), self._keep(CounterTally().told()), gap=gap)
+        return RepairRun(now, self._keep(snapshot), self._keep(CounterTally().to_json()), gap=gap)
 
-    def _go_on(self, run: RepairRun, tally: CounterTally, now: int) -> RepairRun:
+    def _read_page(self, run: RepairRun, tally: CounterTally, now: int) -> RepairRun:
         more = {} if run.place is None else {"ExclusiveStartKey": run.place}
         mender = Mender(self._store, self._plan, self._jitter)
         answer = self._store.requests.call(
@@ -183,15 +184,15 @@ class Repair:
             **more,
         )
         found = mender.mend(answer["Items"], tally, now)
-        units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + mender.asked
+        units = answer.get("ConsumedCapacity", {}).get("CapacityUnits", found.rows) + mender.reads
         units += MENDED_UNITS * sum(found.mended.values())
         found.add(run.found)
         place = answer.get("LastEvaluatedKey")
-        # After the last page, whatever was changed before its row was read is given time to be counted.
-        next_at = now + (self._store.settings.patience_ms if place is None else round(1000 * units / self._pace))
+        # After the last page, wait until changes made before their row was read are counted.
+        next_at = now + (self._store.settings.resend_delay_ms if place is None else round(1000 * units / self._pace))
         return replace(
             run,
-            tally=self._keep(tally.told()),
+            tally=self._keep(tally.to_json()),
             found=found,
             place=place,
             scanned=place is None,
@@ -199,16 +200,16 @@ class Repair:
             until=next_at + LEASE_MS,
         )
 
-    def _finish(self, run: RepairRun, told: Any, tally: CounterTally, now: int) -> RepairRun:
+    def _finish(self, run: RepairRun, tokens: Any, tally: CounterTally, now: int) -> RepairRun:
         store = self._store
-        snapshot: Snapshot = {(kind, name): token for kind, name, token in told}
+        snapshot: Snapshot = {(kind, name): token for kind, name, token in tokens}
         wrong = store.counters.replace(self._route, tally, now, snapshot)
         found = Findings()
         found.mend("counters", wrong)
         found.add(run.found)
         forget(store, self._route, run.started)
         if run.gap is not None:
-            # Emptied as `Shards.mended` does, if nothing more has been lost since the run began.
+            # Cleared as in `Shards.mended`, if nothing was lost since the run began.
             store.control.write(GAP, self._route, {}, run.gap)
         nothing = self._keep([])
         return replace(run, snapshot=nothing, tally=nothing, found=found, finished=now, until=now)
@@ -217,11 +218,11 @@ class Repair:
         document = self._store.control.get(GAP, self._route)
         return document.version if document is not None and document.value else None
 
-    # What is kept apart -----------------------------------------------------------------------------------------------
+    # Blobs of the run ---------------------------------------------------------------------------------------------------
     def _keep(self, value: Any) -> Attribute:
         return self._store.values.encode(value, f"{REPAIR}/{place_of(self._route, '')}")
 
-    def _let_go(self, old: Attribute, new: Attribute | None) -> None:
+    def _remove_blob(self, old: Attribute, new: Attribute | None) -> None:
         if old != new:
             self._store.values.remove({"old": old})
 

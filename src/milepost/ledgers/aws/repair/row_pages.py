@@ -1,7 +1,7 @@
-"""Mending a page of rows: what the stream would have had carried out, had anybody read it, found by how the rows stand.
+"""Repair of a page of rows: carries out what the stream should have triggered, derived from each row's present state.
 
-Every write is conditional on the row being as it was read. Where somebody was quicker nothing is lost: their change is a record of
-its own, and so is every change made here. What follows from those is for whoever reads the stream.
+Every write is conditional on the row being as it was read. If another writer was first, nothing is lost: its change has a stream
+record of its own, and so has every change made here, and the stream relay handles what follows from them.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from milepost.ledgers.aws.tables.row_faults import why_unreadable
 
 INDEXED = ("dueShard", "dueAt", "lookAt")
 KNOWN_UNTIL = {Status.PROCESSING: "leaseUntil", Status.RETRY_SCHEDULED: "nextRetryAt"}
-"""Where people are shown when a row is due: of use when its own place for that is empty."""
+"""Attributes that show people when a row is due: used when its own index attributes are missing."""
 EXAMPLES = 20
 
 
 class Findings(Struct):
-    """What a page, or several, came to."""
+    """Result of one or several pages."""
 
     rows: int = 0
     mended: dict[str, int] = field(default_factory=dict)
-    """By kind: adopted, known, lines, confirmed, noted, indexed, held, kept, sealed, ended, set aside; counters at the end."""
+    """Repaired, by kind: adopted, known, lines, confirmed, noted, indexed, held, kept, sealed, ended, set aside; counters at the end."""
     left: dict[str, int] = field(default_factory=dict)
-    """What is not as it should be and is for people: unknown stage, set aside."""
+    """Left for an operator, by kind: unknown stage, set aside."""
     examples: list[str] = field(default_factory=list)
 
     def mend(self, kind: str, n: int = 1) -> None:
@@ -69,29 +69,29 @@ class Findings(Struct):
 
 
 class _Seen(Struct):
-    """A row of ours, what it has still to tell, and whether that includes what nobody has been told of."""
+    """A row of ours, its lines to deliver, and whether some of them are not in the journal."""
 
     image: Image
     row: Row
     lines: list[JournalEntry]
-    untold: bool = False
+    has_uncopied: bool = False
     place: int | None = None
-    """Of its last line, where that has been looked for."""
+    """Journal place of its last line, once looked up."""
 
 
 class Mender:
-    """Mends the rows of one route."""
+    """Repairs the rows of one route."""
 
     def __init__(self, store: AwsStore, plan: Plan, jitter: Callable[[], float]) -> None:
         self._store, self._jitter = store, jitter
         self._layout = store.know(plan)
         self._plan = deciding(store, plan)
-        self.asked = 0
-        """How many lines and seals have been asked for, one by one."""
+        self.reads = 0
+        """Lines and seals that were read one by one."""
 
     def mend(self, images: Sequence[Image], tally: CounterTally, now: int) -> Findings:
-        """Look at each row, count it as it stands, and mend it. Raises LedgerError when AWS is the trouble: then the page is to
-        be gone through again. What is wrong with one row sets that row aside, and hinders no other."""
+        """Count each row in its present state and repair it. Raises LedgerError for a problem with AWS: then the page must be processed
+        again. A fault in one row puts that row into quarantine and affects no other."""
         found = Findings(len(images))
         others, seen = self._read(images, tally, found, now)
         self._copy_out(seen, found)
@@ -115,43 +115,41 @@ class Mender:
                 row = row_of(image, layout, store.values)
                 one = _Seen(image, row, uncopied(store, layout, row.key, image))
             except Exception as error:
-                self._set_aside(image, "it cannot be read", error, found, now)
+                self._set_aside(image, "its row cannot be read", error, found, now)
                 continue
             tally.present(row)
-            if 0 <= now - row.updated_at < store.settings.patience_ms:
-                continue  # the stream's reader may be at it just now
+            if 0 <= now - row.updated_at < store.settings.resend_delay_ms:
+                continue  # the stream relay may be handling it now
             if not row.terminal and row.stage not in self._plan.by_name:
-                found.leave(
-                    "unknown stage", row.key, f"it is at {row.stage!r}, which is no stage of the route; run 'milepost routes apply'"
-                )
+                found.leave("unknown stage", row.key, f"its stage {row.stage!r} is not in the route; run 'milepost routes apply'")
                 continue
             seen.append(one)
         return others, seen
 
-    # Lines and seals, for all rows together -------------------------------------------------------------------------------
+    # Lines and seals, for all rows together -----------------------------------------------------------------------------
     def _copy_out(self, seen: Sequence[_Seen], found: Findings) -> None:
-        """Lines that nobody has been told of are written to the journal. The later lines of such an item come again after them,
-        though they may have been told: in order, and twice rather than not at all."""
+        """Write missing lines to the journal. Later lines of such an item are written again behind them, even if they were delivered:
+        the order matters, and twice is better than never."""
         entries = [entry for one in seen for entry in one.lines]
-        self.asked += len(entries)
+        self.reads += len(entries)
         places = self._store.journal.placed(entries)
         missing: list[JournalEntry] = []
         for one in seen:
             first = next((nth for nth, entry in enumerate(one.lines) if entry.ref not in places), None)
             if first is not None:
-                one.untold = True
+                one.has_uncopied = True
                 missing += one.lines[first:]
         if missing:
             places |= dict(zip([entry.ref for entry in missing], self._store.journal.append(missing), strict=True))
         for one in seen:
             one.place = places.get((one.row.route, named(one.row.key, one.row.life), one.row.version))
-        found.mend("lines", sum(one.untold for one in seen))
+        found.mend("lines", sum(one.has_uncopied for one in seen))
 
     def _seal(self, ended: Sequence[_Seen], found: Findings, now: int) -> None:
-        """Every row that has ended has a seal that says the same; but a route that forgets has let go of the old ones."""
+        """Write the seals of ended rows where they are missing or differ; a route that forgets has removed the old ones on purpose."""
         forgotten = self._plan.route.remember_ms
         kept = [one for one in ended if forgotten is None or one.row.entered_at > now - forgotten]
-        self.asked += len(kept)
+        self.reads += len(kept)
         seals = self._store.seals(self._layout.route, [one.row.key for one in kept])
         fresh = [one for one in kept if one.row.key not in seals or seals[one.row.key].head != one.row.head]
         if fresh:
@@ -159,56 +157,56 @@ class Mender:
         found.mend("sealed", len(fresh))
 
     def _place(self, one: _Seen) -> int | None:
-        """Of its last line."""
+        """Journal place of its last line."""
         if one.place is not None:
             return one.place
         lines = self._store.journal.history(one.row.route, one.row.key, one.row.life)
         return lines[-1].seq if lines else None
 
     def _record_holds(self, seen: Sequence[_Seen], found: Findings) -> None:
-        """Rows that stand apart in a paused lane are resumed only where it is on record that there may be any."""
+        """Record that paused partitions may hold rows: without that record, resuming would not find them."""
         lanes = {(one.row.stage, one.row.lane): one.row for one in seen if _stands_apart(one)}
         found.mend("held", sum(record_hold(self._store, row) for row in lanes.values()))
 
     # One row --------------------------------------------------------------------------------------------------------------
     def _adopt(self, image: Image, now: int) -> Findings:
-        """A row that somebody put and nobody took in. One that was set aside is for people, and is not set aside every day."""
+        """Adopt a row that another program put and that was never taken in. A quarantined one is left for an operator."""
         found = Findings()
         key = self._layout.key_of(image)
-        told = aside(self._store, self._layout, image, now)
-        if told is not None:
-            found.leave("set aside", key, told.reason)
+        known = aside(self._store, self._layout, image, now)
+        if known is not None:
+            found.leave("set aside", key, known.reason)
             return found
         try:
             found.mend(adopt(self._store, self._layout, self._plan, key, image, None, now))
         except Exception as error:
-            self._set_aside(image, "it cannot be taken in", error, found, now)
+            self._set_aside(image, "it cannot be adopted", error, found, now)
         return found
 
     def _calls_for(self, one: _Seen, now: int) -> bool:
-        """Is there anything to be written for this row alone?"""
+        """Whether this row needs a write of its own."""
         if one.row.terminal:
             return bool(one.row.kept or has_refused(one.row) or _ended_badly(one))
-        return bool(one.untold or one.row.kept or has_refused(one.row) or "ttl" in one.image or self._misplaced(one, now))
+        return bool(one.has_uncopied or one.row.kept or has_refused(one.row) or "ttl" in one.image or self._misplaced(one, now))
 
     def _mend(self, one: _Seen, now: int) -> Findings:
         found = Findings()
         try:
-            for kind in (self._answer(one, now) or self._end(one, now)) if one.row.terminal else self._go_on(one, now):
+            for kind in (self._answer(one, now) or self._mend_ended(one, now)) if one.row.terminal else self._mend_open(one, now):
                 found.mend(kind)
         except Exception as error:
-            self._set_aside(one.image, "it cannot be mended", error, found, now)
+            self._set_aside(one.image, "it cannot be repaired", error, found, now)
         return found
 
-    def _end(self, one: _Seen, now: int) -> list[str]:
-        """It has ended, and no reader of the stream has finished it."""
+    def _mend_ended(self, one: _Seen, now: int) -> list[str]:
+        """Finish an ended row that no stream relay has finished."""
         row = one.row
         if not _ended_badly(one):
             return []
         finish(self._store, [EndedRow(row.route, row.key, row.version, row.status, row.entered_at)], now)
         return ["ended"]
 
-    def _go_on(self, one: _Seen, now: int) -> list[str]:
+    def _mend_open(self, one: _Seen, now: int) -> list[str]:
         row, image = one.row, one.image
         kinds: list[str] = []
         update = Update(self._layout, row.key)
@@ -221,18 +219,18 @@ class Mender:
         if misplaced:
             kinds.append("indexed")
         if "ttl" in image:
-            # It was sent on its way again after it had ended; the row must not leave under way.
+            # It was started again after it had ended; an unfinished row must not leave by TTL.
             update.remove("ttl")
             kinds.append("kept")
-        if one.untold:
+        if one.has_uncopied:
             update.set("copied", {"N": str(row.version)})
             update.remove("trail")
-        if (kinds or one.untold) and not self._write(update, one):
+        if (kinds or one.has_uncopied) and not self._write(update, one):
             return []
         return kinds + self._answer(one, now)
 
     def _answer(self, one: _Seen, now: int) -> list[str]:
-        """What outsiders have put on the row, and nobody has seen to."""
+        """Apply confirmations on the row that were not handled yet."""
         row, store = one.row, self._store
         if not row.kept and not has_refused(row):
             return []
@@ -248,7 +246,7 @@ class Mender:
         return ["noted" if noted else "confirmed"]
 
     def _misplaced(self, one: _Seen, now: int) -> dict[str, dict[str, str] | None]:
-        """What must be set, or removed (None), for the row to be found when it is due."""
+        """Index attributes to set, or to remove (None), so that the row is found when it is due."""
         row, image = one.row, one.image
         if _stands_apart(one):
             return {}
@@ -256,7 +254,7 @@ class Mender:
         place = index_place(row, self._layout)
         found = "dueAt" in image and place is not None and image.get("dueShard") == {"S": place[0]}
         if not found and row.status in (Status.PENDING, Status.QUEUED):
-            # Whether its stage has been called is not known: it is called again, in any case, but not before its time.
+            # It is not known whether a message was sent: send another in any case, but not before its time.
             look_at = row.not_before or min(now, row.entered_at)
         elif look_at is None:
             shown = image.get(KNOWN_UNTIL.get(row.status, ""), {}).get("S")
@@ -274,12 +272,12 @@ class Mender:
         return True
 
     def _set_aside(self, image: Image, what: str, error: Exception, found: Findings, now: int) -> None:
-        """What is wrong with this row alone is told once. What is wrong with AWS, or the route's version, is raised."""
+        """Put a row with a fault of its own into quarantine, once. A problem with AWS or the route's version is raised."""
         if isinstance(error, LedgerError) and not isinstance(error, (LedgerDamaged, RowRefused)):
             raise error
         reason = f"{what}: {why_unreadable(error, image, self._layout)}"
-        told = aside(self._store, self._layout, image, now)
-        if told is None:
+        known = aside(self._store, self._layout, image, now)
+        if known is None:
             set_aside(self._store, self._layout, image, reason, now)
             found.mend("set aside")
         found.leave("set aside", self._layout.key_of(image), reason)
@@ -290,11 +288,11 @@ def _stands_apart(one: _Seen) -> bool:
 
 
 def _ended_badly(one: _Seen) -> bool:
-    return one.untold or not _ended_well(one.image, one.row)
+    return one.has_uncopied or not _ended_well(one.image, one.row)
 
 
 def _ended_well(image: Image, row: Row) -> bool:
-    """Is an ended row where it belongs: where failed ones are found, or in no index?"""
+    """Whether an ended row is in its right place: failed ones in their partition, others in no index."""
     place = image.get("dueShard")
     if "trail" in image or copied_of(image) < row.version:
         return False

@@ -1,4 +1,4 @@
-"""Deadline for requests to AWS: none begins, waits or is repeated past the end of the function call that makes it."""
+"""Deadline for requests to AWS: no request begins, waits or is retried after the end of its Lambda call."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from contextlib import contextmanager
 
 
 class Deadline:
-    """The end of the work at hand, for all threads that make requests for it; without one there is no end."""
+    """The deadline of the present work, shared by all threads that make requests for it; optional."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._ends_at = math.inf
 
     def left(self) -> float:
-        """Seconds until the end; infinite where none is set."""
+        """Seconds until the deadline; infinite if there is none."""
         return self._ends_at - self._clock()
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Set the end so many seconds from now; within another deadline the earlier end holds."""
+        """Set the deadline in so many seconds; within another deadline the earlier one applies."""
         before = self._ends_at
         self._ends_at = min(before, self._clock() + seconds)
         try:
@@ -31,4 +31,4 @@ class Deadline:
 
 
 CALL = Deadline()
-"""The deadline of this process: a Lambda container works on one call at a time, and sets it from that call's remaining time."""
+"""The deadline of this process: a Lambda container handles one call at a time and sets it from that call's remaining time."""

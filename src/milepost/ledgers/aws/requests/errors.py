@@ -1,4 +1,4 @@
-"""AWS's errors, said in ours: what passes by itself, what a condition refused, what is missing or forbidden, and what to do about it."""
+"""Translation of AWS errors: temporary, failed condition, missing, forbidden; with advice on what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from milepost.core.errors import LedgerError, LedgerMissing, LedgerReadOnly
 
 Image = dict[str, dict[str, Any]]
-"""A row as DynamoDB has it: attribute values by name, such as {"doi": {"S": "10.1/x"}}."""
+"""A row in DynamoDB's form: attribute values by name, such as {"doi": {"S": "10.1/x"}}."""
 
 PASSING = {
     *("Throttling", "ThrottlingException", "ThrottledException", "Throttled", "RequestThrottled", "RequestThrottledException"),
@@ -17,7 +17,7 @@ PASSING = {
     *("InternalServerError", "InternalError", "InternalFailure", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException"),
     *("TransactionConflict", "TransactionConflictException", "TransactionInProgressException", "ReplicatedWriteConflictException"),
 }
-"""What goes by itself: AWS says with these codes that the same request may well be taken a moment later."""
+"""Temporary error codes: the same request may succeed a moment later."""
 _MISSING = {
     *("ResourceNotFoundException", "TableNotFoundException", "NotFound", "NotFoundException"),
     *("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"),
@@ -31,12 +31,12 @@ _STRANGER = {
 
 _ONE_ROW = ("update_item", "put_item")
 _WRONG_KEY = "key element does not match the schema"
-"""Then the table itself is another than was expected, and no row can be written."""
+"""The table has another key than expected, so no row can be written."""
 _NO_INDEX = "The table does not have the specified index"
 
 
 class AwsRefused(LedgerError):
-    """AWS refused a request for good; `code` is its word for why."""
+    """AWS refused a request permanently; `code` is its error code."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -44,12 +44,12 @@ class AwsRefused(LedgerError):
 
 
 class RowRefused(AwsRefused):
-    """AWS refused to write one row, for good: it is too large, or holds a value that cannot be stored. Other rows can be written."""
+    """AWS refused to write one row permanently: it is too large or has an invalid value. Other rows can be written."""
 
 
 class ConditionFailed(LedgerError):
-    """A conditional write was not made. `image` is the row as it is, where it was asked for and is there.
-    After an answer was lost this may be our own write: whoever asked has to look for its token in the row."""
+    """The condition of a write failed. `image` is the present row, if requested and existing. After a lost answer the row may be the
+    result of our own write: the caller must look for its token in the row."""
 
     def __init__(self, image: Image | None, message: str = "the row is not as the write expected") -> None:
         super().__init__(message)
@@ -57,8 +57,8 @@ class ConditionFailed(LedgerError):
 
 
 class TransactionRefused(LedgerError):
-    """A transaction was not made, because of its conditions. `reasons` has one entry per action, in their order:
-    its Code ("None" where nothing was wrong) and, where it was asked for, the row as Item."""
+    """A transaction was refused because of its conditions. `reasons` has one entry per action, in order: its Code ("None" if there
+    was no problem) and, if requested, the row as Item."""
 
     def __init__(self, reasons: list[dict[str, Any]], message: str = "a row is not as the transaction expected") -> None:
         super().__init__(message)
@@ -66,12 +66,12 @@ class TransactionRefused(LedgerError):
 
 
 def passing(error: Exception, where: str) -> str:
-    """Why a request failed, if that may pass; otherwise raises the error in our words."""
+    """Why a request failed, if the error is temporary; otherwise raises the translated error."""
     from botocore import exceptions as known
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, known.ClientError):
-        return _told(error, error.response, where)
+        return _translated(error, error.response, where)
     if isinstance(error, (known.HTTPClientError, known.ConnectionError, known.IncompleteReadError, ResponseParserError)):
         return f"no usable answer ({error})"
     if isinstance(error, (known.NoRegionError, known.InvalidRegionError)):
@@ -85,11 +85,11 @@ def passing(error: Exception, where: str) -> str:
     raise error
 
 
-def _told(error: Exception, response: dict[str, Any], where: str) -> str:
+def _translated(error: Exception, response: dict[str, Any], where: str) -> str:
     code, message = str(response.get("Error", {}).get("Code", "")), response.get("Error", {}).get("Message", "")
     why = f"{code}: {message}" if message else code
     if code == "ConditionalCheckFailedException":
-        raise ConditionFailed(response.get("Item"), f"{where}: the row is not as the write expected") from error
+        raise ConditionFailed(response.get("Item"), f"{where}: the row is not in the state that the write requires") from error
     if code == "TransactionCanceledException":
         reasons = response.get("CancellationReasons", [])
         codes = {reason.get("Code", "None") for reason in reasons} - {"None"}
@@ -102,16 +102,16 @@ def _told(error: Exception, response: dict[str, Any], where: str) -> str:
         return why
     if code in _MISSING:
         raise LedgerMissing(
-            f"{where}: it is not there ({why}); check the region and the prefix in dynamodb://REGION/PREFIX, the account, and whether"
-            " its tables and queues have been made"
+            f"{where}: not found ({why}); check the region and the prefix in dynamodb://REGION/PREFIX, the account, and whether"
+            " its tables and queues were created"
         ) from error
     if code == "ValidationException" and message.startswith(_NO_INDEX):
         raise LedgerError(
-            f"{where}: the table has no index {message.removeprefix(_NO_INDEX).strip(': ')!r}, by which what is due is found; add it as the"
-            " stack in infra/ does: a global secondary index of dueShard and dueAt, both text, that holds the keys alone (KEYS_ONLY)"
+            f"{where}: the table has no index {message.removeprefix(_NO_INDEX).strip(': ')!r}, which finds due items; add it as the"
+            " stack in infra/ does: a global secondary index of dueShard and dueAt, both text, with the keys only (KEYS_ONLY)"
         ) from error
     if code in _DENIED:
-        raise LedgerReadOnly(f"{where}: this role may not do that ({why}); add the action to its policy") from error
+        raise LedgerReadOnly(f"{where}: this role has no permission ({why}); add the action to its policy") from error
     if code in _STRANGER:
         raise _unknown(where, why) from error
     if code == "ValidationException" and any(operation in where for operation in _ONE_ROW) and _WRONG_KEY not in message:
@@ -121,5 +121,6 @@ def _told(error: Exception, response: dict[str, Any], where: str) -> str:
 
 def _unknown(where: str, why: str) -> LedgerError:
     return LedgerError(
-        f"{where}: AWS does not know who is asking ({why}); log in again, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        f"{where}: AWS does not accept the credentials ({why}); log in again, or set AWS_PROFILE or AWS_ACCESS_KEY_ID"
+        " and AWS_SECRET_ACCESS_KEY"
     )

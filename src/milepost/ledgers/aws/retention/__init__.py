@@ -1,1 +1,1 @@
-"""Retention on AWS: rows that ended get a time to live, and leave once nothing waits for their lines."""
+"""Retention on AWS: ended rows get a time to live, and leave once all their lines are delivered."""

@@ -1,7 +1,7 @@
-"""Pruning: rows that ended leave, their lines once nothing waits for them, and seals that a route need not remember.
+"""Pruning: removes ended rows, their lines once they are delivered, and seals that a route need not remember.
 
-A row leaves by its deletion here or by its time to live. Its seal says where its last line stands (`place`) until the lines have been
-removed; so lines whose row has left are found along the seals, also after a process died between the two.
+A row leaves by deletion here or by its time to live. Its seal holds the place of its last line (`place`) until the lines are
+removed, so lines without a row are found by way of the seals, even if a process died between the two steps.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ def prune(
     statuses: frozenset[Status],
     ended_before: int,
     forget_before: int | None,
-    told: DeliveredLines,
+    delivered: DeliveredLines,
     limit: int,
     keep: Keep | None = None,
 ) -> Pruned:
-    """First the rows, in as many calls as that takes; then, along the seals, lines and old seals."""
+    """Remove rows first, in as many calls as that takes; then lines and old seals, by way of the seals."""
     layout = store.layout(route)
     if layout is None:
         return Pruned(0, 0, False)
-    left, more = _let_rows_go(store, layout, statuses, ended_before, limit, keep)
+    left, more = _prune_rows(store, layout, statuses, ended_before, limit, keep)
     if more:
         return Pruned(sum(left.values()), 0, True, 0, dict(left))
-    lines, forgotten, more = _along_the_seals(store, route, ended_before, forget_before, told, limit)
+    lines, forgotten, more = _prune_seals(store, route, ended_before, forget_before, delivered, limit)
     return Pruned(sum(left.values()), forgotten, more, lines, dict(left))
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
-def _let_rows_go(
+def _prune_rows(
     store: AwsStore, layout: Layout, statuses: frozenset[Status], ended_before: int, limit: int, keep: Keep | None
 ) -> tuple[Counter[Status], bool]:
-    """Each call goes on where the one before stopped, so that going through all of a table reads it once."""
+    """Each call continues where the previous one stopped, so that the whole table is read only once."""
     left: Counter[Status] = Counter()
     start = store.pruned_to.pop(layout.route, None)
     for image in _scan(store, layout.table, start):
         if left.total() == limit:
             return left, True
-        status = _let_go(store, layout, image, statuses, ended_before, keep)
+        status = _prune_row(store, layout, image, statuses, ended_before, keep)
         if status is not None:
             store.values.remove(image)
             left[status] += 1
@@ -69,19 +69,19 @@ def _let_rows_go(
     return left, False
 
 
-def _let_go(
+def _prune_row(
     store: AwsStore, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int, keep: Keep | None
 ) -> Status | None:
-    """The status of the row, if it was let go of. One that cannot be read stays, and hinders no other."""
+    """Remove the row and return its status; None: it stays. An unreadable one stays and affects no other."""
     try:
         status = _may_go(store, layout, image, statuses, ended_before)
         if status is None:
             return None
         going = None if keep is None else leaving(store, layout, image)
-        if going is not None and not _whole(going):
-            raise LedgerDamaged("its history lines do not lead to where it stands; 'milepost show' tells which one is broken")
+        if going is not None and not _is_proved(going):
+            raise LedgerDamaged("its history chain does not end at its present state; 'milepost show' shows the broken line")
     except SPOILT as error:
-        log.error("%s of %s cannot be read, and stays: %s: %s", layout.key_of(image), layout.table, type(error).__name__, error)
+        log.error("cannot read %s of %s, so it is not removed: %s: %s", layout.key_of(image), layout.table, type(error).__name__, error)
         return None
     if keep is not None and going is not None:
         keep([going])
@@ -90,7 +90,7 @@ def _let_go(
 
 def _may_go(store: AwsStore, layout: Layout, image: Image, statuses: frozenset[Status], ended_before: int) -> Status | None:
     if image.get("status", {}).get("S") not in statuses & TERMINAL:
-        return None  # the rest of what it says need not be read
+        return None  # no need to read the rest of the row
     row = readable(store, layout, image)
     if row is None or row.entered_at >= ended_before or copied_of(image) < row.version:
         return None
@@ -99,16 +99,16 @@ def _may_go(store: AwsStore, layout: Layout, image: Image, statuses: frozenset[S
     return row.status if sealed else None
 
 
-def _whole(going: Leaving) -> bool:
-    """Do the lines bear out the row? Else what would be kept of it is not its evidence."""
+def _is_proved(going: Leaving) -> bool:
+    """Whether the lines prove the row's state; otherwise they would be no evidence of it."""
     row = going.item.row
     links = [(written.previous, written.body) for written in going.lines]
     return verify_chain(links, origin(row.route, row.key, row.input_digest, row.life), row.head) is None
 
 
 def _delete(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
-    """Let the row go if it is still the one that was read. One that is gone is let go of too: that may have been this very write,
-    whose answer was lost."""
+    """Delete the row if it is unchanged since the read. A missing row counts as deleted: this same write may have succeeded with its
+    answer lost."""
     try:
         store.requests.call(
             "dynamodb",
@@ -126,10 +126,10 @@ def _delete(store: AwsStore, layout: Layout, key: str, image: Image) -> bool:
 
 
 # Lines and seals ------------------------------------------------------------------------------------------------------
-def _along_the_seals(
-    store: AwsStore, route: str, ended_before: int, forget_before: int | None, told: DeliveredLines, limit: int
+def _prune_seals(
+    store: AwsStore, route: str, ended_before: int, forget_before: int | None, delivered: DeliveredLines, limit: int
 ) -> tuple[int, int, bool]:
-    """How many items' lines were removed, how many seals forgotten, and whether there is more. Goes on where the last call stopped."""
+    """Numbers of items whose lines were removed and of seals forgotten, and whether there is more. Continues where it stopped."""
     lines = forgotten = 0
     name = f"{route}/"
     start = store.pruned_to.pop(name, None)
@@ -137,13 +137,13 @@ def _along_the_seals(
     for image in _seals(store, route, start):
         page.append(image)
         if len(page) == PAGE:
-            more_lines, more_forgotten = _page(store, route, page, ended_before, forget_before, told)
+            more_lines, more_forgotten = _page(store, route, page, ended_before, forget_before, delivered)
             lines, forgotten = lines + more_lines, forgotten + more_forgotten
             if max(lines, forgotten) >= limit:
                 store.pruned_to[name] = {"key": page[-1]["key"]}
                 return lines, forgotten, True
             page = []
-    more_lines, more_forgotten = _page(store, route, page, ended_before, forget_before, told)
+    more_lines, more_forgotten = _page(store, route, page, ended_before, forget_before, delivered)
     return lines + more_lines, forgotten + more_forgotten, False
 
 
@@ -152,18 +152,18 @@ def _seals(store: AwsStore, route: str, start: Image | None) -> Iterable[Image]:
 
 
 def _page(
-    store: AwsStore, route: str, page: Sequence[Image], ended_before: int, forget_before: int | None, told: DeliveredLines
+    store: AwsStore, route: str, page: Sequence[Image], ended_before: int, forget_before: int | None, delivered: DeliveredLines
 ) -> tuple[int, int]:
     spent = [
         image
         for image in page
         if "place" in image
         and image["endedAt"]["S"] < iso(ended_before)
-        and told.covers(route, seal_of(image, route).key, int(image["place"]["N"]))
+        and delivered.covers(route, seal_of(image, route).key, int(image["place"]["N"]))
     ]
     present = store.images(route, [seal_of(image, route).key for image in spent])
     spent = [image for image in spent if seal_of(image, route).key not in present]
-    emptied = store.requests.each([partial(_let_lines_go, store, route, image) for image in spent])
+    emptied = store.requests.each([partial(_remove_lines, store, route, image) for image in spent])
     empty = [image for image in page if "place" not in image] + [image for image, done in zip(spent, emptied, strict=True) if done]
     if forget_before is None:
         return len(spent), 0
@@ -171,15 +171,15 @@ def _page(
     return len(spent), sum(store.requests.each([partial(_forget, store, image) for image in old]))
 
 
-def _let_lines_go(store: AwsStore, route: str, image: Image) -> bool:
-    """Remove the lines, then say so on the seal; whether that is still the one that was read."""
+def _remove_lines(store: AwsStore, route: str, image: Image) -> bool:
+    """Remove the lines, then record that on the seal; False: the seal has changed since it was read."""
     seal = seal_of(image, route)
     store.journal.remove(route, seal.key, int(image["place"]["N"]), seal.life)
     return _still(store, image, "update_item", UpdateExpression="REMOVE #place", more_names={"#place": "place"})
 
 
 def _forget(store: AwsStore, image: Image) -> bool:
-    """Forget the seal, unless the key has ended again since it was read."""
+    """Remove the seal, unless the key has ended again since it was read."""
     return _still(store, image, "delete_item")
 
 

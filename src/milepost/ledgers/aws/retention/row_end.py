@@ -1,4 +1,4 @@
-"""The end of a row: once its lines are in the journal and its seal is written, it gets its time to live."""
+"""End of a row: sets its time to live once its lines are in the journal and its seal is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class EndedRow(Struct, frozen=True):
-    """A row that has ended, sealed, all of whose lines are in the journal."""
+    """An ended and sealed row, all of whose lines are in the journal."""
 
     route: str
     key: str
@@ -28,7 +28,7 @@ class EndedRow(Struct, frozen=True):
 
 
 def finish(store: AwsStore, ended: Sequence[EndedRow], now: int) -> int:
-    """Mark rows as finished; how many were. Telling goes by the journal alone, so nobody waits for the row (decision 20)."""
+    """Mark rows as finished and return how many were. Events are delivered from the journal, so no event waits for the row (decision 20)."""
 
     def one(end: EndedRow) -> bool:
         update = _finished(store, end, now)
@@ -37,10 +37,10 @@ def finish(store: AwsStore, ended: Sequence[EndedRow], now: int) -> int:
         try:
             store.requests.call("dynamodb", "update_item", **update.params())
         except ConditionFailed:
-            return False  # an operator has sent it on its way again
+            return False  # an operator has started it again
         except RowRefused as refused:
-            # It stays where it is in the index; the repair scan sets it aside.
-            log.error("the end of %s/%s cannot be written: %s", end.route, end.key, refused)
+            # Its index entry stays; the repair scan puts it into quarantine.
+            log.error("cannot mark %s/%s as finished: %s", end.route, end.key, refused)
             return False
         return True
 

@@ -1,1 +1,1 @@
-"""DynamoDB Streams: shards, how far each has been read, and their records."""
+"""DynamoDB Streams: shards, read positions and records."""

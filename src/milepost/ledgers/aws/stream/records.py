@@ -1,4 +1,4 @@
-"""What changed in a route's table, as DynamoDB Streams tells it: in order for each item, at least once, within a day."""
+"""Records of a route's DynamoDB stream: row changes, in order per item, delivered at least once, kept for a day."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ class StreamRecord(Struct, frozen=True):
     seq: str
     at: int
     shard: str
-    """Empty in a Lambda event, which does not tell."""
+    """Empty in a Lambda event, which does not contain it."""
     by_ttl: bool = False
     again: bool = True
-    """It may have been handled before, here or elsewhere. Only a poller that goes straight on from what it has just done knows that
+    """It may have been handled before, here or elsewhere. Only a poller that continues directly after its own last record knows that
     it was not."""
 
 
 Handle = Callable[[list[StreamRecord]], str | None]
-"""Takes records of one shard in their order. None: all done; else the seq of the first one that must be read again."""
+"""Handles records of one shard in order. None: all handled; else the seq of the first one that must be read again."""
 
 
 class Stream:
-    """Reads one route's stream together with any number of other pollers, each shard by one of them at a time.
+    """Reads one route's stream together with any number of other pollers; each shard has one poller at a time.
 
-    A shard is moved on only past what was handled; all after that is read again, by us or by whoever takes the shard over. So a
-    record may be given more than once; but for a `gap` none is left out, or given for the first time after a later one of its item."""
+    A shard's position moves only past handled records; later ones are read again, here or by the next poller of the shard. So a
+    record may come more than once. Except after a `gap`, none is missed, and none comes for the first time after a later one of its
+    item."""
 
     def __init__(self, requests: Requests, control: Control, route: str, table: str, holder: str) -> None:
         self._requests = requests
@@ -55,29 +56,29 @@ class Stream:
 
     @property
     def gap(self) -> LostRecords | None:
-        """Set when records were lost unread, by whichever poller noticed; a scan of the table must find what they would have
-        told. Say so to `mended` after it."""
+        """Set when a poller noticed that records were lost unread. A scan of the table must find what they contained; call `mended`
+        afterwards."""
         return self._shards.gap
 
     def mended(self, gap: LostRecords) -> None:
-        """The scan for this gap is done; it began after the gap had been noticed."""
+        """The scan for this gap is finished; it began after the gap was noticed."""
         self._shards.mended(gap)
 
     @property
     def held(self) -> list[str]:
-        """The shards that are ours at present."""
+        """The shards that this poller holds."""
         return list(self._shards.held)
 
     @property
     def doubtful(self) -> bool:
-        """May there be records that nobody reads just now: of a shard whose reader may be dead, and whose lease still runs?"""
+        """Whether records may be unread because the reader of a shard may be dead while its lease still runs."""
         return self._shards.doubtful
 
     def poll(self, handle: Handle, now: int) -> int:
-        """Read on in each of our shards, one page each, and hand it over in batches; how many records were done.
+        """Read one page of each held shard and pass it to `handle` in batches; returns how many records were handled.
 
-        Each batch that is done moves its shard on. What fails in one shard leaves that shard where it was and does not hold up the
-        others; the first such error is raised at the end. A result above 0 means that there may be more at once."""
+        Each handled batch moves its shard's position. A failure in one shard leaves its position unchanged and does not stop the
+        others; the first such error is raised at the end. A result above 0 means that more records may be available now."""
         errors: list[Exception] = []
         done = 0
         try:
@@ -98,7 +99,7 @@ class Stream:
         return done
 
     def leave(self, now: int) -> None:
-        """Stop reading here; others can take our shards over at once."""
+        """Stop reading; other pollers can take the shards over at once."""
         self._shards.leave(now)
 
     def _read_on(self, held: HeldShard, handle: Handle, now: int) -> int:
@@ -107,9 +108,9 @@ class Stream:
         page = self._page(held, now)
         if page is None:
             return 0
-        # Whatever ends this early, the next poll begins at the place that was written down.
+        # Whatever ends this early, the next poll begins at the saved position.
         held.iterator = None
-        # Whoever read here before us, perhaps we ourselves, has handled no more than one batch beyond that place.
+        # The previous reader, perhaps this process, has handled at most one batch beyond that position.
         records = [_record(self.route, content, held.shard, held.again and nth < BATCH) for nth, content in enumerate(page["Records"])]
         done = 0
         for start in range(0, len(records), BATCH):
@@ -117,7 +118,7 @@ class Stream:
             again = handle(batch)
             good = len(batch) if again is None else [record.seq for record in batch].index(again)
             done += good
-            # Ours no longer: whoever has the shard now reads from the last place that was written, so not one more from here.
+            # No longer ours: the new poller reads from the last saved position, so read no further here.
             if good and not self._shards.keep(held, now, batch[good - 1].seq):
                 return done
             if again is not None:
@@ -129,8 +130,8 @@ class Stream:
         return done
 
     def _page(self, held: HeldShard, now: int) -> dict[str, Any] | None:
-        """The next records; None if the shard is ours no longer. From a place that is too old to be read, on to the oldest record
-        that there is."""
+        """The next records; None if the shard is no longer ours. If the position is too old to be read, continues at the oldest record
+        that exists."""
         trimmed = expired = False
         while True:
             try:
@@ -161,7 +162,7 @@ class Stream:
 
 
 def from_event(event: Mapping[str, Any], routes: Mapping[str, str] | Callable[[str], str | None]) -> list[StreamRecord]:
-    """The records of a Lambda stream event, in their order; `routes` tells the route of a table by its name."""
+    """The records of a Lambda stream event, in order; `routes` gives the route of a table."""
     find = routes if callable(routes) else routes.get
     records = []
     for content in event["Records"]:
@@ -169,8 +170,8 @@ def from_event(event: Mapping[str, Any], routes: Mapping[str, str] | Callable[[s
         route = find(table)
         if route is None:
             raise ConfigMistake(
-                f"a stream event came from {content['eventSourceARN']!r}, which is no table of a route here;"
-                " take that event source off this function, or deploy the function with the route"
+                f"a stream event came from {content['eventSourceARN']!r}, which is not the table of a route of this function;"
+                " remove that event source from the function, or deploy the function with the route"
             )
         change = {
             name: _decoded({"M": value})["M"] if name in ("Keys", "OldImage", "NewImage") else value
@@ -184,7 +185,7 @@ def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = Tr
     change = content["dynamodb"]
     at = change.get("ApproximateCreationDateTime", 0)
     seconds = at.timestamp() if isinstance(at, datetime) else at
-    # The API writes these names with capitals, Lambda without.
+    # The API capitalises these names, Lambda does not.
     actor = {name.lower(): value for name, value in (content.get("userIdentity") or {}).items()}
     return StreamRecord(
         route=route,
@@ -201,7 +202,7 @@ def _record(route: str, content: Mapping[str, Any], shard: str, again: bool = Tr
 
 
 def _decoded(value: Mapping[str, Any]) -> dict[str, Any]:
-    """An attribute value of an event, its bytes as bytes: JSON can only carry them as base64."""
+    """An attribute value of an event with base64 text decoded to bytes."""
     ((kind, content),) = value.items()
     if kind == "B":
         return {"B": b64decode(content)}

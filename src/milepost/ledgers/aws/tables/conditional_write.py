@@ -1,4 +1,4 @@
-"""A change as one conditional write: what is set and removed, under which condition, and how a lost answer is recognised."""
+"""Conditional write of a row: attributes to set and remove, the condition, and how a lost answer is recognised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from milepost.ledgers.aws.tables.keys import WAITING, Image, Layout
 from milepost.ledgers.aws.tables.values import Values
 
 LONG_TRAIL, LONG_TRAIL_BYTES = 16, 65_536
-"""A trail of more lines than this, that take more room than this, is moved into a blob by the next write."""
+"""The next write moves a trail into a blob if it has more lines and more bytes than this."""
 RETRIES_SHOWN = 20
 RETRY_ENTRY = 1024
 _encode = msgspec.json.Encoder().encode
@@ -26,7 +26,7 @@ _NO_HANDLE = Handle()
 
 
 class Update:
-    """One UpdateItem in the making; names and values are numbered, so that no attribute's name can be a reserved word."""
+    """Builder for one UpdateItem request; names and values are numbered, because an attribute name may be a reserved word."""
 
     def __init__(self, layout: Layout, key: str) -> None:
         self.layout = layout
@@ -52,11 +52,11 @@ class Update:
         self._parts["SET"].append(f"{name} = list_append(if_not_exists({name}, {self.value({'L': []})}), {self.value({'L': entries})})")
 
     def set_or(self, attribute: str, source: str, value: dict[str, Any]) -> None:
-        """Set it to what `source` is on the row, or, where that is absent, to the value."""
+        """Set the attribute to the row's `source`, or to `value` where the row has no `source`."""
         self._parts["SET"].append(f"{self.name(attribute)} = if_not_exists({self.name(source)}, {self.value(value)})")
 
     def move(self, attribute: str, to: str) -> None:
-        """The attribute's present value, if it has one, becomes the other's."""
+        """Move the attribute's value, if there is one, to attribute `to`."""
         self._parts["SET"].append(f"{self.name(to)} = if_not_exists({self.name(attribute)}, {self.name(to)})")
         self.remove(attribute)
 
@@ -64,7 +64,7 @@ class Update:
         self._parts["REMOVE"].append(self.name(attribute))
 
     def remove_at(self, attribute: str, place: int) -> None:
-        """Take one entry off a list."""
+        """Remove one entry of a list."""
         self._parts["REMOVE"].append(f"{self.name(attribute)}[{place}]")
 
     def add(self, attribute: str, value: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Update:
         self._parts["DELETE"].append(f"{self.name(attribute)} {self.value(value)}")
 
     def replace(self, before: Image, after: Image) -> None:
-        """Set what differs, remove what is gone."""
+        """Set the attributes that differ and remove those missing in `after`."""
         for attribute, value in after.items():
             if before.get(attribute) != value:
                 self.set(attribute, value)
@@ -82,7 +82,7 @@ class Update:
             self.remove(attribute)
 
     def equal(self, attribute: str, value: dict[str, Any] | None) -> None:
-        """The row must have this value there, or, with None, have no such attribute."""
+        """Condition: the attribute has this value; None: the row has no such attribute."""
         if value is None:
             self._conditions.append(f"attribute_not_exists({self.name(attribute)})")
         else:
@@ -92,7 +92,7 @@ class Update:
         self._conditions.append(condition)
 
     def params(self) -> dict[str, Any]:
-        """The request's parameters. Without a condition it would make a ghost of a row that is gone, so there always is one."""
+        """The request's parameters. There is always a condition: without one, an update of a removed row would create it again."""
         expression = " ".join(f"{verb} {', '.join(parts)}" for verb, parts in self._parts.items() if parts)
         params: dict[str, Any] = {
             "TableName": self.layout.table,
@@ -108,12 +108,12 @@ class Update:
 
 
 def place_of(route: str, key: str) -> str:
-    """Where an item's blobs are: a name that any store takes."""
+    """Prefix of the names of an item's blobs: safe in every blob store."""
     return f"{route}/{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 def put_of(change: Change, content: Any, layout: Layout, values: Values, token: str) -> Image:
-    """The row of a new item."""
+    """The complete row of a new item."""
     row = change.after
     place = place_of(row.route, row.key)
     image = {
@@ -129,8 +129,8 @@ def put_of(change: Change, content: Any, layout: Layout, values: Values, token: 
 
 
 def update_of(change: Change, layout: Layout, values: Values, copied: int | None = None) -> Update:
-    """The one write of a change, under its precondition (see `core.change.holds`). `copied`: up to which version all lines are
-    known to be in the history table; they leave the row with this write. Only the relay knows that."""
+    """The single write of a change, under its precondition (see `core.change.holds`). `copied`: the history table has all lines
+    up to this version, so that this write removes them from the row. Only the relay knows that."""
     before, after = change.before, change.after
     update = Update(layout, before.key)
     handle = before.handle if isinstance(before.handle, Handle) else _NO_HANDLE
@@ -138,24 +138,24 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
     stored = attributes(before, layout)
     wanted = attributes(after, layout)
     for name in ("dueShard", "dueAt"):
-        # Set in any case: the row may stand elsewhere in the index just now (held, or late in being told).
+        # Always set: the row may be elsewhere in the index now (paused, or its events not delivered yet).
         stored.pop(name, None)
     if keeps_lease(change):
         _leave_expiry(update, change, stored, wanted)
     elif before.lease is not None:
-        # In any case too: an extension may have put it on the row since.
+        # Always removed too: a lease extension may have set it since the read.
         stored.pop("lookAt", None)
         if "lookAt" not in wanted:
             update.remove("lookAt")
     if after.terminal and after.status not in FAILED:
-        # `finish` takes it out of the index with the write that marks its lines as copied out; here that would be one write more.
+        # `finish` removes it from the index in the write that marks its lines as copied; doing so here would cost one more write.
         wanted.pop("dueShard", None)
         wanted.pop("dueAt", None)
     update.replace(stored, wanted)
     if before.terminal and not after.terminal:
         update.remove("ttl")
     if before.stage != after.stage:
-        # A put whose answer was lost is not repeated for so long; and every byte counts on a row of nearly 1 KB.
+        # A put is not retried for that long after a lost answer, and every byte counts on a row of almost 1 KB.
         update.remove("createToken")
     _keep(update, change, layout, values, place)
     if after.undecided is not None and after.undecided != before.undecided:
@@ -170,14 +170,14 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
             update.set("trail", {"L": [entry]})
         elif is_long(handle.trail):
             update.set("trail", {"L": [*packed_trail(handle.trail, values, place), entry]})
-            # The relay may have copied lines out since: then they have left the trail.
+            # If the relay has copied lines in the meantime, they are no longer in the trail.
             update.only_if(f"size({update.name('trail')}) = {update.value({'N': str(len(handle.trail))})}")
             update.only_if(f"{update.name('trail')}[0] = {update.value(handle.trail[0])}")
         else:
             update.append("trail", [entry])
         if change.line.attempt is not None:
-            told = _encode(attempt_to_public(change.line.attempt, change.line.at, after.correlation_id))[:RETRY_ENTRY]
-            update.set("retryHistory", {"L": [*handle.retries, {"S": told.decode(errors="ignore")}][-RETRIES_SHOWN:]})
+            entry_text = _encode(attempt_to_public(change.line.attempt, change.line.at, after.correlation_id))[:RETRY_ENTRY]
+            update.set("retryHistory", {"L": [*handle.retries, {"S": entry_text.decode(errors="ignore")}][-RETRIES_SHOWN:]})
     elif copied is not None:
         update.remove("trail")
     if copied is not None:
@@ -189,29 +189,29 @@ def update_of(change: Change, layout: Layout, values: Values, copied: int | None
 
 
 def _leave_expiry(update: Update, change: Change, stored: Image, wanted: Image) -> None:
-    """The worker may have extended its lease since: the row keeps its present expiry. Once the item has been reported overdue, the
-    expiry alone says when it is due."""
-    told = change.before.due_at != change.before.look_at == change.after.due_at
+    """Keep the row's present lease expiry, because the worker may have extended it since the read. After the item was reported
+    overdue, it is due when the lease expires."""
+    reported = change.before.due_at != change.before.look_at == change.after.due_at
     for name in ("dueShard", "dueAt", "lookAt", "leaseUntil"):
         wanted.pop(name, None)
         stored.pop(name, None)
-    if told:
+    if reported:
         update.move("lookAt", "dueAt")
 
 
 def _require_expiry(update: Update, before: Row) -> None:
-    """The lease runs out when it did, as it was read: at `lookAt`, or, where the row has none, at `dueAt` (see `image.row_of`)."""
+    """Condition: the lease expiry is the one that was read: `lookAt`, or `dueAt` where the row has no `lookAt` (see `row_of`)."""
     look, due, expiry = update.name("lookAt"), update.name("dueAt"), update.value({"S": iso(before.look_at or 0)})
     update.only_if(f"({look} = {expiry} OR (attribute_not_exists({look}) AND {due} = {expiry}))")
 
 
 def is_long(trail: Sequence[dict[str, Any]]) -> bool:
-    """Do the lines that wait on a row take so much room that they are to be moved apart?"""
+    """Whether the lines waiting on a row are large enough to be moved into a blob."""
     return len(trail) > LONG_TRAIL and sum(len(entry.get("B", b"")) for entry in trail) > LONG_TRAIL_BYTES
 
 
 def require(update: Update, before: Row, handle: Handle, layout: Layout) -> None:
-    """The row is still the one that was read, and nobody has confirmed its stage since."""
+    """Condition: the row is unchanged since the read, and its stage has no new confirmation."""
     update.equal("version", {"N": str(before.version)})
     update.equal("head", attributes(before, layout)["head"])
     update.equal("status", {"S": before.status.value})
@@ -221,33 +221,34 @@ def require(update: Update, before: Row, handle: Handle, layout: Layout) -> None
 
 
 def _keep(update: Update, change: Change, layout: Layout, values: Values, place: str) -> None:
-    """Outside outcomes that wait: a plain confirmation is the stage's own attribute, as an outsider would set it."""
+    """Write the outcomes that wait for their stage. A plain confirmation is the stage's own attribute, as a partner would set it."""
     before, after = change.before.kept, change.after.kept
     if before == after:
         return
     results = {put.stage for put in change.puts if put.kind == "result"}
-    for stage, told in after.items():
-        if before.get(stage) != told and is_plain(told):
-            update.set(layout.prefix + stage, values.encode(told.get("output"), place))
+    for stage, outcome in after.items():
+        if before.get(stage) != outcome and is_plain(outcome):
+            update.set(layout.prefix + stage, values.encode(outcome.get("output"), place))
     for stage in before.keys() - after.keys():
         if is_plain(before[stage]) and stage not in results:
             update.remove(layout.prefix + stage)
-    others = [{stage: told for stage, told in kept.items() if not is_plain(told)} for kept in (before, after)]
+    others = [{stage: outcome for stage, outcome in kept.items() if not is_plain(outcome)} for kept in (before, after)]
     if others[1]:
         update.set("kept", values.encode(others[1], place))
     elif others[0]:
         update.remove("kept")
 
 
-def is_plain(told: Any) -> bool:
-    return isinstance(told, dict) and told.get("type") == "done" and told.keys() <= {"type", "output"} and told.get("output") is not None
+def is_plain(outcome: Any) -> bool:
+    is_done = isinstance(outcome, dict) and outcome.get("type") == "done"
+    return is_done and outcome.keys() <= {"type", "output"} and outcome.get("output") is not None
 
 
 def _put(update: Update, change: Change, layout: Layout, values: Values, place: str, through: frozenset[str]) -> None:
-    """Results and payloads. A payload that is the result before it is only referred to.
+    """Write results and payloads. A payload that equals a result is stored as a reference to it.
 
-    A stage that the item comes to again (sent back, or after that) is to answer anew: what it answered before leaves the row, or
-    the new answer would be taken for a quarrel with it."""
+    A stage that the item enters again has to answer again: its earlier answer leaves the row, otherwise the new one would count as
+    a contradiction."""
     results = {put.stage: put.value for put in change.puts if put.kind == "result"}
     to = change.after.stage
     again = to in through and (to != change.before.stage or change.before.terminal) and not change.after.terminal
@@ -273,8 +274,8 @@ def _put(update: Update, change: Change, layout: Layout, values: Values, place: 
     for put in change.puts:
         if put.kind == "payload":
             of = next((stage for stage, value in results.items() if value is put.value), None)
-            told = values.encode(put.value, place) if of is None else {"M": {"of": {"S": of}}}
-            update.set(f"payload_{put.stage}", told)
+            payload = values.encode(put.value, place) if of is None else {"M": {"of": {"S": of}}}
+            update.set(f"payload_{put.stage}", payload)
         elif put.kind == "input":
             update.set("input", input_of(put.value, change.after.key, layout, values, place))
         elif put.kind == "waiting":
@@ -305,15 +306,15 @@ def _queued(update: Update, change: Change) -> None:
 
 
 def offers(change: Change) -> bool:
-    """Does this write say that the stage has been told? Then it must be told first."""
+    """Whether this write records that the stage was offered. The offer is then sent before the write."""
     if change.after.status is not Status.QUEUED:
         return False
     return change.line is None or change.line.reason not in NOTES
 
 
 def was_ours(change: Change, image: Image, values: Values) -> bool | None:
-    """Our condition failed: is the row as it is because this very write was carried out before, and its answer lost?
-    None: it has moved on since, and only the history can tell."""
+    """After a failed condition: is the row in this state because this same write succeeded earlier and its answer was lost?
+    None: the row has changed since, so only the history can say."""
     after = change.after
     if change.line is None:
         if after.lease is not None and change.before.lease != after.lease:

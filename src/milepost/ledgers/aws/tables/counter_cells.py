@@ -1,4 +1,4 @@
-"""What counters are made of: deltas added up from changes, and the cells of the control table that they are kept in."""
+"""Counter deltas added up from changes, and the cells of the control table that store them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Cell = tuple[str, str]
 
 
 class GroupDetails(Struct):
-    """What is kept of a group of errors beside how many items have it."""
+    """Details of a group of similar errors, stored beside the number of items that have it."""
 
     category: str
     sample: str
@@ -31,7 +31,7 @@ class GroupDetails(Struct):
 
 
 class CounterTally:
-    """Deltas of many changes, added up before they are written. Begun empty and given every row, it is what the cells should say."""
+    """Deltas of many changes, added up before they are written. A tally of all rows is the correct content of the cells."""
 
     def __init__(self) -> None:
         self.counters: dict[CounterKey, int] = {}
@@ -39,9 +39,9 @@ class CounterTally:
         self.seen: dict[GroupKey, GroupDetails] = {}
 
     def change(self, before: Row, after: Row) -> None:
-        """One change; a `before` of version 0 never was."""
+        """Count one change; a `before` of version 0 is a row that did not exist."""
         if before.error == after.error and before.total_attempts == after.total_attempts:
-            # Both were read from a table, so one error is two values here; a new error just like it comes of a new try.
+            # Both rows were read from a table, so the same error is two values here; a new equal error comes from a new attempt.
             after = replace(after, error=before.error)
         count(before, after, self.counters, self.groups)
         error = after.error
@@ -49,35 +49,35 @@ class CounterTally:
             self._see((after.route, after.stage, error.group), error, error is not before.error)
 
     def present(self, row: Row) -> None:
-        """A row that is there, wherever it came from."""
+        """Count a row that exists, wherever it came from."""
         self.change(replace(row, version=0, error=None), row)
 
     def gone(self, row: Row) -> None:
-        """A row that is not there any more."""
+        """Uncount a row that no longer exists."""
         at = (row.route, row.stage, row.status, row.entered_at // HOUR)
         self.counters[at] = self.counters.get(at, 0) - 1
         if row.error is not None:
             lost = (row.route, row.stage, row.error.group)
             self.groups[lost] = self.groups.get(lost, 0) - 1
 
-    def told(self) -> Any:
-        """In plain values that JSON can carry; see `of`."""
+    def to_json(self) -> Any:
+        """The tally as plain JSON values; see `from_json`."""
         return [[[*at, n] for at, n in sums.items()] for sums in (self.counters, self.groups)] + [
             [[*at, to_builtins(seen)] for at, seen in self.seen.items()]
         ]
 
     @classmethod
-    def of(cls, told: Any) -> CounterTally:
-        """The tally that `told` gave."""
+    def from_json(cls, values: Any) -> CounterTally:
+        """The tally that `to_json` returned."""
         tally = cls()
-        counters, groups, seen = told
+        counters, groups, seen = values
         tally.counters = {(route, stage, Status(status), hour): n for route, stage, status, hour, n in counters}
         tally.groups = {(route, stage, group): n for route, stage, group, n in groups}
         tally.seen = {(route, stage, group): convert(content, GroupDetails) for route, stage, group, content in seen}
         return tally
 
     def _see(self, at: GroupKey, error: Failure, new: bool) -> None:
-        """An error that is new, or that a moved item takes along to a stage that may not have seen its like."""
+        """Record an error that is new, or that a moved item brings to a stage that may not have it yet."""
         seen = self.seen.setdefault(at, GroupDetails(error.category, error.message[:SAMPLE], error.at, error.at))
         if new:
             seen.total += 1
@@ -107,7 +107,7 @@ def number(image: Image) -> int:
 
 
 def seen_in(image: Image) -> GroupDetails | None:
-    """What a group's cell says of its errors; None where it was only ever counted out."""
+    """The error details of a group's cell; None where the cell was only ever decremented."""
     if "category" not in image:
         return None
     moments = (ms(image["firstAt"]["S"]), ms(image["lastAt"]["S"]))
@@ -115,7 +115,7 @@ def seen_in(image: Image) -> GroupDetails | None:
 
 
 def together(one: GroupDetails | None, other: GroupDetails | None) -> GroupDetails | None:
-    """Two groups as one; the second's own words are kept."""
+    """Merge two groups; the second one's text is kept."""
     if one is None or other is None:
         return one or other
     return GroupDetails(
@@ -132,7 +132,7 @@ def cell_image(cell: Cell, n: int, seen: GroupDetails | None, token: str) -> Ima
 
 
 def unchanged(image: Image | None) -> dict[str, Any]:
-    """The condition that a cell is still as it was read."""
+    """Condition: the cell is unchanged since it was read."""
     condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#token)", "ExpressionAttributeNames": {"#token": "token"}}
     if image is not None:
         condition |= {"ConditionExpression": "#token = :token", "ExpressionAttributeValues": {":token": image["token"]}}

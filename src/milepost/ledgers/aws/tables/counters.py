@@ -1,7 +1,7 @@
-"""Maintained counters: how many items are where, and which errors are alike, in cells of the control table.
+"""Maintained counters in the control table: items per route, stage, status and hour, and groups of similar errors.
 
-They follow the rows, added up from what changed, and are never counted afresh but by the repair. Where a batch of changes is
-counted twice, or not at all, they are wrong until then: `as_of` says when they were last known to be right.
+They are updated from row changes; only the repair counts the rows afresh. A batch of changes that is counted twice, or not at
+all, leaves them wrong until then: `as_of` says when they were last known to be correct.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.ledger import Count, Group
 
 Snapshot = dict[Cell, str]
-"""Which write each cell had last."""
+"""The token of the last write of each cell."""
 
 
 class Counters:
@@ -49,14 +49,14 @@ class Counters:
 
     # Written --------------------------------------------------------------------------------------------------------
     def add(self, changes: Sequence[tuple[Row, Row]]) -> None:
-        """Count changes, each a row before and after. One write for each cell that they touch, side by side."""
+        """Count changes, each a row before and after: one write per cell, in parallel."""
         tally = CounterTally()
         for before, after in changes:
             tally.change(before, after)
         self._write(tally)
 
     def removed(self, rows: Sequence[Row]) -> None:
-        """Rows that have left the table: their cells hold them no more; how many ever had an error stays."""
+        """Uncount rows that have left the table; the total of items that ever had an error stays."""
         tally = CounterTally()
         for row in rows:
             tally.gone(row)
@@ -73,13 +73,13 @@ class Counters:
         self._requests.each(jobs)
 
     def _announce(self, routes: Iterable[str]) -> None:
-        """Routes that have cells are on a list, so that all can be asked for; each process sees to that once."""
+        """Add routes that have cells to the shared list of routes; each process does so once per route."""
         for route in set(routes) - self._known:
             self._requests.call("dynamodb", "update_item", TableName=self._table, Key=cell_key((COUNTED, route)))
             self._known.add(route)
 
     def _add(self, cell: Cell, n: int, seen: GroupDetails | None, token: str, *, latest: bool = True) -> None:
-        """Add to one cell. A token tells whether a refused repeat was written before; without it a lost answer would count twice."""
+        """Add to one cell. The token shows whether a refused repeat was in fact written; otherwise a lost answer would count twice."""
         adds, sets = ["#n :n"], ["#token = :token"]
         names = {"#n": "n", "#token": "token"}
         values: dict[str, Any] = {":n": {"N": str(n)}, ":token": {"S": token}}
@@ -110,24 +110,24 @@ class Counters:
             )
         except ConditionFailed as refused:
             if (refused.image or {}).get("token") != {"S": token}:
-                # A later error than ours is there already: count ours, and leave the time.
+                # The cell has a later error already: count this one and keep the time.
                 self._add(cell, n, seen, token, latest=False)
 
     # Read -----------------------------------------------------------------------------------------------------------
     def counts(self, route: str | None = None) -> list[Count]:
-        """Cells with anything in them, of one route or of all."""
+        """Non-empty cells, of one route or of all."""
         if route is None:
             return [found for each in self._requests.each([partial(self.counts, name) for name in self._routes()]) for found in each]
         counts = []
         for image in self._cells(COUNT + route):
             stage, status, hour = image["name"]["S"].rsplit("#", 2)
-            # Below nothing there is only what was counted out twice; the repair puts it right.
+            # A negative cell was decremented twice; the repair corrects it.
             if number(image) > 0:
                 counts.append(Count(route, stage, Status(status), int(hour), number(image)))
         return counts
 
     def groups(self, route: str | None = None) -> list[Group]:
-        """Groups of like errors that some item has or ever had."""
+        """Groups of similar errors that an item has or had."""
         if route is None:
             return [found for each in self._requests.each([partial(self.groups, name) for name in self._routes()]) for found in each]
         groups = []
@@ -159,14 +159,14 @@ class Counters:
 
     # Set right ------------------------------------------------------------------------------------------------------
     def snapshot(self, route: str) -> Snapshot:
-        """To be taken before the rows are gone through; see `replace`."""
+        """Cell tokens to pass to `replace`, taken before the rows are read."""
         return {cell: image["token"]["S"] for cell, image in self._both(route).items()}
 
     def replace(self, route: str, truth: CounterTally, now: int, since: Snapshot | None = None) -> int:
-        """Set the route's cells to what its rows say; how many were wrong. Cells that hold nothing go.
+        """Set the route's cells to the counts of its rows and remove empty cells; returns how many cells were wrong.
 
-        Rows change while they are gone through. So a cell that was written after the snapshot `since` is left to the next
-        repair; cells are by hour, and each comes to rest. What has changed but is not counted yet must not be in `truth`.
+        Rows change during the scan. A cell written after the snapshot `since` is therefore left to the next repair; cells are per
+        hour, so each one stops changing. `truth` must not contain changes that are not counted yet.
         """
         wanted: dict[Cell, tuple[int, GroupDetails | None]] = {
             count_cell(at): (n, None) for at, n in truth.counters.items() if at[0] == route
@@ -193,7 +193,7 @@ class Counters:
         return wrong
 
     def rename(self, route: str, old: str, new: str) -> None:
-        """What is counted at stage `old` is counted at `new`, together with what was there; each cell is moved in one piece."""
+        """Move the counts of stage `old` to `new` and add them to those there; each cell in one transaction."""
         cells = [cell for cell in self._both(route) if stage_of(cell) == old] if old != new else []
         self._requests.each([partial(self._move, cell, (cell[0], new + cell[1].removeprefix(old))) for cell in cells])
 
@@ -217,7 +217,7 @@ class Counters:
         try:
             self._requests.call("dynamodb", operation, **params)
         except ConditionFailed:
-            return False  # it was counted on meanwhile, or this is the repeat of a lost answer
+            return False  # the cell was changed in the meantime, or this is the repeat of a lost answer
         return not right
 
     def _move(self, cell: Cell, target: Cell) -> None:
@@ -236,5 +236,5 @@ class Counters:
             try:
                 self._requests.call("dynamodb", "transact_write_items", TransactItems=moves)
             except TransactionRefused:
-                continue  # one of them was counted on meanwhile
+                continue  # one of the two cells was changed in the meantime
             return

@@ -1,4 +1,4 @@
-"""The tables and queues of a deployment, made where nobody deploys a stack: on a stand-in."""
+"""Creation of a deployment's tables and queues on a stand-in for AWS, where no stack is deployed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RETENTION_S = 14 * 86_400
 
 
 def make_common(requests: Requests, names: ResourceNames) -> None:
-    """What every route shares: history, seals, control documents, and the queue for what is set aside."""
+    """Create what all routes share: history, seals, control documents and the quarantine queue."""
     _table(requests, names.control, [("kind", "S"), ("name", "S")])
     _table(requests, names.history, [("item", "S"), ("version", "N")])
     _table(requests, names.seen, [("key", "S")])
@@ -21,7 +21,7 @@ def make_common(requests: Requests, names: ResourceNames) -> None:
 
 
 def make_route(requests: Requests, names: ResourceNames, plan: Plan) -> None:
-    """A route's table, with its stream and index, and a queue for each stage that has none of its own."""
+    """Create a route's table with its stream and index, and a queue for each stage that has no queue of its own."""
     index = {
         "IndexName": "due",
         "KeySchema": [{"AttributeName": "dueShard", "KeyType": "HASH"}, {"AttributeName": "dueAt", "KeyType": "RANGE"}],

@@ -1,4 +1,4 @@
-"""Control documents: small, named values that processes share, each a row of the control table written conditionally."""
+"""Control documents: small named values that processes share, each a row of the control table written conditionally."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milepost.ledgers.aws.tables.keys import Image
 from milepost.ports.ledger import Document
 
 LONGEST_NAME = 1024
-"""Bytes that DynamoDB takes in a range key."""
+"""Maximum bytes of a DynamoDB range key."""
 
 _ATTRIBUTES = {"#version": "version", "#value": "value", "#token": "token"}
 
@@ -26,16 +26,15 @@ def _microseconds() -> int:
 
 
 class Control:
-    """The documents of one ledger. Each write leaves a token of its own on the document: when an answer is lost, the request's
-    repeat fails its condition and finds that token, so it knows that it was itself.
+    """The documents of one ledger. Each write puts its own token on the document: if an answer is lost, the request's repeat fails
+    its condition, finds that token, and so knows that the first try succeeded.
 
-    A removal leaves its token too, on a document that has no version any more and so is absent for everybody; then that
-    remainder is taken away. Whoever dies in between leaves a remainder that harms nobody. The one thing that cannot be
-    recognised is a write that somebody else has written over before its repeat came: it is answered like a lost race, and
-    where no version was expected it is written again.
+    A removal first writes its token and removes the version, which makes the document absent for all readers; then it deletes the
+    remaining row. A process that dies in between leaves a harmless remainder. One case cannot be recognised: another process wrote
+    the document again before the repeat arrived. That is reported as a lost race, or, where no version was expected, written again.
 
-    A document's first version is the microsecond in which it was made. So it is higher than any version of a document that was
-    removed before, and nothing has to be kept of that one.
+    A document's first version is the microsecond of its creation. It is therefore higher than any version of an earlier document of
+    that name, and nothing of the earlier one has to be kept.
     """
 
     def __init__(self, requests: Requests, names: ResourceNames, first_version: Callable[[], int] = _microseconds) -> None:
@@ -61,18 +60,18 @@ class Control:
         return _document(image) if "version" in image else None
 
     def write(self, kind: str, name: str, value: Any, expect: int | None = None) -> bool:
-        """Write one document (None removes it) if it has the version `expect`, 0 for absent; False: it has not."""
+        """Write one document (None removes it) if its version is `expect` (0: absent); False if it is not."""
         if value is None:
             return self._remove(kind, name, expect)
         return self._set(kind, name, value, expect, self._first_version())
 
     def put(self, kind: str, name: str, value: Any, expect: int) -> int | None:
-        """Write one document, and say which version it has then; None: it did not have the version `expect`."""
+        """Write one document and return its new version; None: its version was not `expect`."""
         first = self._first_version()
         return (expect + 1 if expect else first) if self._set(kind, name, value, expect, first) else None
 
     def _set(self, kind: str, name: str, value: Any, expect: int | None, first: int) -> bool:
-        """Write one document; `first` is the version that it begins with if there is none."""
+        """Write one document; `first` is the version of a new document."""
         token = secrets.token_urlsafe(9)
         values = {
             ":value": {"S": msgspec.json.encode(value).decode()},
@@ -119,13 +118,13 @@ class Control:
                 ExpressionAttributeValues={":token": token},
             )
         except ConditionFailed:
-            pass  # it is gone already, or somebody has written it anew
+            pass  # already deleted, or written again by another process
         return True
 
     def _update(
         self, kind: str, name: str, change: str, condition: str, attributes: dict[str, str], values: dict[str, Any]
     ) -> Image | None:
-        """None: written. Else what stands there, empty if nothing does."""
+        """None: written. Else the present document, empty if there is none."""
         try:
             self._requests.call(
                 "dynamodb",
@@ -148,7 +147,7 @@ class Control:
 def _key(kind: str, name: str) -> Image:
     data = name.encode()
     if len(data) > LONGEST_NAME:
-        # The whole name then stands in an attribute of its own.
+        # The complete name is then in an attribute of its own.
         name = f"{data[: LONGEST_NAME - 70].decode(errors='ignore')}#{sha256(data).hexdigest()}"
     return {"kind": {"S": kind}, "name": {"S": name}}
 

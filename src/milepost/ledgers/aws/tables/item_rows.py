@@ -1,4 +1,4 @@
-"""Rows and content between the rules' values and a table's attributes, which are those of the design documents."""
+"""Conversion between the core's rows and content and a table's attributes, whose names are those of the design documents."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _NONE_KEPT: dict[str, Any] = {}
 
 
 class Handle(Struct, frozen=True, eq=False):
-    """What the ledger remembers with a row that it gave out. Never tells two rows apart."""
+    """Ledger-private data that travels with a row that was read. It plays no part in comparing rows."""
 
     confirmation: dict[str, Any] | None = None
-    """The present stage's confirmation as it stood on the row, valid or not."""
+    """The present stage's confirmation as read from the row, valid or not."""
     retries: tuple[dict[str, Any], ...] = ()
     through: frozenset[str] = frozenset()
     """The stages whose attribute on the row is their result."""
     trail: tuple[dict[str, Any], ...] = ()
-    """The history lines that stood on the row."""
+    """The history lines that were on the row."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Handle)
@@ -42,7 +42,7 @@ class Handle(Struct, frozen=True, eq=False):
 
 
 class Link(Struct, frozen=True):
-    """A history line as it waits on its row to be copied out."""
+    """A history line that waits on its row to be copied to the history table."""
 
     version: int
     previous: bytes
@@ -50,14 +50,14 @@ class Link(Struct, frozen=True):
 
 
 def is_ours(image: Image) -> bool:
-    """Has Milepost taken this row in? Rows that others put have no version."""
+    """Whether Milepost has taken in this row. Rows written by other programs have no version."""
     return "version" in image
 
 
 def index_place(row: Row, layout: Layout) -> tuple[str, int] | None:
-    """Where the row stands in the index of what is due, and by which time; None: nowhere. What waits for a worker of ours stands by
-    itself: whether its message is still there is asked of the queue (see `lost_calls`). What was made due at once, so that it is
-    called again in any case, stands with the others."""
+    """The row's partition and time in the due index; None: not in the index. Rows that wait for a worker have their own partition,
+    because the queue shows whether their message still exists (see `lost_calls`). A row made due at once, so that its message is
+    sent again in any case, is with the others."""
     due_at = row.due_at
     if due_at is None:
         return None
@@ -70,7 +70,7 @@ def index_place(row: Row, layout: Layout) -> tuple[str, int] | None:
 
 
 def attributes(row: Row, layout: Layout) -> Image:
-    """All of a row's own state but its key and the outcomes that wait for it. What says nothing is left out."""
+    """The row's state without its key and its waiting outcomes. Default values are left out."""
     place = index_place(row, layout)
     due_at = None if place is None else place[1]
     found: Image = {
@@ -125,7 +125,7 @@ def attributes(row: Row, layout: Layout) -> Image:
 
 
 def _error_text(error: Failure) -> str:
-    """The last error, without its details where they are long: the history line has them whole."""
+    """The last error, without long details: the history line has them all."""
     text = _encode(error)
     if len(text) > LARGEST:
         text = _encode(replace(error, details={"cut": f"{len(text):,} bytes; see the history"}))
@@ -133,7 +133,7 @@ def _error_text(error: Failure) -> str:
 
 
 def _for_people(row: Row, found: Image) -> None:
-    """What follows from the rest and stands there for those who read the table: never read back."""
+    """Add derived attributes for people who read the table; the code never reads them."""
     if row.look_at is not None and row.status is Status.RETRY_SCHEDULED:
         found["nextRetryAt"] = {"S": iso(row.look_at)}
     if row.look_at is not None and row.lease is not None:
@@ -144,7 +144,7 @@ def _for_people(row: Row, found: Image) -> None:
 
 
 def row_of(image: Image, layout: Layout, values: Values) -> Row:
-    """The row in an image. Raises KeyError, TypeError or ValueError if it is not one of ours."""
+    """The row in an image. Raises KeyError, TypeError or ValueError if it is not a row of Milepost."""
     key, status = layout.key_of(image), Status(image["status"]["S"])
     stage = image["queue"]["S"]
     look_at = None
@@ -197,17 +197,17 @@ def row_of(image: Image, layout: Layout, values: Values) -> Row:
 
 
 def life_of(image: Image) -> int:
-    """Which life of its key a row, or a seal, is of."""
+    """The number of the key's life (how often it was taken in) that a row or seal belongs to."""
     return _number(image, "life", 0)
 
 
 def correlation_of(image: Image, key: str) -> str:
-    """The id that the row came with; one that came without is followed under its own key."""
+    """The correlation id that the row came with, else its key."""
     return image["correlationId"]["S"] if "correlationId" in image else key
 
 
 def entered_at(image: Image) -> int:
-    """When the row came to its stage, or to its end; left out where that was its last change."""
+    """When the row entered its stage or terminal status; the attribute is left out where that was the last change."""
     return ms(image["enteredAt" if "enteredAt" in image else "lastUpdatedAt"]["S"])
 
 
@@ -215,7 +215,7 @@ ENDS = FAILED | {Status.COMPLETED, Status.CANCELLED}
 
 
 def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
-    """Outside outcomes, by stage, that wait for the item: every valid confirmation on the row that has not been applied."""
+    """Outcomes waiting for the item, by stage: every valid confirmation on the row that is not applied yet."""
     kept = values.decode(image["kept"]) if "kept" in image else {}
     through = _through(image)
     for name, attribute in image.items():
@@ -229,7 +229,7 @@ def kept_of(image: Image, layout: Layout, values: Values) -> dict[str, Any]:
 
 
 def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:
-    """What a stage is given to work on; None where the item has not come to it, or a confirmer has written over it."""
+    """The payload of a stage; None where the item has not reached it or a confirmer has overwritten it."""
     content = content_of(image, layout, values)
     if stage in content.payloads or image["queue"]["S"] != stage:
         return content.payloads.get(stage)
@@ -237,7 +237,7 @@ def _payload(image: Image, layout: Layout, values: Values, stage: str) -> Any:
 
 
 def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: Values) -> Done:
-    """A confirmer may have rewritten `input` with it: that is what the next stage is to work on."""
+    """A confirmation as an outcome. If the confirmer rewrote `input` too, that is the next stage's payload."""
     if image["queue"]["S"] != stage or "input" not in image:
         return Done(value)
     content = carried_of(image["input"], image, layout, values)
@@ -245,13 +245,13 @@ def _confirmation(image: Image, layout: Layout, stage: str, value: Any, values: 
 
 
 def current_digest(image: Image) -> bytes:
-    """Of the input that the item has now, as it stands on the row: the first one's, unless an operator has replaced that."""
+    """Digest of the item's present input as stored: the first one, unless an operator has replaced it."""
     digest: bytes = image["contentDigest" if "contentDigest" in image else "inputDigest"]["B"]
     return digest
 
 
 def content_of(image: Image, layout: Layout, values: Values) -> Content:
-    """What the item carries."""
+    """The item's input, payloads and results."""
     results = {stage: values.decode(image[layout.prefix + stage]) for stage in sorted(_through(image)) if layout.prefix + stage in image}
     payloads = {}
     for name, attribute in image.items():
@@ -263,7 +263,7 @@ def content_of(image: Image, layout: Layout, values: Values) -> Content:
 
 def input_of(content: Any, key: str, layout: Layout, values: Values, place: str) -> dict[str, Any]:
     """The attribute for an item's input. Leading fields that repeat the key attributes are left out, since DynamoDB charges the whole
-    row on every write; `carried_of` puts them back in front, so that the input stays the same to the byte."""
+    row on every write; `carried_of` puts them back in front, so that the input is byte for byte the same."""
     names = layout.key
     if isinstance(content, dict) and tuple(islice(content, len(names))) == names:
         stored = layout.key_image(key)
@@ -275,7 +275,7 @@ def input_of(content: Any, key: str, layout: Layout, values: Values, place: str)
 
 
 def carried_of(attribute: dict[str, Any], image: Image, layout: Layout, values: Values) -> Any:
-    """The input or payload in an attribute of this row."""
+    """The input or payload stored in an attribute of this row."""
     rest = attribute.get("M", {}).get(WITH_KEY)
     if rest is None:
         return values.decode(attribute)
@@ -287,7 +287,7 @@ def item_of(image: Image, layout: Layout, values: Values, ticket: SqsMessage | N
 
 
 def links_of(image: Image, values: Values) -> list[Link]:
-    """The history lines that still stand on the row, oldest first."""
+    """The history lines on the row, oldest first."""
     links = []
     for entry in image.get("trail", {}).get("L", ()):
         if is_pack(entry):
@@ -301,8 +301,8 @@ def links_of(image: Image, values: Values) -> list[Link]:
 
 
 def offered_by(links: Sequence[Link], image: Image, layout: Layout, values: Values) -> dict[int, Any]:
-    """What these lines of the row offered to an external stage, by version. The row's last line is about the stage that the row is
-    at, whatever that has been renamed to since."""
+    """The payloads that these lines offered to an external stage, by version. The row's last line belongs to the row's present stage,
+    even if that was renamed."""
     offering = [(link, decode_line(link.body)) for link in links if b'"offered":' in link.body]
     if not offering:
         return {}
@@ -315,19 +315,19 @@ def offered_by(links: Sequence[Link], image: Image, layout: Layout, values: Valu
 
 
 def is_pack(entry: dict[str, Any]) -> bool:
-    """Does an entry of the trail stand for many lines, kept apart?"""
+    """Whether a trail entry is a reference to a blob of many lines."""
     return "lines" in entry.get("M", {})
 
 
 def packed_trail(trail: Sequence[dict[str, Any]], values: Values, place: str) -> list[dict[str, Any]]:
-    """The trail with its single lines moved into one blob: so the row stays small however long its lines wait to be copied out."""
+    """The trail with its single lines moved into one blob, so that the row stays small while its lines wait to be copied."""
     packs = [entry for entry in trail if is_pack(entry)]
     lines = [values.decode_line(entry) for entry in trail if not is_pack(entry)]
     return [*packs, values.pack([previous.hex().encode() + b" " + body for previous, body in lines], place)]
 
 
 def copied_of(image: Image) -> int:
-    """Up to which version the lines are in the history table."""
+    """The version up to which the lines are in the history table."""
     return _number(image, "copied", 0)
 
 

@@ -1,4 +1,4 @@
-"""How a route's items are named in its table: the route's own key attributes, readable by eye."""
+"""Keys of a route's table: item keys to and from the route's own key attributes, readable by people."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route, Stage
 
 Image = dict[str, dict[str, Any]]
-"""A row as DynamoDB gives it: attribute names and typed values."""
+"""A row in DynamoDB's form: attribute names and typed values."""
 
 PREFIXES = {"seed": "ingested_", "today": "result_"}
-"""Under which names a stage's confirmation is put on the row, by dialect."""
+"""Prefix of the attribute with a stage's confirmation, by dialect."""
 
 WAITING = "waiting_"
-"""Under which names a confirmer puts on the row what it still waits for, followed by the stage."""
+"""Prefix, followed by the stage, of the attribute in which a confirmer lists what it still waits for."""
 
 PAIRS = ("pk", "sk")
-"""The key of a route of four fields: two and two, each pair joined by '#' as in the item's own key."""
+"""Key of a route with four key fields: two pairs, each joined by '#' as in the item's own key."""
 
 OWN = frozenset({
     "input", "status", "attempts", "totalAttempts", "queue", "firstQueued", "lastQueued", "nextRetryAt", "retryHistory",
@@ -32,20 +32,20 @@ OWN = frozenset({
     "dueAt", "lookAt", "overdueAt", "ttl", "lane", "looks", "losses", "pass", "unknown", "alone", "handedOver", "again", "listId", "note",
     "lastError", "kept", "undecided", "through", "untold", "place", "fullKey", "notBefore", "contentDigest", "life",
 })  # fmt: skip
-"""The attributes that are ours; a route's key field of such a name is called `key` in the table."""
+"""Attribute names used by Milepost; a route's key field with such a name is called `key` in the table."""
 
 
 FULL_KEY = "fullKey"
-"""The whole key, on rows whose last part stands as its digest."""
+"""The complete key, on rows whose last part is stored as a digest."""
 LONGEST_PART = 900
-"""Bytes of the last of four fields (a URL, say) that stand in `sk` as they are."""
+"""Maximum bytes of the last of four fields (a URL, for example) to be stored in `sk` as it is."""
 LONGEST = (2048, 1024)
-"""Bytes that DynamoDB takes in a table's first and second key attribute."""
+"""Maximum bytes of a table's first and second key attribute in DynamoDB."""
 _DIGEST = re.compile(r"#sha256:[0-9a-f]{64}\Z")
 
 
 def key_attributes(route: Route) -> tuple[str, ...]:
-    """The table's key: the one field, or the two fields, that make the route's key; four make two pairs, `pk` and `sk`; else one
+    """The table's key: the one or two fields that make the route's key; four fields make two pairs, `pk` and `sk`; otherwise one
     attribute called `key`."""
     if isinstance(route.key, str):
         names: tuple[str, ...] = (route.key,)
@@ -60,14 +60,14 @@ def key_attributes(route: Route) -> tuple[str, ...]:
 
 
 class Layout(Struct, frozen=True):
-    """Where one route's rows are and what their attributes are called."""
+    """The table of one route and the names of its attributes."""
 
     route: str
     table: str
     key: tuple[str, ...]
     prefix: str
     stages: dict[str, Stage] = {}
-    """The stages with their own idea of a valid confirmation; empty where the route itself is not at hand."""
+    """The stages with their own rule for a valid confirmation; empty where the route itself is not loaded."""
 
     @classmethod
     def of(cls, plan: Plan, table: str) -> Layout:
@@ -86,12 +86,12 @@ class Layout(Struct, frozen=True):
         return {name: {"S": part} for name, part in zip(self.key, parts, strict=True)}
 
     def naming(self, key: str) -> Image:
-        """What a new row needs to be known by: the key attributes, and the whole key where they do not tell it."""
+        """The attributes that identify a new row: the key attributes, and the complete key where they do not contain it."""
         image = self.key_image(key)
         return image if self.key_of(image) == key else {**image, FULL_KEY: {"S": key}}
 
     def misfit(self, key: str) -> str | None:
-        """Why no row of the table can have this key; None: one can."""
+        """Why no row of the table can have this key; None if one can."""
         try:
             image = self.key_image(key)
         except ValueError:
@@ -99,27 +99,27 @@ class Layout(Struct, frozen=True):
         for (name, value), longest in zip(image.items(), LONGEST, strict=False):
             size = len(value["S"].encode("utf-8", "surrogatepass"))
             if size == 0:
-                return f"the key {key[:80]!r} makes a {name!r} of nothing, and DynamoDB takes none that is empty"
+                return f"the key {key[:80]!r} gives an empty {name!r}; DynamoDB does not accept an empty key attribute"
             if size > longest:
-                return f"the key {key[:80]!r}… makes a {name!r} of {size:,} bytes, and DynamoDB takes {longest:,}; give it a shorter key"
+                return f"the key {key[:80]!r}… gives a {name!r} of {size:,} bytes; DynamoDB accepts {longest:,}; use a shorter key"
         return None
 
     def stands_at(self, key: str, image: Image) -> bool:
-        """Is this row, or this key of a row, where the item of that key is looked for?"""
+        """Whether this row, or this key of a row, has the key attributes of the item `key`."""
         return self.misfit(key) is None and self.key_image(key) == {name: image[name] for name in self.key}
 
     def misnamed(self, image: Image) -> str | None:
-        """Why a row that somebody else put cannot be known by its key; None: it can."""
+        """Why a row written by another program cannot be found by its key; None if it can."""
         key = self.key_of(image)
         if not self.stands_at(key, image):
-            return f"its key is not cut or written as here: a last part over {LONGEST_PART} bytes stands in 'sk' as sha256:<hex>"
+            return f"its key is not in Milepost's form: a last part of more than {LONGEST_PART} bytes must be in 'sk' as sha256:<hex>"
         if self.key == PAIRS and _DIGEST.search(key):
-            return f"its key ends in a digest, and {FULL_KEY!r}, which is to tell the whole key, does not fit it or is not there"
+            return f"its key ends in a digest, and {FULL_KEY!r}, which must hold the complete key, is missing or does not match the digest"
         return None
 
     def key_of(self, image: Image) -> str:
-        """The item's key; KeyError or TypeError if the row has none of the right kind. An index does not tell a whole long key: but
-        what it tells finds the same row."""
+        """The item's key; raises KeyError or TypeError if the row has no key of the right type. An index entry lacks the complete long
+        key, but its shortened key finds the same row."""
         parts = [_text(image[name]) for name in self.key]
         if self.key == PAIRS and FULL_KEY in image:
             key = _text(image[FULL_KEY])
@@ -130,31 +130,31 @@ class Layout(Struct, frozen=True):
         return "#".join(map(escape_part, parts))
 
     def partition(self, prefix: str) -> tuple[str, str] | None:
-        """Where all rows stand together whose keys begin so: the first key attribute, and how the second begins. None: nowhere."""
+        """The partition that holds all rows whose keys begin so: first key attribute and prefix of the second. None: there is none."""
         parts = prefix.split("#")
         of_first = 2 if self.key == PAIRS else 1
         if len(self.key) < 2 or len(parts) <= of_first:
             return None
         first, rest = parts[:of_first], "#".join(parts[of_first:])
         if self.key == PAIRS and len(parts) > 3:
-            rest = f"{parts[2]}#"  # how the last part begins is not seen where it stands as its digest
+            rest = f"{parts[2]}#"  # a part stored as a digest cannot be matched by prefix
         return ("#".join(first), rest) if self.key == PAIRS else (unescape_part(first[0]), unescape_part(rest))
 
     def valid(self, stage: str, value: Any, payload: Any = None) -> bool:
-        """Does this value confirm the stage, which was given this to do? (None: that is not known yet.)"""
+        """Whether this value confirms the stage for this payload (None: not known yet)."""
         return valid_confirmation(value, self.stages.get(stage), payload)
 
     def calls(self, stage: str) -> bool:
-        """Are workers of ours called to this stage by messages? False where the route itself is not at hand."""
+        """Whether messages in a queue call workers to this stage. False where the route itself is not loaded."""
         return stage in self.stages and not self.stages[stage].external
 
     def judges(self, stage: str) -> bool:
-        """Has the stage its own idea of a valid confirmation?"""
+        """Whether the stage has its own rule for a valid confirmation."""
         return stage in self.stages and self.stages[stage].accepts is not None
 
 
 def _shortened(part: str) -> str:
-    """A part that would be too long as the digest of what it says (of a URL itself, not of how it is escaped here)."""
+    """The part, or its digest if it is too long (digest of the URL itself, not of its escaped form)."""
     if len(part.encode("utf-8", "surrogatepass")) <= LONGEST_PART:
         return part
     return f"sha256:{sha256(unescape_part(part).encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Says in a sentence why a stored row cannot be read: which attribute is wrong, how it stands there, and what would be right."""
+"""Explanation of why a stored row cannot be read: the wrong attribute, its value, and the expected one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ EXPECTED = {
     **dict.fromkeys(MOMENTS | TEXTS | JSON, "S"), **dict.fromkeys(NUMBERS, "N"), **dict.fromkeys(DIGESTS, "B"),
     "trail": "L", "retryHistory": "L", "through": "SS",
 }  # fmt: skip
-"""The type of each attribute of ours."""
+"""The type of each attribute of Milepost's own."""
 
 
 def why_unreadable(error: Exception, image: Image | None, layout: Layout | None) -> str:
-    """A sentence for people. The error itself is quoted only where no attribute is to blame."""
+    """A sentence for people. The exception is quoted only where no attribute is wrong by itself."""
     if isinstance(error, LedgerDamaged):
         return str(error)
     found = None if image is None else row_fault(image, layout)
@@ -39,20 +39,20 @@ def why_unreadable(error: Exception, image: Image | None, layout: Layout | None)
 
 
 def row_fault(image: Image, layout: Layout | None = None) -> str | None:
-    """What is wrong with a row's attributes; None: nothing that can be told by looking at them one by one."""
+    """The first fault in a row's attributes; None if no attribute is wrong by itself."""
     for name in layout.key if layout is not None else ():
         if name not in image:
             return f"the key attribute {name!r} is missing"
         if fault := _type_fault(name, image[name], "S"):
             return f"the key {fault}"
     if "version" not in image:
-        return None  # a row that others have put: only its key must be as here
+        return None  # a row of another program: only its key must match
     for name in REQUIRED:
         if name not in image:
             return f"the attribute {name!r} is missing; it is {TYPES[EXPECTED[name]]} on every row that Milepost has taken in"
     for name, wanted in EXPECTED.items():
         if name in JSON and "blob" in image.get(name, {}).get("M", {}):
-            continue  # it is kept apart
+            continue  # stored in a blob
         if name in image and (fault := _type_fault(name, image[name], wanted) or _value_fault(name, image[name][wanted])):
             return f"the {fault}"
     return None
@@ -68,11 +68,11 @@ def _value_fault(name: str, value: Any) -> str | None:
     if name == "status" and value not in list(Status):
         return f"attribute 'status' is {shown} and must be one of {', '.join(Status)}"
     if name in MOMENTS and not _parses(ms, value):
-        return f"attribute {name!r} is {shown} and must be a moment such as 2026-01-31T12:00:00.000Z"
+        return f"attribute {name!r} is {shown} and must be a time such as 2026-01-31T12:00:00.000Z"
     if name in NUMBERS and not _parses(int, value):
         return f"attribute {name!r} is {shown} and must be a whole number"
     if name in DIGESTS and len(value) != 32:
-        return f"attribute {name!r} has {len(value)} bytes and must have 32, those of a SHA-256 digest"
+        return f"attribute {name!r} has {len(value)} bytes and must have 32 (a SHA-256 digest)"
     if name in JSON and not _parses(msgspec.json.decode, value):
         return f"attribute {name!r} is {shown} and must be JSON"
     return None

@@ -1,4 +1,4 @@
-"""JSON values as attributes: text that people can read, and a reference to a blob where it would make the row heavy."""
+"""JSON values as DynamoDB attributes: readable text, or a reference to a blob where the value is large."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from milepost.core.errors import LedgerDamaged
 from milepost.ports.blobs import Blobs
 
 LARGEST = 4096
-"""DynamoDB charges the whole row on every write, so what is larger than this is kept apart."""
+"""Larger values become blobs, because DynamoDB charges the whole row on every write."""
 
 WITH_KEY = "+key"
-"""Marks a stored input without its leading key fields: the row's key attributes repeat them."""
+"""Marks a stored input without its leading key fields, which the row's key attributes repeat."""
 
 DIGEST = 32
-"""Bytes of a digest in front of a packed history line."""
+"""Length of the digest in front of a packed history line."""
 LINE_WORDS = (
     b'"error":{"category":""message":""lane":""list":""why":""attempt":"totalAttempts":"holder":"claimedAt":"round":"pass":'
     b'"reason":"noted"reason":"operator-retry"reason":"given-back"reason":"exhausted"reason":"rejected"reason":"handed-over'
@@ -27,14 +27,14 @@ LINE_WORDS = (
     b'"reason":"confirmed","stage":","status":"CANCELLED"REJECTED"MAX_RETRIES_EXCEEDED"RETRY_SCHEDULED"WAITING"PROCESSING'
     b'"PENDING"COMPLETED","status":"QUEUED","to":"","by":"relay","by":"kept","output":"","offered":"{"version":2,"at":17'
 )
-"""Text that history lines share; the compressor refers to it. Never change it: rows in flight could not be read any more."""
+"""Compression dictionary: text common in history lines. Never change it, or existing rows become unreadable."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 
 
 class Values:
-    """Writes and reads the values of one ledger; the large ones by reference and digest."""
+    """Writes and reads the values of one ledger; large ones by reference and digest."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -49,7 +49,7 @@ class Values:
         return self._apart(data, place)
 
     def pack(self, lines: Sequence[bytes], place: str) -> dict[str, Any]:
-        """One attribute for many lines, none of which has a line feed in it; always kept apart."""
+        """One attribute for many lines without line feeds; always a blob."""
         return self._apart(b"\n".join(lines), place, lines={"N": str(len(lines))})
 
     def _apart(self, data: bytes, place: str, **more: dict[str, str]) -> dict[str, Any]:
@@ -59,13 +59,13 @@ class Values:
         return {"M": {"blob": {"S": name}, "sha256": {"S": digest}, "size": {"N": str(len(data))}, **more}}
 
     def encode_line(self, previous: bytes, body: bytes, place: str) -> dict[str, Any]:
-        """A history line that waits on its row: the digest before it and its body, compressed. Every write of the row pays for it."""
+        """A history line on its row: the previous digest and the compressed body (each write of the row is charged for its size)."""
         packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=LINE_WORDS)
         data = previous + packer.compress(body) + packer.flush()
         return {"B": data} if len(data) <= LARGEST else self._apart(data, place)
 
     def decode_line(self, attribute: dict[str, Any]) -> tuple[bytes, bytes]:
-        """The digest before a line, and the line's body. Raises ValueError if the attribute holds no line."""
+        """The previous digest and the body of a line. Raises ValueError if the attribute holds no line."""
         data = attribute["B"] if "B" in attribute else self.text(attribute)
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS, zdict=LINE_WORDS)
         try:
@@ -73,11 +73,11 @@ class Values:
         except zlib.error as error:
             raise ValueError(f"the attribute 'trail' holds a line that cannot be unpacked: {error}") from error
         if not unpacker.eof:
-            raise ValueError("the attribute 'trail' holds a line that cannot be unpacked: it is cut short")
+            raise ValueError("the attribute 'trail' holds a line that cannot be unpacked: it is truncated")
         return data[:DIGEST], body
 
     def decode(self, attribute: dict[str, Any]) -> Any:
-        """The value of an attribute. Text is read as JSON where it is that; others may have written any type."""
+        """The value of an attribute. Text is read as JSON if it is JSON; other programs may have written any type."""
         if "S" in attribute:
             return _json_or_text(attribute["S"])
         if "blob" in attribute.get("M", {}):
@@ -85,24 +85,24 @@ class Values:
         return plain(attribute)
 
     def text(self, attribute: dict[str, Any]) -> bytes:
-        """The bytes of an attribute that `encode_text` made."""
+        """The bytes of an attribute made by `encode_text`."""
         if "S" in attribute:
             return bytes(attribute["S"].encode())
         reference = attribute["M"]
         name = reference["blob"]["S"]
         data = b"".join(self._blobs.read(name))
         if sha256(data).hexdigest() != reference["sha256"]["S"]:
-            raise LedgerDamaged(f"the blob {name!r} is not what its row says it is: its digest differs; restore it from a copy")
+            raise LedgerDamaged(f"the digest of blob {name!r} differs from the one in its row; restore the blob from a backup")
         return data
 
     def remove(self, image: dict[str, dict[str, Any]]) -> None:
-        """Let go of the blobs that a row has; the row itself is gone already."""
+        """Remove a row's blobs; the row itself is already gone."""
         for name in _blobs_of(image):
             self._blobs.remove(name)
 
 
 def has_blobs(image: dict[str, dict[str, Any]]) -> bool:
-    """Does a row have anything that is kept apart?"""
+    """Whether a row has values stored in blobs."""
     return any(_blobs_of(image))
 
 
@@ -113,7 +113,7 @@ def _blobs_of(image: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def plain(attribute: dict[str, Any]) -> Any:
-    """A typed value as plain JSON values, nested ones with it."""
+    """A typed value, with nested ones, as plain JSON values."""
     ((kind, value),) = attribute.items()
     if kind == "N":
         return _decode(value.encode())

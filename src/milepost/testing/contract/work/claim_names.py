@@ -91,7 +91,7 @@ class ClaimNamesContract(Promises):
         world.add("p1")
         for number in range(MAX_LOSSES):
             [item] = remote.claim(Wish(world.plan, world.plan.first, f"worker-{number}", 1, LEASE)).items
-            world.clock.advance((LEASE + ledger.timing.patience_ms) / 1000)
+            world.clock.advance((LEASE + ledger.timing.resend_delay_ms) / 1000)
             resender.run_once()
         # Where the row is the queue, the next claim writes the loss.
         if not world.row("p1").terminal:
