@@ -177,7 +177,7 @@ def test_what_still_cannot_be_used_stays(desk: Desk, put: Put, client: Callable[
     answer = desk("quarantine", "replay", "--all", *SIGNED)
     assert answer.code == 1
     assert "1 of 2 entries seen to." in answer.flat
-    assert "the row of lost#b is gone" in answer.flat
+    assert "the row of lost#b no longer exists" in answer.flat
     [left] = desk.ok("quarantine", "list", "--json").json["set_aside"]
     assert left["content"]["row"]["assetId"] == "lost"
     assert desk.signed("quarantine", "drop", "--all").out == "1 entry thrown away.\n"

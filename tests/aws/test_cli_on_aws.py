@@ -194,7 +194,7 @@ def test_doctor(busy: Desk, client: Callable[[str], Any], prefix: str) -> None:
     )
     [found] = [finding for finding in busy.ok("doctor", "--json").json["findings"] if finding["about"] == "ledger"]
     assert found["next"] == "milepost quarantine list"
-    assert "quarantine" in found["what"]
+    assert "set aside" in found["what"]
 
 
 @pytest.fixture

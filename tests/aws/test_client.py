@@ -324,7 +324,7 @@ def test_what_was_left_undone_is_done_after_a_pause(requests: Requests, faults: 
 def test_what_is_left_undone_too_long(requests: Requests, operation: str) -> None:
     left = {"rows": [{"PutRequest": {"Item": row("a")}}]} if operation == "BatchWriteItem" else {"rows": {"Keys": [row("a")]}}
     answering(requests, 200, {"UnprocessedItems" if operation == "BatchWriteItem" else "UnprocessedKeys": left}, operation)
-    with pytest.raises(LedgerBusy, match=r"of rows: 1 (writes|keys) are left"):
+    with pytest.raises(LedgerBusy, match=r"of rows: 1 (writes|keys) are still"):
         if operation == "BatchWriteItem":
             requests.batch_write("rows", [row("a")])
         else:

@@ -18,7 +18,7 @@ def test_backup_and_restore(shell: Any) -> None:
 
     shell.submit({"id": "C"})
     refused = shell("restore", "copy.db")
-    assert (refused.code, "--overwrite it is set aside" in refused.err) == (2, True)
+    assert (refused.code, "--overwrite renames it" in refused.err) == (2, True)
     report = json.loads(shell.ok("restore", "copy.db", "--overwrite", "--json").out)
     assert (report["items"], report["ledger"], report["file"]) == (2, "milepost.db", "copy.db")
     assert shell("show", "parcels", "C").code == 1

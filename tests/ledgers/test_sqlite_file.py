@@ -99,7 +99,7 @@ def test_a_read_only_ledger_says_so_and_is_left_as_it_is(tmp_path: Path) -> None
     ledger = SqliteLedger.open(str(filled(tmp_path / "m.db")))
     # SQLite's own switch gives the very error that a file without write permission does (root may write those).
     ledger._store._writer.execute("PRAGMA query_only = 1")
-    with pytest.raises(LedgerReadOnly, match="may not be written by this user; check the permissions"):
+    with pytest.raises(LedgerReadOnly, match="this user may not write the ledger or its folder; check the permissions"):
         ledger.add(plan(), [new_item("late")], NOW)
     assert audit(ledger, "parcels", plan()) == 50
     ledger.close()

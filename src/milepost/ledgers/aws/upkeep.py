@@ -139,7 +139,7 @@ def describe(store: AwsStore, url: str) -> dict[str, Any]:
         visible, in_flight, _ = store.queues.depth(store.queues.quarantine())
         facts["set aside"] = visible + in_flight
         if visible + in_flight:
-            facts["problems"].append(f"{visible + in_flight:,} messages, rows or records are in quarantine in {store.names.quarantine}")
+            facts["problems"].append(f"{visible + in_flight:,} messages, rows or records are set aside in {store.names.quarantine}")
     except LedgerError as error:
         facts["problems"].append(str(error))
     return facts

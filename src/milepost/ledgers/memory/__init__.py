@@ -1,6 +1,6 @@
-"""The oracle: a ledger of plain dicts and full scans, written to be obviously right rather than fast.
+"""Memory ledger, the test oracle: plain dicts and full scans, written to be obviously correct rather than fast.
 
-Other ledgers are compared with it, so it shares no code with them. It is also handy in tests of users' own routes.
+Other ledgers are compared with it, so it shares no code with them. It also serves tests of users' own routes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from milepost.ports.runner import Service
 
 
 class MemoryLedger:
-    """Everything in one process's memory, behind one lock; `memory:`."""
+    """A ledger in one process's memory, behind one lock; `memory:`."""
 
     missing_capabilities = frozenset({"backup", "take over"})
     outside = None
@@ -67,7 +67,7 @@ class MemoryLedger:
         self.quarantine = MemoryQuarantine(self._state, self._lock)
 
     def prepare(self, plan: Plan) -> None:
-        """Nothing: rows of all routes are in one place, and nothing is sent."""
+        """No-op: rows of all routes are in one place, and nothing is sent."""
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
@@ -83,7 +83,9 @@ class MemoryLedger:
     def add(self, plan: Plan, new_items: Sequence[NewItem], now: int) -> list[KnownKey | Refused | None]:
         with self._lock:
             if self._state.outdated(plan.name, plan.version):
-                raise RouteChanged(f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or start again")
+                raise RouteChanged(
+                    f"the ledger holds another version of route {plan.name!r}; run 'milepost routes apply', or restart this process"
+                )
             answers: list[KnownKey | Refused | None] = []
             for new_item in new_items:
                 ref = (new_item.change.after.route, new_item.change.after.key)
@@ -126,7 +128,7 @@ class MemoryLedger:
         refused = self._state.refuses(change)
         if refused is None:
             self._state.write(record, change)
-            # Whoever could write to it has seen to it.
+            # A row that could be written needs no quarantine.
             self._state.aside.pop((before.route, before.key), None)
         return refused
 
@@ -135,7 +137,7 @@ class MemoryLedger:
             return [self._extend(row, until) for row in rows]
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
-        """There are none: the row is the queue."""
+        """No-op: the row is the queue."""
 
     def _extend(self, row: Row, until: int) -> bool:
         record = self._state.records.get((row.route, row.key))
@@ -169,7 +171,7 @@ class MemoryLedger:
             lines = [] if record is None else list(record.lines)
             return [self._with_payload(line) for line in lines] if payloads else lines
 
-    # What surrounds them ----------------------------------------------------------------------------------------------
+    # Feed, counters, documents ----------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         with self._lock:
             return [self._with_payload(line) for seq, line in self._state.lines.items() if seq > after][:limit]
@@ -182,7 +184,7 @@ class MemoryLedger:
         return self._state.seq
 
     def counts(self, route: str | None = None) -> list[Count]:
-        """Counted afresh each time: that is what makes this ledger the oracle for the others' maintained counters."""
+        """Counted afresh each time: this makes the ledger the oracle for the others' maintained counters."""
         with self._lock:
             sums: dict[tuple[str, str, Status, int], int] = {}
             for record in self._state.records.values():
@@ -227,7 +229,7 @@ class MemoryLedger:
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def cost_of(self, query: Query) -> None:
-        """Reading costs nothing here."""
+        """None: reading is free here."""
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         with self._lock:
@@ -236,7 +238,7 @@ class MemoryLedger:
             return seals[:limit], seals[limit - 1].key if len(seals) > limit else None
 
     def take_over(self, *_: Any) -> TransferResult:
-        raise LedgerError("a ledger in memory takes nothing over: it would be lost with the process")
+        raise LedgerError("a memory ledger cannot be the target of a move: it would be lost with its process")
 
     def next_due(self, plans: Iterable[Plan]) -> int | None:
         with self._lock:
@@ -290,12 +292,12 @@ class MemoryLedger:
         statuses: frozenset[Status],
         ended_before: int,
         forget_before: int | None,
-        told: DeliveredLines,
+        delivered: DeliveredLines,
         limit: int,
         keep: Keep | None = None,
     ) -> Pruned:
         with self._lock:
-            return prune(self._state, route, statuses, ended_before, forget_before, told, limit, keep)
+            return prune(self._state, route, statuses, ended_before, forget_before, delivered, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         with self._lock:
@@ -306,17 +308,17 @@ class MemoryLedger:
             self._state.holders.pop(holder, None)
 
     def kill(self, holder: str) -> None:
-        """For tests: from now on the holder is proved dead."""
+        """For tests: the holder counts as dead from now on."""
         with self._lock:
             self._state.holders[holder] = False
 
     def damage(self, route: str, key: str, what: str | None) -> None:
-        """For tests: from now on the "row" or the "content" of this item cannot be read (None: it can again)."""
+        """For tests: make the "row" or the "content" of this item unreadable (None: readable again)."""
         with self._lock:
             self._state.records[route, key].damage = what
 
     def refuse_above(self, largest: int | None) -> None:
-        """For tests: from now on no write may take more than so many bytes."""
+        """For tests: refuse writes of more than so many bytes from now on."""
         self._state.largest = largest
 
     def dead_workers(self) -> list[str]:
@@ -327,11 +329,11 @@ class MemoryLedger:
         return self._state.writes
 
     def services(self, *_: Any) -> list[tuple[str, Service]]:
-        """None: whatever follows from a write is part of it."""
+        """None: all consequences are part of the write."""
         return []
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
-        raise LedgerError("a ledger in memory cannot be backed up: it is gone with its process; use sqlite:///FILE")
+        raise LedgerError("a memory ledger cannot be backed up: it ends with its process; use sqlite:///FILE")
 
     def describe(self) -> dict[str, Any]:
         with self._lock:
@@ -344,4 +346,4 @@ class MemoryLedger:
             }
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """No-op: there is nothing to close."""

@@ -1,4 +1,4 @@
-"""Which rows a query means."""
+"""Filter of a query: which rows match it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from milepost.ports.ledger import Query
 
 
 def matches(row: Row, query: Query) -> bool:
-    """All given conditions hold. What falls due at that very moment is due; all other times are strictly before."""
+    """Whether all given conditions hold. The due time is inclusive; all other times are exclusive."""
     return (
         row.route == query.route
         and (query.prefix is None or row.key.startswith(query.prefix))

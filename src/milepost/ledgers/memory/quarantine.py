@@ -37,11 +37,11 @@ class MemoryQuarantine:
     def _release(self, id: str, now: int) -> Adopted:
         ref = next((ref for ref, aside in self._state.aside.items() if aside.id == id), None)
         if ref is None:
-            return Adopted(id, False, why="nothing of this id is set aside; 'milepost quarantine list' shows what is")
+            return Adopted(id, False, why="there is no quarantine entry with this id; 'milepost quarantine list' shows them")
         record = self._state.records[ref]
         item = record.read()
         if isinstance(item, Refused):
-            return Adopted(id, False, why=f"{item.reason}; put it right, or cancel the item")
+            return Adopted(id, False, why=f"{item.reason}; correct it, or cancel the item")
         del self._state.aside[ref]
         record.row = replace(record.row, look_at=now)
         self._state.writes += 1

@@ -1,4 +1,4 @@
-"""Renaming a stage in the memory ledger: everything that names it is gone through."""
+"""Rename of a stage in the memory ledger: changes everything that names it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milepost.ports.documents import BREAKER, HOLD, LIMIT
 
 
 def rename_stage(state: State, route: str, old: str, new: str) -> None:
-    """Items with their content and kept answers, groups of errors, seals, pauses and limits."""
+    """Rename it in items with their content and waiting outcomes, error groups, seals, pauses and limits."""
     state.writes += 1
     for record in state.records.values():
         row = record.row

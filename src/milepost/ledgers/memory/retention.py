@@ -1,4 +1,4 @@
-"""Rows that have ended leave, and their lines once nothing waits for them; their seals stay until they are to be forgotten."""
+"""Pruning of the memory ledger: ended rows leave, their lines once they are delivered, and seals once they may be forgotten."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def prune(
     statuses: frozenset[Status],
     ended_before: int,
     forget_before: int | None,
-    told: DeliveredLines,
+    delivered: DeliveredLines,
     limit: int,
     keep: Keep | None,
 ) -> Pruned:
@@ -36,7 +36,9 @@ def prune(
     gone = [
         record
         for record in state.dead_workers
-        if record.row.route == route and record.row.entered_at < ended_before and told.covers(route, record.row.key, record.lines[-1].seq)
+        if record.row.route == route
+        and record.row.entered_at < ended_before
+        and delivered.covers(route, record.row.key, record.lines[-1].seq)
     ]
     for record in gone[:limit]:
         state.dead_workers.remove(record)

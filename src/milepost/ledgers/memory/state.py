@@ -1,4 +1,4 @@
-"""What the memory ledger holds, and the few facts about it that every verb needs. No lock here: the ledger has it."""
+"""State of the memory ledger and helpers that every operation needs. No lock here: the ledger has it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ decode_content = msgspec.json.Decoder(Content).decode
 
 
 class MemoryRecord:
-    """One item: its row, its content as JSON (so that nobody shares a mutable value with the ledger), its lines."""
+    """One item: its row, its content as JSON (so that no caller shares a mutable value with the ledger), its lines."""
 
     __slots__ = ("content", "damage", "lines", "number", "row")
 
@@ -36,10 +36,10 @@ class MemoryRecord:
         self.content = content
         self.lines: list[HistoryEntry] = []
         self.damage: str | None = None
-        """What of it cannot be read any more, for tests: "row" or "content"."""
+        """For tests, the unreadable part: "row" or "content"."""
 
     def read(self) -> Item | Refused:
-        """The item, or that it cannot be read."""
+        """The item; Refused if it is unreadable."""
         if self.damage is not None:
             return Refused(f"its {self.damage} is damaged", self.row.key, self.row if self.damage == "content" else None)
         return self.item()
@@ -58,7 +58,7 @@ class MemoryRecord:
 
 
 class Bucket:
-    """Tokens for handler calls: `rate` a second, at most `burst` saved up; extra calls may push it into debt."""
+    """Token bucket for handler calls: `rate` per second, at most `burst` saved; extra calls may make it negative."""
 
     __slots__ = ("at", "rate", "tokens")
 
@@ -102,21 +102,21 @@ class State:
         self.lanes: dict[tuple[str, str], set[str]] = {}
         self.seals: dict[Ref, KnownKey] = {}
         self.dead_workers: list[MemoryRecord] = []
-        """Items whose rows have left, and whose lines are still here."""
+        """Items whose rows have left while their lines are still here."""
         self.lines: dict[int, HistoryEntry] = {}
         self.offered: dict[int, bytes] = {}
-        """The payload that a line offered to an external stage, by the line's place."""
+        """The payload that a line offered to an external stage, by the line's seq."""
         self.documents: dict[str, dict[str, tuple[bytes, int]]] = {}
         self.removed: dict[str, int] = {}
-        """The highest version that a removed document of each kind had; a new one begins above it."""
+        """The highest version of a removed document of each kind; a new one begins above it."""
         self.groups: dict[tuple[str, str, str], GroupSeen] = {}
         self.buckets: dict[str, Bucket] = {}
         self.served: dict[str, int] = {}
         self.holders: dict[str, bool] = {}
         self.aside: dict[Ref, QuarantineEntry] = {}
-        """Rows that are due no more, until they are replayed."""
+        """Quarantined rows: not due until they are replayed."""
         self.largest: int | None = None
-        """Bytes that one write may take, for tests of what happens when the storage refuses one."""
+        """Maximum bytes of one write, for tests of a storage that refuses writes."""
         self.numbers = self.seq = self.writes = 0
 
     def known(self, ref: Ref) -> KnownKey | None:
@@ -130,7 +130,7 @@ class State:
         )
 
     def refuses(self, change: Change, content: Any = None) -> Refused | None:
-        """Is this more than one write may take?"""
+        """Refused if the write is larger than `largest`."""
         if self.largest is None:
             return None
         values = [replace(change.after, handle=None), content, *(put.value for put in change.puts)]
@@ -138,7 +138,7 @@ class State:
         return None if size <= self.largest else Refused(f"it takes {size:,} bytes; {self.largest:,} are allowed")
 
     def write(self, record: MemoryRecord, change: Change) -> None:
-        """The one place where the rules change a row: row, content, line and groups together."""
+        """Write a change: row, content, line and groups together. No other code changes a row."""
         new = change.after
         self.writes += 1
         record.row = replace(new, look_at=record.row.look_at) if keeps_lease(change) else new
@@ -184,7 +184,7 @@ class State:
         return not is_held(self.documents.get(HOLD, {}), row.route, row.stage, row.lane)
 
     def workable(self, record: MemoryRecord) -> bool:
-        """Is its lane open, and is it not set aside?"""
+        """Whether its lane is open and it is not in quarantine."""
         return self.open(record.row) and (record.row.route, record.row.key) not in self.aside
 
     def set_aside(self, record: MemoryRecord, reason: str, now: int) -> None:
@@ -222,7 +222,7 @@ class State:
         return record
 
     def bucket(self, name: str, rate: str | float | None, now: int) -> Bucket | None:
-        """The tokens of a scope; a limit set while running wins over the route's own rate. None: no rate applies."""
+        """The token bucket of a scope; a limit set at run time overrides the route's rate. None: no rate applies."""
         rate = self.limit(name).rate or rate
         if rate is None:
             self.buckets.pop(name, None)

@@ -1,4 +1,4 @@
-"""Arrivals: items that are claimed at a stage in the write that brings them there."""
+"""Arrivals: items claimed at a stage in the same write that brings them there."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DUE_BEFORE = f"SELECT count(*) FROM ({live_rows('1', 'due_at <= ?2')} LIMIT ?3)"
 
 
 class Arrivals:
-    """One stage's ask, answered in the transaction that brings items to the stage. Items that are due there already come first; the
-    room that they leave is for those that arrive, each of which is then written once."""
+    """One stage's claim request, answered in the transaction that brings items to the stage. Items already due there come first; the
+    remaining room is for arriving items, each of which is then written only once."""
 
     def __init__(self, connection: sqlite3.Connection, names: NameNumbers, admission: Admission, ask: ClaimRequest, now: int) -> None:
         self._connection, self._names, self._admission, self._ask, self._now = connection, names, admission, ask, now
@@ -31,14 +31,14 @@ class Arrivals:
         self.route, self.stage = ask.plan.name, ask.stage
         self._taken: list[Row] = []
         self.room = 0
-        """How many more of those that arrive can be claimed."""
+        """How many more arriving items can be claimed."""
 
     def make_room(self) -> None:
-        """Look how much room there is, before anything arrives and after the breakers have learned of the changes."""
+        """Compute the room, before items arrive and after the breakers know the changes."""
         self.room = self._room()
 
     def _room(self) -> int:
-        """None where anything is to be asked that the ordinary claim asks: then that claim runs alone."""
+        """0 if the request needs a check that only the ordinary claim makes: then that claim runs alone."""
         ask, admission, route, stage = self._ask, self._admission, self._ask.plan.name, self._stage
         lanes = self._names.lanes.get((route, stage.name), [])
         if ask.fragile or stage.lane is not None or len(lanes) > 1 or admission.outdated(route, ask.plan.version):
@@ -60,7 +60,7 @@ class Arrivals:
         return claimed
 
     def claim(self, tally: CounterDeltas, served: Served, jitter: float) -> ClaimResult:
-        """Answer the ask: what was taken on arrival, and what else is due."""
+        """The result: items claimed on arrival, and other due items."""
         left = self._ask.want - len(self._taken)
         rest = ClaimResult([])
         if left:

@@ -1,4 +1,4 @@
-"""Control documents: small, named values with a version that never comes again."""
+"""Control documents: small named values with versions that are never reused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from milepost.ledgers.sqlite.rows.codec import decode, encode
 from milepost.ports.ledger import Document
 
 REMOVED = "removed"
-"""A kind of our own: one row per kind of document, whose version is the highest that a removed document of that kind had.
-A new document begins above it, so no row needs to stay behind for each document that was removed."""
+"""Internal kind: one row per kind of document with the highest version of a removed document. A new document begins above it, so
+no row has to stay for each removed one."""
 
 
 def read(connection: sqlite3.Connection, kind: str) -> dict[str, Document]:
@@ -24,7 +24,7 @@ def read_one(connection: sqlite3.Connection, kind: str, name: str) -> Document |
 
 
 def write(connection: sqlite3.Connection, kind: str, name: str, value: Any, expect: int | None) -> bool:
-    """Write or remove (None) one document, if it has the version `expect`."""
+    """Write or remove (None) one document, if its version is `expect`."""
     version = _version(connection, kind, name)
     if expect is not None and expect != version:
         return False
@@ -37,7 +37,7 @@ def write(connection: sqlite3.Connection, kind: str, name: str, value: Any, expe
 
 
 def rename(connection: sqlite3.Connection, kind: str, old: str, new: str) -> None:
-    """The documents named `old`, or `old/…`, have `new` in its place. One that stands there already is replaced."""
+    """Rename documents `old` and `old/…` to `new` and `new/…`; existing ones of that name are replaced."""
     inside = (kind, old, len(old) + 1, old + "/")
     found = connection.execute(
         "SELECT name, version, value FROM document WHERE kind = ? AND (name = ? OR substr(name, 1, ?) = ?)", inside

@@ -1,4 +1,4 @@
-"""SQLite's errors, said in ours: what happened to which file, and what to do about it."""
+"""Translation of SQLite errors: what happened to which file, and what to do about it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from milepost.core.errors import (
 )
 
 ROW = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
-"""Codes that say something of the values that were to be written, not of the file."""
+"""Codes caused by the values of a write, not by the file."""
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 class ValueRefused(LedgerError):
-    """SQLite will not take a value: it is too large, or of a kind that it does not know."""
+    """SQLite refuses a value: it is too large or of an unsupported type."""
 
 
 ROW_REFUSED = (ValueRefused, msgspec.MsgspecError, OverflowError, ValueError, TypeError, RecursionError)
-"""What writing one row raises that cannot be written. Anything else is trouble with the whole file."""
+"""Exceptions that mean one row cannot be written. Any other is a problem with the whole file."""
 
 
 def primary_code(error: sqlite3.Error) -> int:
@@ -39,13 +39,13 @@ def primary_code(error: sqlite3.Error) -> int:
 def translated(error: sqlite3.Error, path: str) -> LedgerError:
     code = primary_code(error)
     if code in BUSY:
-        return LedgerBusy(f"{path}: other processes have held the ledger for too long; look for one that hangs with 'milepost doctor'")
+        return LedgerBusy(f"{path}: other processes have locked the ledger for too long; find one that hangs with 'milepost doctor'")
     if code in ROW or (not isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")):
         return ValueRefused(f"{path}: {error}")
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and no_room(path)):
-        return LedgerFull(f"{path}: the disk is full, so this was not written; free some space: every item is as it was")
+        return LedgerFull(f"{path}: the disk is full, so this was not written and no item has changed; free some space")
     if code == sqlite3.SQLITE_READONLY:
-        return LedgerReadOnly(f"{path}: the ledger or its folder may not be written by this user; check the permissions")
+        return LedgerReadOnly(f"{path}: this user may not write the ledger or its folder; check the permissions")
     if code == sqlite3.SQLITE_CORRUPT:
         return LedgerDamaged(f"{path}: the file is damaged ({error}); stop all processes, keep a copy, and restore it from a backup")
     if code == sqlite3.SQLITE_NOTADB:
@@ -64,11 +64,11 @@ def said_in_ours(path: str) -> Iterator[None]:
 
 
 NO_ROOM = 1_048_576
-"""With less than this many bytes free a disk counts as full: the log grows by whole pages."""
+"""A disk with fewer free bytes counts as full: the log grows by whole pages."""
 
 
 def free_bytes(path: str) -> int | None:
-    """Bytes that may still be written beside this file; None: the system does not say."""
+    """Free bytes on the disk of this file; None: the system does not say."""
     try:
         disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
     except OSError:
@@ -77,6 +77,6 @@ def free_bytes(path: str) -> int | None:
 
 
 def no_room(path: str) -> bool:
-    """Is the disk that the file is on full?"""
+    """Whether the disk of the file is full."""
     free = free_bytes(path)
     return free is not None and free < NO_ROOM

@@ -1,5 +1,4 @@
-"""Finding rows by what people ask for: by key, by kind of error, by failure, by age, by due time, by overdue mark, by list, or else along
-the table. None reads for long, however many rows there are."""
+"""Search for rows by key, error, failure, age, due time, overdue mark or list, else by a table scan; every page is a short read."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ports.ledger import Page, Query, Refused
 
 WINDOW = 200_000
-"""How many rows of the table one page may pass over: keeps every read transaction short."""
+"""Maximum rows of the table that one page may skip: keeps every read transaction short."""
 LAST = "\U0010ffff"
-"""No key goes on with a later character."""
+"""Sorts after every character of a key."""
 _PLACE_OF = {name.strip(): place for place, name in enumerate(COLUMNS.split(","))}
 PROCESSING = frozenset({Status.PROCESSING})
 
@@ -36,14 +35,14 @@ OVERDUE = Times("item_overdue", "overdue_at", "overdue_at IS NOT NULL")
 AGE = Times("item_age", "entered_at", "due_at IS NOT NULL")
 BY_VALUE = {"error_group": "item_error", "list_id": "item_list"}
 SECOND = "substr(key, instr(key, '#') + 1)"
-"""What follows a key's first part, in SQL, as the index has it."""
+"""SQL for the part of a key after its first part, as in the index."""
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
 def find(connection: sqlite3.Connection, names: NameNumbers, query: Query) -> Page:
     route = names.routes.get(query.route)
     if route is None or not _places(names, query):
-        return Page([])  # no item has ever been there
+        return Page([])  # no item was ever there
     where, values = _conditions(query)
     live = query.statuses is not None and query.statuses <= LIVE
     if query.prefix is not None:
@@ -112,7 +111,7 @@ def _places(names: NameNumbers, query: Query) -> list[int]:
 
 
 def _only_places(names: NameNumbers, query: Query) -> str:
-    """A condition for those that go by another index than the places'."""
+    """A condition for searches that use another index than the one by place."""
     if query.stages is None and query.lane is None:
         return ""
     return f" AND place IN ({','.join(map(str, _places(names, query)))})"
@@ -128,7 +127,7 @@ def _by_value(
     where: str,
     values: list[Any],
 ) -> tuple[list[Any], Any]:
-    """All that have this error, or that these lists have brought, list by list, in the order in which they came."""
+    """All items with this error, or from these lists (list by list), in order of arrival."""
     where += _only_places(names, query)
     start_value, start_id = query.after or ("", 0)
     rows: list[Any] = []
@@ -148,7 +147,7 @@ def _by_value(
 
 
 def _clocks(query: Query) -> list[Times]:
-    """Where live rows of these statuses are, by due time."""
+    """The indexes, by due time, of live rows of these statuses."""
     if query.statuses is None:
         return [DUE, IN_HAND]
     return [*([DUE] if query.statuses - PROCESSING else []), *([IN_HAND] if query.statuses & PROCESSING else [])]
@@ -157,7 +156,7 @@ def _clocks(query: Query) -> list[Times]:
 def _by_time(
     connection: sqlite3.Connection, names: NameNumbers, query: Query, clocks: list[Times], where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
-    """Live ones, place by place and index by index, each in the order of its time."""
+    """Live items, place by place and index by index, each in order of its time."""
     start_place, start_clock, start_time, start_id = query.after or (0, 0, -1, 0)
     rows: list[Any] = []
     for place in _places(names, query):
@@ -200,7 +199,7 @@ def _by_failure(connection: sqlite3.Connection, names: NameNumbers, query: Query
 def _by_key(
     connection: sqlite3.Connection, names: NameNumbers, query: Query, prefix: str, route: int, where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
-    """In the order of the keys, from the first that begins so to the last."""
+    """Items whose key begins so, in key order."""
     where += _only_places(names, query)
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM item WHERE route = ? AND key >= ? AND key < ? AND key > ?{where} ORDER BY key LIMIT ?",
@@ -212,8 +211,8 @@ def _by_key(
 def _by_second_part(
     connection: sqlite3.Connection, names: NameNumbers, query: Query, second: KeyPart, route: int, where: str, values: list[Any]
 ) -> tuple[list[Any], Any]:
-    """All whose key has this second part (a batch, say), in the order of what follows the key's first part. The index holds keys of
-    several parts alone; a key that goes on after its second part continues with the separator."""
+    """All items whose key has this second part (a batch, for example), ordered by the key without its first part. The index has only
+    keys of several parts; in a key with more than two parts the second is followed by the separator."""
     where += _only_places(names, query)
     rows: list[Any] = []
     rest, number = query.after or ("", 0)
@@ -236,7 +235,7 @@ def _along(
     last = query.after or 0
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()[0]
     where += _only_places(names, query)
-    # "+route" keeps SQLite from taking the index on the key, which would sort the whole route for every page.
+    # "+route" prevents SQLite from using the index on the key, which would sort the whole route for every page.
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM item WHERE id > ? AND id <= ? AND +route = ?{where} ORDER BY id LIMIT ?",
         (last, last + WINDOW, route, *values, query.limit),

@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class SqliteLedger:
-    """See `ports.ledger.Ledger` for what each verb promises."""
+    """See `ports.ledger.Ledger` for the promises of each operation."""
 
     timing = Timing(0, 0)
     missing_capabilities = frozenset({"take over"})
@@ -72,11 +72,11 @@ class SqliteLedger:
 
     @classmethod
     def open(cls, path: str) -> SqliteLedger:
-        """The ledger in this file; made if there is none."""
+        """The ledger in this file; created if it does not exist."""
         return cls(str(path))
 
     def prepare(self, plan: Plan) -> None:
-        """Nothing: rows of all routes are in one place, and nothing is sent."""
+        """No-op: rows of all routes are in one place, and nothing is sent."""
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
@@ -92,7 +92,7 @@ class SqliteLedger:
         def run(connection: sqlite3.Connection, names: NameNumbers, alone: bool) -> list[KnownKey | Refused | None]:
             if Admission(connection).outdated(plan.name, plan.version):
                 raise RouteChanged(
-                    f"route {plan.name!r} has been changed in the ledger since this process started; restart it with the new route"
+                    f"route {plan.name!r} was changed in the ledger after this process started; restart it with the new route"
                 )
             names.route(connection, plan.name)
             keys = [new_item.change.after.key for new_item in new_items]
@@ -108,7 +108,7 @@ class SqliteLedger:
                 elif there is None or new_item.passes(there):
                     there, first[key] = None, new_item
                 answers.append(there)
-            # Which of the others has a row is not looked up: the write itself tells.
+            # Whether the others have a row is not looked up: the write itself shows it.
             tally, fresh = CounterDeltas(), list(first.values())
             others: dict[str, KnownKey | Refused | None] = {}
             if alone:
@@ -173,9 +173,9 @@ class SqliteLedger:
         arrivals: Mapping[tuple[str, str], Arrivals],
         alone: bool,
     ) -> list[Conflict | Refused | None]:
-        """Write the changes in this transaction; `alone`: each by itself, since one of them cannot be written."""
+        """Write the changes in this transaction; `alone`: one by one, because one of them cannot be written."""
         if len({change.before.handle for change in changes}) < len(changes):
-            # One may build on another: each meets the row as those before it have left it.
+            # A change may build on an earlier one: each is checked against the row that the earlier ones have left.
             return [
                 answer for change in changes for answer in self._apply(connection, names, admission, [change], versions, tally, {}, alone)
             ]
@@ -214,7 +214,7 @@ class SqliteLedger:
         return answers
 
     def _row(self, connection: sqlite3.Connection, names: NameNumbers, wanted: Row) -> Row | Refused | None:
-        """The item's row as it is now; a number alone would not tell it from a later item's."""
+        """The item's present row; its number alone could be that of a later item."""
         columns = connection.execute(
             f"SELECT {COLUMNS} FROM item WHERE id = ? AND route = ? AND key = ?",
             (wanted.handle, names.routes.get(wanted.route), wanted.key),
@@ -222,7 +222,7 @@ class SqliteLedger:
         return None if columns is None else rows_of([columns], names)[0]
 
     def drop_tickets(self, tickets: Sequence[Any]) -> None:
-        """There are none: the row is the queue."""
+        """No-op: the row is the queue."""
 
     def extend(self, rows: Sequence[Row], until: int, now: int, tickets: Sequence[Any] = ()) -> list[bool]:
         def run(connection: sqlite3.Connection, names: NameNumbers) -> list[bool]:
@@ -246,7 +246,7 @@ class SqliteLedger:
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         return self._read(lambda connection, names: read.history(connection, names, route, key, payloads=payloads))
 
-    # What surrounds them ----------------------------------------------------------------------------------------------
+    # Feed, counters, documents ----------------------------------------------------------------------------------------
     def feed(self, after: int, limit: int) -> list[HistoryEntry]:
         return self._read(lambda connection, names: read.feed(connection, names, after, limit))
 
@@ -270,7 +270,7 @@ class SqliteLedger:
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def cost_of(self, query: Query) -> None:
-        """Reading costs nothing here."""
+        """None: reading is free here."""
 
     def sealed(self, route: str, after: str | None, limit: int) -> tuple[list[KnownKey], str | None]:
         return self._read(lambda connection, names: read.sealed(connection, names, route, after, limit))
@@ -303,11 +303,11 @@ class SqliteLedger:
         statuses: frozenset[Status],
         ended_before: int,
         forget_before: int | None,
-        told: DeliveredLines,
+        delivered: DeliveredLines,
         limit: int,
         keep: Keep | None = None,
     ) -> Pruned:
-        return retention.prune(self._read, self._write, route, statuses, ended_before, forget_before, told, limit, keep)
+        return retention.prune(self._read, self._write, route, statuses, ended_before, forget_before, delivered, limit, keep)
 
     def sign_on(self, holder: str) -> None:
         self._liveness.sign_on(holder)
@@ -323,7 +323,7 @@ class SqliteLedger:
         return self._store.change_counter()
 
     def services(self, *_: Any) -> list[tuple[str, Service]]:
-        """None: whatever follows from a write is part of it."""
+        """None: all consequences are part of the write."""
         return []
 
     def backup(self, target: Path, overwrite: bool, on_progress: Progress) -> BackupReport:
@@ -344,7 +344,7 @@ class SqliteLedger:
         free = free_bytes(self.path)
         problems = []
         if facts["set_aside"]:
-            problems.append(f"rows that cannot be read or written are set aside: {facts['set_aside']:,}; none of them is worked on")
+            problems.append(f"unreadable or unwritable rows are set aside and not worked on: {facts['set_aside']:,}")
         return {
             "kind": "sqlite",
             "path": self.path,
@@ -356,7 +356,7 @@ class SqliteLedger:
         }
 
     def rest(self) -> None:
-        """Nothing to do just now: move the log into the file."""
+        """Move the log into the file while idle."""
         self._store.checkpoint()
 
     def close(self) -> None:
@@ -369,7 +369,7 @@ class SqliteLedger:
             names = self._reading.names = NameNumbers()
 
         def refreshed(connection: sqlite3.Connection) -> T:
-            # One transaction, so that the names fit the rows.
+            # One transaction, so that names and rows match.
             connection.execute("BEGIN")
             try:
                 names.refresh(connection)
@@ -380,7 +380,7 @@ class SqliteLedger:
         return self._store.read(refreshed)
 
     def _write_rows(self, run: Callable[[sqlite3.Connection, NameNumbers, bool], T]) -> T:
-        """Write all rows at once; where one of them cannot be written, each by itself."""
+        """Write all rows at once; if one of them cannot be written, write them one by one."""
         try:
             return self._write(lambda connection, names: run(connection, names, False))
         except ROW_REFUSED:

@@ -1,4 +1,4 @@
-"""Quarantine of damaged rows: a row that cannot be read stays as it is, is due no more, and is listed with the reason."""
+"""Quarantine of damaged rows: an unreadable row stays as it is, is no longer due, and is listed with the reason."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from milepost.ports.foreign_rows import Adopted, QuarantineEntry
 from milepost.ports.ledger import Refused
 
 NEVER = 253_402_300_799_000
-"""When a row in quarantine is due: at the end of the year 9999. So it stays in the index, and `find` finds it."""
+"""Due time of a quarantined row: the end of the year 9999. So it stays in the index, and `find` finds it."""
 LONGEST = 10_000
-"""Characters of one damaged value that are shown."""
+"""Characters shown of one damaged value."""
 
 
 def put_aside(connection: sqlite3.Connection, rows: Sequence[tuple[int, str]], now: int) -> None:
-    """Set these rows aside, each given by its number, with the reason."""
+    """Quarantine these rows, each given by its number, with the reason."""
     connection.executemany("INSERT OR REPLACE INTO set_aside (item, at, reason) VALUES (?, ?, ?)", [(n, now, why) for n, why in rows])
     connection.executemany("UPDATE item SET due_at = ?, look_at = NULL WHERE id = ?", [(NEVER, number) for number, _ in rows])
 
 
 def count_aside(connection: sqlite3.Connection) -> int:
-    """How many rows are set aside."""
+    """Number of rows in quarantine."""
     found: int = connection.execute(
         "SELECT count(*) FROM set_aside a CROSS JOIN item i ON i.id = a.item WHERE i.due_at = ?", (NEVER,)
     ).fetchone()[0]
@@ -74,23 +74,23 @@ class SqliteQuarantine:
 
 
 def _release(connection: sqlite3.Connection, names: NameNumbers, id: str, now: int) -> Adopted:
-    """Due at once, if it can be read by now."""
+    """Make it due at once, if it is readable now."""
     number = _number(id)
     there = connection.execute("SELECT 1 FROM set_aside WHERE item = ?", (number,)).fetchone()
     columns = connection.execute(f"SELECT {COLUMNS} FROM item WHERE id = ?", (number,)).fetchone()
     if there is None or columns is None:
-        return Adopted(id, False, why="nothing of this id is set aside; 'milepost quarantine list' shows what is")
+        return Adopted(id, False, why="there is no quarantine entry with this id; 'milepost quarantine list' shows them")
     [row] = rows_of([columns], names)
     item: Item | Refused = items_of(connection, [row], names)[0] if isinstance(row, Row) else row
     if isinstance(item, Refused):
-        return Adopted(id, False, why=f"{item.reason}; put it right in the file, or cancel the item")
+        return Adopted(id, False, why=f"{item.reason}; correct it in the file, or cancel the item")
     connection.execute(f"UPDATE item SET {LOOK_AT} WHERE id = :id AND due_at = {NEVER}", {"at": now, "id": number})
     connection.execute("DELETE FROM set_aside WHERE item = ?", (number,))
     return Adopted(id, True, item.stage)
 
 
 def _content(connection: sqlite3.Connection, names: NameNumbers, number: int) -> dict[str, Any]:
-    """All that is stored of a row, as it is stored."""
+    """Everything stored of a row, undecoded."""
     cursor = connection.execute("SELECT * FROM item WHERE id = ?", (number,))
     row = dict(zip([column[0] for column in cursor.description], map(_shown, cursor.fetchone()), strict=True))
     contents = connection.execute("SELECT kind, stage, body FROM content WHERE item = ? ORDER BY kind, stage", (number,)).fetchall()

@@ -1,4 +1,4 @@
-"""Reading: what is known of keys, items with their content, histories, the feed and the counters."""
+"""Read queries: known keys, items with content, histories, the feed and the counters."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from milepost.ports.ledger import Count, Group, HistoryEntry, KnownKey, Refused,
 log = logging.getLogger(__name__)
 
 AS_WRITTEN = "CAST(h.previous AS BLOB), CAST(h.body AS BLOB)"
-"""Bytes, even where somebody has changed a line by hand and left text."""
+"""As bytes, even where a line was changed by hand to text."""
 
 
 KNOWN = (
     "SELECT json_each.key, status, input_digest, place, list_id, rest, life"
     " FROM json_each(?) CROSS JOIN item ON item.route = ? AND item.key = value"
 )
-# One small number for each key, in order. NULL: it has no row; -1: other content, or a row that must be looked at; else where it stands.
+# One small number per key, in order. NULL: no row; -1: other content, or a row that must be read; else place and status.
 RECOGNISED = (
     f"SELECT CASE WHEN item.id IS NULL THEN NULL WHEN rest IS NULL AND input_digest = {OWN_DIGEST} AND status BETWEEN 0 AND 15"
     " THEN (place << 4) | status ELSE -1 END FROM json_each(?) LEFT JOIN item ON item.route = ? AND item.key = value"
 )
 SEAL = "s.key, s.status, s.input_digest, s.stage, s.list_id, s.ended_at, s.head, s.content_digest, s.life"
-# A ledger without seals does not go through the keys.
+# A ledger without seals does not iterate over the keys.
 SEALS = f"SELECT {SEAL} FROM (SELECT 1 FROM seal LIMIT 1) CROSS JOIN json_each(?) CROSS JOIN seal s ON s.route = ? AND s.key = value"
 
 
 def recognised(
     connection: sqlite3.Connection, names: NameNumbers, route: str, keys: Sequence[str], digests: Sequence[bytes]
 ) -> list[KnownKey | Same | None]:
-    """Same where the row has content with this digest; all else as `known` has it."""
+    """Same where the row's content has this digest; otherwise as `known`."""
     joined = digests_of(digests)
     if joined is None:
         return compare(known(connection, names, route, keys), digests)
@@ -58,13 +58,13 @@ def recognised(
 
 
 def _stand(code: int, names: NameNumbers) -> Same | None:
-    """What a number of RECOGNISED says; None: the row must be looked at."""
+    """Decodes a number of RECOGNISED; None: the row must be read."""
     place = names.by_id.get(code >> 4)
     return None if place is None or code & 15 >= len(STATUSES) else Same(STATUSES[code & 15], place.stage)
 
 
 def known(connection: sqlite3.Connection, names: NameNumbers, route: str, keys: Sequence[str]) -> list[KnownKey | None]:
-    """Rows first; seals only for keys that have none."""
+    """Rows first; seals only for keys without a row."""
     found: list[KnownKey | None] = [None] * len(keys)
     by_id = names.by_id
     for place, status, digest, at, list_id, rest, life in connection.execute(KNOWN, (json_text(keys), names.routes.get(route))):
@@ -72,7 +72,7 @@ def known(connection: sqlite3.Connection, names: NameNumbers, route: str, keys: 
             replaced = None if rest is None else decode_rest(rest).content_digest
             found[place] = KnownKey(keys[place], STATUSES[status], digest, by_id[at].stage, list_id, False, None, b"", replaced, life)
         except UNREADABLE:
-            found[place] = KnownKey(keys[place], Status.PENDING, digest)  # it is there, and its row is damaged
+            found[place] = KnownKey(keys[place], Status.PENDING, digest)  # it exists, but its row is damaged
     if None in found:
         missing = [place for place, one in enumerate(found) if one is None]
         sealed = seals(connection, names, route, [keys[place] for place in missing])
@@ -82,7 +82,7 @@ def known(connection: sqlite3.Connection, names: NameNumbers, route: str, keys: 
 
 
 def seals(connection: sqlite3.Connection, names: NameNumbers, route: str, keys: Sequence[str]) -> dict[str, KnownKey]:
-    """What the seals say, by key; of a key that has a row again as well."""
+    """Seals by key, including those of keys that have a row again."""
     return {seal[0]: _seal(seal, names) for seal in connection.execute(SEALS, (json_text(keys), names.routes.get(route)))}
 
 
@@ -94,7 +94,7 @@ def _seal(columns: Sequence[Any], names: NameNumbers) -> KnownKey:
 def sealed(
     connection: sqlite3.Connection, names: NameNumbers, route: str, after: str | None, limit: int
 ) -> tuple[list[KnownKey], str | None]:
-    """In the order of their keys. A row that has come since it was sealed counts, not its seal."""
+    """In key order. A key that has a row again is left out."""
     found = connection.execute(
         f"SELECT {SEAL} FROM seal s WHERE route = ? AND key > ?"
         " AND NOT EXISTS (SELECT 1 FROM item i WHERE i.route = s.route AND i.key = s.key) ORDER BY key LIMIT ?",
@@ -114,12 +114,12 @@ def get(connection: sqlite3.Connection, names: NameNumbers, refs: Sequence[tuple
 
 
 def history(connection: sqlite3.Connection, names: NameNumbers, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
-    """Of the item that has a row; else of the one whose row left last, as far as its lines are still there."""
+    """Of the item that has a row; else of the item whose row left last, as far as its lines still exist."""
     of = (names.routes.get(route), key)
     owner = connection.execute("SELECT id, correlation_id FROM item WHERE route = ? AND key = ?", of).fetchone()
     if owner is None:
-        dead_workers = "SELECT item, correlation_id FROM departed WHERE route = ? AND key = ? ORDER BY item DESC LIMIT 1"
-        owner = connection.execute(dead_workers, of).fetchone()
+        departed = "SELECT item, correlation_id FROM departed WHERE route = ? AND key = ? ORDER BY item DESC LIMIT 1"
+        owner = connection.execute(departed, of).fetchone()
     if owner is None:
         return []
     number, correlation_id = owner
@@ -129,7 +129,7 @@ def history(connection: sqlite3.Connection, names: NameNumbers, route: str, key:
 
 
 def feed(connection: sqlite3.Connection, names: NameNumbers, after: int, limit: int) -> list[HistoryEntry]:
-    """Lines in the order written, those that offered an external stage with what they offered."""
+    """Lines in the order written, each with the payload that it offered to an external stage."""
     lines = connection.execute(
         f"SELECT h.seq, coalesce(i.route, d.route), coalesce(i.key, d.key), coalesce(i.correlation_id, d.correlation_id),"
         f" {AS_WRITTEN} FROM history h LEFT JOIN item i ON i.id = h.item LEFT JOIN departed d ON d.item = h.item"
@@ -138,7 +138,7 @@ def feed(connection: sqlite3.Connection, names: NameNumbers, after: int, limit: 
     ).fetchall()
     offered = _offered(connection, [(line[0], line[5]) for line in lines])
     routes = {number: name for name, number in names.routes.items()}
-    # Where a row is damaged, the route of its lines may be unknown: they are left out.
+    # The route of a damaged row may be unknown: its lines are left out.
     return [
         HistoryEntry(seq, routes[route], key, correlation_id, previous, body, offered.get(seq))
         for seq, route, key, correlation_id, previous, body in lines
@@ -147,7 +147,7 @@ def feed(connection: sqlite3.Connection, names: NameNumbers, after: int, limit: 
 
 
 def _offered(connection: sqlite3.Connection, lines: Sequence[tuple[int, bytes]]) -> dict[int, Any]:
-    """What these lines (place, body) offered, by place. Only lines that offered something are looked up."""
+    """The payloads that these lines (seq, body) offered, by seq. Only lines with an offer are looked up."""
     found: dict[int, Any] = {}
     for chunk in chunks([seq for seq, body in lines if b'"offered":"' in body], 500):
         marks = ",".join("?" * len(chunk))
@@ -157,8 +157,8 @@ def _offered(connection: sqlite3.Connection, lines: Sequence[tuple[int, bytes]])
             try:
                 found[seq] = decode(body)
             except UNREADABLE as error:
-                # One that somebody has damaged stops no reader: the event is delivered without it.
-                log.error("the payload that line %s offered cannot be read: %s", seq, error)
+                # A damaged payload stops no reader: the event is delivered without it.
+                log.error("cannot read the payload offered by line %s: %s", seq, error)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Pruning: rows that have ended become seals; their lines leave once nothing waits for them."""
+"""Pruning: ended rows become seals; their lines leave once they are delivered."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def prune(
     statuses: frozenset[Status],
     ended_before: int,
     forget_before: int | None,
-    told: DeliveredLines,
+    delivered: DeliveredLines,
     limit: int,
     keep: Keep | None,
 ) -> Pruned:
-    """Look for rows that may go, have `keep` keep them, and let go of those that are still the same; then lines, then seals.
-    What goes is looked for in a read transaction, so that writers do not wait for a long search."""
+    """Find removable rows, keep their evidence with `keep`, remove those still unchanged; then lines, then seals. The search is a
+    read transaction, so that writers do not wait for it."""
     heads = read(lambda connection, names: _ended(connection, names, route, statuses, ended_before, limit))
     more = len(heads) == limit
     if keep is not None and heads:
         going = read(lambda connection, names: _leaving(connection, names, list(heads)))
         keep(going)
-        # One that cannot be read cannot be kept: it stays.
+        # An unreadable item cannot be kept as evidence: it stays.
         heads = {one.item.row.handle: heads[one.item.row.handle] for one in going}
-    left = write(lambda connection, names: _let_rows_go(connection, names, route, statuses, ended_before, heads)) if heads else {}
-    spent = read(lambda connection, names: _told_lines(connection, names, route, ended_before, told, limit))
+    left = write(lambda connection, names: _remove_rows(connection, names, route, statuses, ended_before, heads)) if heads else {}
+    spent = read(lambda connection, names: _delivered_lines(connection, names, route, ended_before, delivered, limit))
     if spent:
-        write(lambda connection, names: _let_lines_go(connection, spent))
+        write(lambda connection, names: _remove_lines(connection, spent))
     forgotten = 0 if forget_before is None else write(lambda connection, names: _forget(connection, names, route, forget_before))
     return Pruned(sum(left.values()), forgotten, (more and bool(left)) or len(spent) == limit, len(spent), left)
 
@@ -53,14 +53,14 @@ def _search(statuses: frozenset[Status]) -> str:
 def _ended(
     connection: sqlite3.Connection, names: NameNumbers, route: str, statuses: frozenset[Status], ended_before: int, limit: int
 ) -> dict[int, bytes]:
-    """The numbers of rows that may go, with their heads."""
-    # "+route" keeps SQLite on the table itself: in the order of numbers the oldest come first.
+    """The numbers and heads of rows that may leave."""
+    # "+route" makes SQLite read the table itself: in the order of numbers the oldest come first.
     search = _search(statuses).replace("i.route", "+i.route") + " ORDER BY i.id LIMIT ?"
     return dict(connection.execute(search, (names.routes.get(route), ended_before, limit)).fetchall())
 
 
 def _leaving(connection: sqlite3.Connection, names: NameNumbers, numbers: Sequence[int]) -> list[Leaving]:
-    """Those of these items that can be read, with their content and their lines, in one view of the file."""
+    """The readable ones of these items, with their content and lines, in one snapshot."""
     rows: list[Row] = []
     for chunk in chunks(numbers, 500):
         marks = ",".join("?" * len(chunk))
@@ -70,7 +70,7 @@ def _leaving(connection: sqlite3.Connection, names: NameNumbers, numbers: Sequen
     return [Leaving(item, history(connection, names, item.route, item.key)) for item in items]
 
 
-def _let_rows_go(
+def _remove_rows(
     connection: sqlite3.Connection,
     names: NameNumbers,
     route: str,
@@ -78,7 +78,7 @@ def _let_rows_go(
     ended_before: int,
     heads: Mapping[int, bytes],
 ) -> dict[Status, int]:
-    """These rows, where they still are as they were found, become seals; how many, by status."""
+    """Turn these rows into seals if they are unchanged; returns how many, by status."""
     search = _search(statuses) + " AND i.id = ? AND i.head = ?"
     route_id = names.routes.get(route)
     each: Numbers = [
@@ -118,21 +118,21 @@ def _let_rows_go(
     return dict(left)
 
 
-def _told_lines(
-    connection: sqlite3.Connection, names: NameNumbers, route: str, ended_before: int, told: DeliveredLines, limit: int
+def _delivered_lines(
+    connection: sqlite3.Connection, names: NameNumbers, route: str, ended_before: int, delivered: DeliveredLines, limit: int
 ) -> Numbers:
-    """The numbers of items whose rows have left, and for whose lines nothing waits."""
+    """The numbers of items without a row whose lines are all delivered."""
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()[0]
-    # The newest line stays in any case: its number must never be given out again, or a cursor would pass over the next one.
-    up_to = min(told.up_to, newest - 1)
+    # The newest line always stays: its number must never be reused, or a cursor would skip the next line.
+    up_to = min(delivered.up_to, newest - 1)
     found = connection.execute(
         "SELECT item, key FROM departed WHERE route = ? AND last_seq <= ? AND ended_at < ? ORDER BY last_seq LIMIT ?",
-        (names.routes.get(route), up_to, ended_before, limit + sum(parked == route for parked, _ in told.parked)),
+        (names.routes.get(route), up_to, ended_before, limit + sum(parked == route for parked, _ in delivered.parked)),
     )
-    return [(number,) for number, key in found if (route, key) not in told.parked][:limit]
+    return [(number,) for number, key in found if (route, key) not in delivered.parked][:limit]
 
 
-def _let_lines_go(connection: sqlite3.Connection, numbers: Numbers) -> None:
+def _remove_lines(connection: sqlite3.Connection, numbers: Numbers) -> None:
     connection.executemany("DELETE FROM offer WHERE seq IN (SELECT seq FROM history WHERE item = ?)", numbers)
     connection.executemany("DELETE FROM history WHERE item = ?", numbers)
     connection.executemany("DELETE FROM content WHERE item = ?", numbers)
@@ -140,7 +140,7 @@ def _let_lines_go(connection: sqlite3.Connection, numbers: Numbers) -> None:
 
 
 def _forget(connection: sqlite3.Connection, names: NameNumbers, route: str, before: int) -> int:
-    """Old seals whose lines have left; how many."""
+    """Remove old seals whose lines have left; returns how many."""
     return connection.execute(
         "DELETE FROM seal WHERE route = ? AND ended_at < ?"
         " AND NOT EXISTS (SELECT 1 FROM departed d WHERE d.route = seal.route AND d.key = seal.key)",
@@ -149,7 +149,7 @@ def _forget(connection: sqlite3.Connection, names: NameNumbers, route: str, befo
 
 
 def _replaced(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[tuple[bytes, int]]:
-    """The digest of the present input of each of these items whose first input was replaced, with the item's number."""
+    """The digest of the present input of each item whose first input was replaced, with the item's number."""
     found = []
     for chunk in chunks(numbers, 500):
         marks = ",".join("?" * len(chunk))

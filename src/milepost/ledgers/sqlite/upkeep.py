@@ -1,4 +1,4 @@
-"""Upkeep: taking back what the dead held, and renaming stages."""
+"""Upkeep: takes back leases of dead workers, and renames stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROCESSING = CODES[Status.PROCESSING]
 
 
 def reclaim(connection: sqlite3.Connection, names: NameNumbers, holders: Sequence[str], now: int) -> int:
-    """Bring the expiry of the dead holders' leases forward to now; the next claim writes the loss."""
+    """Set the lease expiry of items claimed by dead holders to now; the next claim writes the loss."""
     dead = {f"holder{number}": holder for number, holder in enumerate(holders)}
     marks = ",".join(f":{name}" for name in dead)
     return sum(
@@ -28,13 +28,13 @@ def reclaim(connection: sqlite3.Connection, names: NameNumbers, holders: Sequenc
 
 
 def rename_stage(connection: sqlite3.Connection, names: NameNumbers, route: str, old: str, new: str) -> None:
-    """One row is renamed; only where the new name was used before do the items' own rows have to be moved over."""
+    """Rename one row; items' rows have to be moved only where the new name was used before."""
     if route not in names.routes:
         return
     source = names.stages.get((route, old))
     target = names.stages.get((route, new))
     if source is None:
-        pass  # no item has ever been there; one may still be confirmed ahead of it
+        pass  # no item was ever there, but one may have a waiting confirmation for it
     elif target is None:
         connection.execute("UPDATE stage SET name = ? WHERE id = ?", (new, source))
     else:
@@ -69,7 +69,7 @@ def rename_stage(connection: sqlite3.Connection, names: NameNumbers, route: str,
 
 
 def _rename_scopes(connection: sqlite3.Connection, old: str, new: str) -> None:
-    """Pauses, limits, breakers and used-up rates come along: renaming a stage must not lift what was set on it."""
+    """Rename pauses, limits, breakers and used-up rates too: renaming a stage must not lift what was set on it."""
     for kind in (HOLD, LIMIT, BREAKER):
         documents.rename(connection, kind, old, new)
     connection.execute(
@@ -83,7 +83,7 @@ def _rename_kept(connection: sqlite3.Connection, route: int, old: str, new: str)
         try:
             rest = decode(body, type=Rest)
         except UNREADABLE:
-            continue  # whoever claims it sets it aside
+            continue  # the next claim quarantines it
         if old in rest.kept:
             rest.kept = {new if stage == old else stage: value for stage, value in rest.kept.items()}
             connection.execute("UPDATE item SET rest = ? WHERE id = ?", (encode(rest), number))

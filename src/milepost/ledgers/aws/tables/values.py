@@ -92,7 +92,7 @@ class Values:
         name = reference["blob"]["S"]
         data = b"".join(self._blobs.read(name))
         if sha256(data).hexdigest() != reference["sha256"]["S"]:
-            raise LedgerDamaged(f"the digest of blob {name!r} differs from the one in its row; restore the blob from a backup")
+            raise LedgerDamaged(f"the blob {name!r} is damaged: its digest differs from the one in its row; restore it from a backup")
         return data
 
     def remove(self, image: dict[str, dict[str, Any]]) -> None:

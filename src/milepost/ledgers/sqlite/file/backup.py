@@ -1,7 +1,7 @@
-"""Backup and restore of a SQLite ledger: the file with its blobs, checked before it counts.
+"""Backup and restore of a SQLite ledger: the file with its blobs, checked before it gets its name.
 
-A backup is a ledger itself: FILE, and FILE-blobs beside it. It holds one moment of the ledger, whatever is written meanwhile: the copy
-reads one snapshot, which SQLite keeps for as long as its transaction is open, so that it never starts over.
+A backup is itself a ledger: FILE, and FILE-blobs beside it. It is a snapshot, whatever is written during the copy: the copy reads in
+one transaction, so that it never starts over.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from milepost.ledgers.sqlite.file.store import blobs_folder
 from milepost.ports.answers import BackupReport, Progress, RestoreReport
 
 PAGES = 512
-"""Pages copied between two calls of the progress."""
+"""Pages copied between two progress reports."""
 CHUNK = 1 << 20
 BESIDE = ("-wal", "-shm", "-journal")
-"""Files of SQLite's that belong to the one ledger file beside which they lie."""
+"""Files of SQLite that belong to the ledger file beside them."""
 
 
 class Contents(Struct, frozen=True):
-    """What a checked ledger file holds; the same before and after a copy."""
+    """Contents of a checked ledger file; equal before and after a copy."""
 
     items: int
     seals: int
@@ -45,13 +45,13 @@ class Contents(Struct, frozen=True):
 
 
 def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) -> BackupReport:
-    """Copy the ledger in `path` as it is at this moment, with its blobs, to `target`. Others may go on writing. The copy is checked and
-    on disk when it gets its name; a copy that was broken off leaves nothing under that name."""
+    """Copy the ledger in `path` as of now, with its blobs, to `target`, while other processes may write. The copy gets its name after
+    it is checked and on disk; an interrupted copy leaves nothing under that name."""
     _check_target(target, overwrite)
     aside, aside_blobs = _unfinished(target), _unfinished(blobs_folder(target))
     try:
         with said_in_ours(path), closing(_connect(path)) as source:
-            # From here on this connection sees one moment. Blobs are written before the rows that name them, so they are all there.
+            # From here on this connection sees a snapshot. Blobs are written before the rows that name them, so all of them exist.
             source.execute("BEGIN")
             pages = source.execute("PRAGMA page_count").fetchone()[0] * source.execute("PRAGMA page_size").fetchone()[0]
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -60,11 +60,11 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
             blobs, blob_bytes = _copy_blobs(blobs_folder(path), aside_blobs, sizes, lambda done: on_progress(done, whole))
             with closing(sqlite3.connect(aside, isolation_level=None)) as copy:
 
-                def told(_status: int, remaining: int, total: int) -> None:
+                def report(_status: int, remaining: int, total: int) -> None:
                     on_progress(blob_bytes + (total - remaining) * pages // max(1, total), whole)
 
                 with said_in_ours(str(target)):
-                    source.backup(copy, pages=PAGES, progress=told)
+                    source.backup(copy, pages=PAGES, progress=report)
                     copy.execute("PRAGMA journal_mode = DELETE").fetchone()
         contents = examine(aside)
         _sync(aside)
@@ -72,7 +72,7 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
         os.replace(aside, target)
         _sync(target.parent)
     except OSError as error:
-        raise LedgerError(f"{target} cannot be written: {error.strerror}; nothing was left there, give another place") from error
+        raise LedgerError(f"cannot write {target}: {error.strerror}; nothing was left there; give another path") from error
     finally:
         _remove(aside)
         _remove(aside_blobs)
@@ -81,9 +81,9 @@ def back_up(path: str, target: Path, *, overwrite: bool, on_progress: Progress) 
 
 
 def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on_progress: Progress) -> RestoreReport:
-    """Put the backup `source` in the place of the ledger in `path`. A ledger that is there is set aside, never removed. Refuses while a
-    process uses that ledger, beside a leftover log of SQLite's, and a backup that is not whole (`force` lets items with a broken history
-    pass); nothing is changed then."""
+    """Replace the ledger in `path` by the backup `source`. An existing ledger is renamed, never removed. Refuses, without changing
+    anything, while a process uses that ledger, beside a leftover SQLite log, and for a damaged backup (`force` accepts items with a
+    broken history)."""
     target = Path(path)
     _check_source(source, target)
     _check_unused(target, overwrite)
@@ -91,7 +91,7 @@ def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on
     if contents.broken and not force:
         raise LedgerDamaged(
             f"{source}: the history of {len(contents.broken):,} items does not end at the head in their row, among them"
-            f" {contents.broken[0]}: they were changed by other means. Take another backup, or give --force"
+            f" {contents.broken[0]}: another program has changed them. Use another backup, or give --force"
         )
     aside, aside_blobs = _unfinished(target), _unfinished(blobs_folder(target))
     kept: Path | None = None
@@ -110,7 +110,7 @@ def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on
         os.replace(aside, target)
         _sync(target.parent)
     except OSError as error:
-        raise LedgerError(f"{target} cannot be written: {error.strerror}") from error
+        raise LedgerError(f"cannot write {target}: {error.strerror}") from error
     finally:
         _remove(aside)
         _remove(aside_blobs)
@@ -120,16 +120,16 @@ def restore(source: Path, path: str, *, overwrite: bool, force: bool = False, on
 
 
 def examine(path: Path) -> Contents:
-    """Check a ledger file that no process uses: it must be ours, and SQLite must find it whole. Also says whether each item's history ends
-    at the head in its row."""
+    """Check a ledger file that no process uses: it must be a ledger, and SQLite must find it intact. Also checks that each item's
+    history ends at the head in its row."""
     address = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
     with said_in_ours(str(path)), closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
         version = schema.check(connection, str(path))
         if not version:
-            raise LedgerDamaged(f"{path} is empty: it is no backup of a ledger")
+            raise LedgerDamaged(f"{path} is empty: it is not the backup of a ledger")
         [found] = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
-            raise LedgerDamaged(f"{path} is damaged: {found}; take another backup")
+            raise LedgerDamaged(f"{path} is damaged: {found}; use another backup")
         items, seals, last_seq = connection.execute(
             "SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM seal), (SELECT coalesce(max(seq), 0) FROM history)"
         ).fetchone()
@@ -151,18 +151,18 @@ def _connect(path: str) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=rw", uri=True, timeout=60, isolation_level=None)
 
 
-# What is refused ----------------------------------------------------------------------------------------------------------
+# Checks -------------------------------------------------------------------------------------------------------------------
 def _check_target(target: Path, overwrite: bool) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder; name a file in it, such as {target / 'milepost-backup.db'}")
     if not target.parent.is_dir():
-        raise UsageError(f"the folder {target.parent} does not exist; make it with mkdir -p")
+        raise UsageError(f"the folder {target.parent} does not exist; create it with mkdir -p")
     there = [place for place in (target, blobs_folder(target)) if place.exists()]
     if there and not overwrite:
-        raise UsageError(f"{there[0]} is there already; give another name, or --overwrite")
+        raise UsageError(f"{there[0]} already exists; give another name, or --overwrite")
     for suffix in BESIDE:
         if Path(f"{target}{suffix}").exists():
-            raise UsageError(f"{target}{suffix} is there: a process uses {target} as a ledger, or one has died there; give another name")
+            raise UsageError(f"{target}{suffix} exists: a process uses {target} as a ledger, or died while using it; give another name")
 
 
 def _check_source(source: Path, target: Path) -> None:
@@ -172,25 +172,25 @@ def _check_source(source: Path, target: Path) -> None:
         raise UsageError(f"{source} is the ledger itself; give a backup of it")
     log = Path(f"{source}-wal")
     if log.exists() and log.stat().st_size:
-        raise LedgerError(f"{log} holds changes that are not in {source}: a process uses it as a ledger, or one has died there. {_FOLD}")
+        raise LedgerError(f"{log} holds changes that are not in {source}: a process uses it as a ledger, or died while using it. {_FOLD}")
 
 
-_FOLD = "Stop that process; one look ('milepost --ledger sqlite:///FILE status') then takes the log into the file"
+_FOLD = "Stop that process; then 'milepost --ledger sqlite:///FILE status' moves the log into the file"
 
 
 def _check_unused(target: Path, overwrite: bool) -> None:
     at_work = Liveness(str(target)).neighbours()
     if at_work:
-        raise LedgerBusy(f"{at_work} process{'es are' if at_work > 1 else ' is'} at work on {target}; stop them first")
+        raise LedgerBusy(f"{at_work} process{'es are' if at_work > 1 else ' is'} using {target}; stop them first")
     for suffix in BESIDE:
         beside = Path(f"{target}{suffix}")
         if beside.exists():
             raise LedgerError(
-                f"{beside} is there: a process has {target} open, or one has died there. A restored file must not meet it. {_FOLD};"
+                f"{beside} exists: a process has {target} open, or died while using it. The log does not belong to a restored file. {_FOLD};"
                 f" if {target} is damaged, move both away"
             )
     if (target.exists() or blobs_folder(target).exists()) and not overwrite:
-        raise UsageError(f"{target} is there already; with --overwrite it is set aside, and the backup takes its place")
+        raise UsageError(f"{target} already exists; --overwrite renames it and puts the backup in its place")
     if target.exists():
         _check_free(target)
 
@@ -213,7 +213,7 @@ def _unfinished(place: Path) -> Path:
 
 
 def _set_aside(target: Path) -> Path:
-    """Give the ledger that is there, with its blobs, another name."""
+    """Rename the existing ledger with its blobs."""
     kept = Path(f"{target}.before-restore-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}")
     if blobs_folder(target).exists():
         blobs_folder(target).rename(blobs_folder(kept))
@@ -223,7 +223,7 @@ def _set_aside(target: Path) -> Path:
 
 
 def _put_in_place(made: Path, place: Path) -> None:
-    """Give a folder of blobs its name. One that is there already gives way."""
+    """Give a folder of blobs its name, replacing an existing one."""
     if place.exists():
         old = _unfinished(place)
         place.rename(old)
@@ -233,10 +233,10 @@ def _put_in_place(made: Path, place: Path) -> None:
 
 
 def _blob_sizes(folder: Path) -> dict[Path, int]:
-    """Every blob with its size; unfinished ones have no name yet."""
+    """Every blob with its size; unfinished ones are left out."""
     found: dict[Path, int] = {}
     for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        # A blob may be removed at any moment, with the row that named it.
+        # A blob may be removed at any moment, with the row that names it.
         with suppress(FileNotFoundError):
             if file.is_file() and not file.name.startswith("."):
                 found[file] = file.stat().st_size
@@ -244,7 +244,7 @@ def _blob_sizes(folder: Path) -> dict[Path, int]:
 
 
 def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Callable[[int], None]) -> tuple[int, int]:
-    """How many were copied, and how many bytes they are."""
+    """Copy the blobs; returns how many, and their bytes."""
     n = done = 0
     for file in sizes:
         place = to / file.relative_to(folder)
@@ -260,7 +260,7 @@ def _copy_blobs(folder: Path, to: Path, sizes: dict[Path, int], on_progress: Cal
 
 
 def _copy_file(source: Path, target: Path, on_progress: Callable[[int], None]) -> int:
-    """Copy and sync; how many bytes it was."""
+    """Copy and sync one file; returns its bytes."""
     done = 0
     with source.open("rb") as reading, target.open("xb") as writing:
         while chunk := reading.read(CHUNK):

@@ -1,6 +1,6 @@
-"""Proof of life and death on one machine: each process holds an OS lock on a file beside the ledger for as long as it lives.
+"""Process liveness on one machine: each process holds an OS lock on a file beside the ledger as long as it lives.
 
-The operating system lets go of the lock when the process ends, however it ends. Whoever can take the lock has the proof.
+The operating system releases the lock when the process ends, for whatever reason. A process that can take the lock has proof of death.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Liveness:
     def __init__(self, ledger_path: str) -> None:
         self.folder = Path(ledger_path + "-workers")
         self._held: dict[str, int] = {}
-        # A shared folder may hold other machines' files, whose locks say nothing here.
+        # A shared folder may hold other machines' files, whose locks mean nothing here.
         self._machine = platform.node().replace("/", "_")
 
     def _path(self, holder: str) -> Path:
@@ -31,12 +31,12 @@ class Liveness:
             self._lock(holder)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise LedgerFull(f"{self.folder}: the disk is full, so this process cannot say that it is at work ({error})") from error
-            raise LedgerReadOnly(f"{self.folder}: this process cannot say there that it is at work ({error})") from error
+                raise LedgerFull(f"{self.folder}: the disk is full, so this process cannot create its lock file ({error})") from error
+            raise LedgerReadOnly(f"{self.folder}: this process cannot create its lock file there ({error})") from error
 
     def _lock(self, holder: str) -> None:
         self.folder.mkdir(exist_ok=True)
-        # Locked under a name that nobody looks for, then moved into place: nobody ever sees it unlocked.
+        # Locked under a temporary name, then renamed: other processes never see it unlocked.
         hidden = self.folder / f".{holder}"
         descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +54,7 @@ class Liveness:
         return [holder for holder, alive in self._others() if not alive]
 
     def neighbours(self) -> int:
-        """How many other processes are at work on this ledger."""
+        """How many other processes use this ledger."""
         return sum(alive for _, alive in self._others())
 
     def _others(self) -> list[tuple[str, bool]]:
@@ -77,7 +77,7 @@ class Liveness:
         return found
 
     def bury(self, holders: list[str]) -> None:
-        """Their leases have been taken back: the files have said all they had to say."""
+        """Remove the files of dead holders, after their leases were taken back."""
         for holder in holders:
             self._path(holder).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Opening the file: is it ours, is it of our time, and bringing it up to date by numbered migrations."""
+"""Schema of the file: checks that it is a ledger of a known version, and applies numbered migrations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _scripts() -> list[Path]:
 
 
 def check(connection: sqlite3.Connection, path: str) -> int:
-    """The file's schema version; 0 for an empty file. Raises if it is somebody else's or too new; changes nothing."""
+    """The file's schema version; 0 for an empty file. Raises if it belongs to another program or is too new; changes nothing."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -43,7 +43,7 @@ def check(connection: sqlite3.Connection, path: str) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: str, up_to: int | None = None) -> None:
-    """Bring the file up to date. Each migration is one transaction: it happens whole or not at all."""
+    """Bring the file up to date. Each migration is one transaction."""
     for number, script in migrations()[:up_to]:
         connection.execute("BEGIN IMMEDIATE")
         try:

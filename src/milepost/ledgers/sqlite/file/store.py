@@ -1,4 +1,4 @@
-"""One file and the connections to it: readers that never wait, and one writer that commits in groups."""
+"""Connections to one SQLite file: readers that never wait, and one writer with group commit."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ T = TypeVar("T")
 
 PATIENCE = 60.0
 LONGEST_PAUSE_S = 0.002
-"""Between two attempts to begin a write while another process writes. A worker leaves about a millisecond between two writes: a process
-that looked more rarely would miss that for many of them."""
+"""Pause between two tries to begin a write while another process writes. A worker leaves about a millisecond between two writes; a
+process with longer pauses would miss many of these gaps."""
 GROUP = 64
 
 
 def blobs_folder(path: str | Path) -> Path:
-    """Where the blobs of the ledger in this file are."""
+    """The folder of the blobs of the ledger in this file."""
     return Path(f"{path}-blobs")
 
 
 class TransactionRunner(Protocol):
-    """How the ledger reads, or writes: in a transaction of its own."""
+    """Runs a function in a read or write transaction of its own."""
 
     def __call__(self, run: Callable[[sqlite3.Connection, NameNumbers], T], /) -> T: ...
 
@@ -51,7 +51,7 @@ class CommitPart(Generic[T]):
 
 
 def _key_part(key: str, position: int) -> str | None:
-    """SQL function: one part of a key of several fields, as it is written there; NULL: the key has no such part."""
+    """SQL function: one part of a key of several fields, escaped as in the key; NULL: the key has no such part."""
     parts = key.split(SEPARATOR)
     return parts[position] if position < len(parts) else None
 
@@ -59,8 +59,8 @@ def _key_part(key: str, position: int) -> str | None:
 class SqliteFile:
     """A SQLite file in WAL mode. A commit is on disk before `write` returns (`synchronous=FULL`).
 
-    Writes of several threads that come together share one commit: whoever comes first carries the others' work along.
-    That is a group commit without a thread of its own, so that a single-threaded caller stays single-threaded.
+    Group commit: when several threads write at once, the first commits the work of all. It needs no thread of its own, so a
+    single-threaded caller stays single-threaded.
     """
 
     def __init__(self, path: str) -> None:
@@ -79,34 +79,34 @@ class SqliteFile:
     def _open(self) -> sqlite3.Connection:
         folder = Path(self.path).resolve().parent
         if not folder.is_dir():
-            raise LedgerReadOnly(f"{self.path}: its folder {folder} does not exist; make it with mkdir -p, or give another --ledger")
+            raise LedgerReadOnly(f"{self.path}: its folder {folder} does not exist; create it with mkdir -p, or give another --ledger")
         with said_in_ours(self.path):
             connection = self._connect()
             try:
-                # A foreign or newer file must be left exactly as it is, so this comes before anything that writes.
-                version = self._patiently(lambda: schema.check(connection, self.path))
+                # A foreign or newer file must stay exactly as it is, so this comes before anything that writes.
+                version = self._retry_while_locked(lambda: schema.check(connection, self.path))
                 if version == 0:
                     connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
-                self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+                self._retry_while_locked(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA cache_size = -32768")
                 connection.execute("PRAGMA wal_autocheckpoint = 4000")
                 connection.execute("PRAGMA temp_store = MEMORY")
                 if version < schema.newest():
-                    self._patiently(lambda: schema.migrate(connection, self.path))
+                    self._retry_while_locked(lambda: schema.migrate(connection, self.path))
             except BaseException:
                 connection.close()
                 raise
         return connection
 
     def _connect(self) -> sqlite3.Connection:
-        # Waiting is ours (jittered, see _patiently), so SQLite itself is told not to wait.
+        # Waiting is done here (jittered, see _retry_while_locked), so SQLite itself must not wait.
         connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
         connection.create_function("key_part", 2, _key_part, deterministic=True)
         return connection
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Try until it works; wait a little, unevenly, while another process has the file."""
+    def _retry_while_locked(self, attempt: Callable[[], T]) -> T:
+        """Retry, with jittered pauses, while another process has locked the file."""
         deadline = time.monotonic() + PATIENCE
         pause = 0.0003
         while True:
@@ -119,13 +119,13 @@ class SqliteFile:
             pause = min(pause * 1.5, LONGEST_PAUSE_S)
 
     def write(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Carry out `run` in a transaction and return when it is on disk. If `run` raises, its part is undone alone."""
+        """Run `run` in a transaction and return when it is on disk. If `run` raises, only its own part is rolled back."""
         work = CommitPart(run)
         self._queue.append(work)
         with self._turn:
             if not work.done:
                 group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP))]
-                # With more than GROUP waiting our own part may not be first in line; carry on until it is done.
+                # With more than GROUP waiting, our own part may not be in the first group; continue until it is done.
                 while work not in group:
                     self._commit(group)
                     group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP))]
@@ -139,11 +139,11 @@ class SqliteFile:
         try:
             if self.crowded and time.monotonic() - self._last_commit < 0.001:
                 time.sleep(random.uniform(0.0002, 0.001))
-            self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+            self._retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
             try:
                 for work in group:
                     self._run_one(connection, work, alone=len(group) == 1)
-                self._patiently(lambda: connection.execute("COMMIT"))
+                self._retry_while_locked(lambda: connection.execute("COMMIT"))
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -152,7 +152,7 @@ class SqliteFile:
             self._last_commit = time.monotonic()
         except sqlite3.Error as error:
             if len(group) > 1:
-                # One of them, or all together, are too much for the file. Each alone: no other's part is undone with it.
+                # One part, or all together, are too large for the file. Commit each alone, so that no other part is rolled back with it.
                 for work in group:
                     work.error = None
                     self._commit([work])
@@ -174,14 +174,14 @@ class SqliteFile:
             work.result = work.run(connection)
         except BaseException as error:
             if not connection.in_transaction:
-                raise  # SQLite has undone the whole group
+                raise  # SQLite has rolled back the whole group
             connection.execute("ROLLBACK TO part")
             self.on_rollback()
             work.error = translated(error, self.path) if isinstance(error, sqlite3.Error) else error
         connection.execute("RELEASE part")
 
     def read(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Read on this thread's own connection; never waits for a writer, never blocks one."""
+        """Read on this thread's own connection; never waits for a writer and never blocks one."""
         connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
         with said_in_ours(self.path):
             if connection is None:
@@ -192,10 +192,10 @@ class SqliteFile:
                 with self._readers_lock:
                     self._readers.append(connection)
             reader = connection
-            return self._patiently(lambda: run(reader))
+            return self._retry_while_locked(lambda: run(reader))
 
     def change_counter(self) -> int:
-        """Changes whenever this process or another has committed."""
+        """Changes whenever this or another process has committed."""
         own = self._writer.total_changes
         return own + 1_000_003 * self.read(lambda c: int(c.execute("PRAGMA data_version").fetchone()[0]))
 

@@ -1,4 +1,4 @@
-"""Writing changes: row, content, history line and counters, in the transaction of the caller."""
+"""Writes of changes: row, content, history line and counters, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CounterDeltas:
         count_all(changes, self.counters, self.groups)
         for change in changes:
             before, after = change.before, change.after
-            # A new failure, or one that a moved item takes along to a stage that has not seen its like.
+            # A new failure, or one that a moved item brings to a stage that does not have it yet.
             if after.error is not None and (after.error is not before.error or after.stage != before.stage):
                 key = (after.route, after.stage, after.error.group)
                 times = self.failures[key][3] if key in self.failures else 0
@@ -76,7 +76,7 @@ class CounterDeltas:
 
 
 def write_changes(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence[Change], tally: CounterDeltas) -> None:
-    """Write changes that the fence has let through in this transaction, no two of them of one item."""
+    """Write changes that have passed the fence in this transaction, at most one per item."""
     places, place = names.places, names.place
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for change in changes:
@@ -130,7 +130,7 @@ def write_lines(connection: sqlite3.Connection, names: NameNumbers, changes: Seq
 
 
 def _write_offer(connection: sqlite3.Connection, names: NameNumbers, change: Change) -> None:
-    """Keep what the change's line offered with that line: the payload as it is in this transaction."""
+    """Store the payload that the change offered, as of this transaction, with its line."""
     line, row = change.line, change.after
     assert line is not None, "it offers something"
     number, stage = row.handle, names.stage(connection, row.route, line.after_stage)
@@ -151,18 +151,18 @@ T = TypeVar("T")
 def one_by_one(
     connection: sqlite3.Connection, names: NameNumbers, values: Sequence[T], write: Callable[[list[T]], None]
 ) -> dict[int, Refused]:
-    """Write each alone; those that cannot be written, by place, with the reason. What others wrote stays."""
+    """Write each alone; returns the refused ones by place, with the reason. The others stay written."""
     refused: dict[int, Refused] = {}
     for place, value in enumerate(values):
         connection.execute("SAVEPOINT one")
         try:
             write([value])
         except (*ROW_REFUSED, sqlite3.Error) as error:
-            told = translated(error, "") if isinstance(error, sqlite3.Error) else error
-            if not isinstance(told, ROW_REFUSED):
+            cause = translated(error, "") if isinstance(error, sqlite3.Error) else error
+            if not isinstance(cause, ROW_REFUSED):
                 raise
             connection.execute("ROLLBACK TO one")
-            # Numbers that were given out to new names are free again.
+            # Numbers given to new names are free again.
             names.forget()
             names.refresh(connection)
             refused[place] = Refused(f"{type(error).__name__}: {error}")

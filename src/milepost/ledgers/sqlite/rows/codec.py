@@ -1,4 +1,4 @@
-"""Rows and content between the rules' values and SQLite's columns."""
+"""Conversion between the core's rows and content and SQLite's columns."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COLUMNS = (
     " flags, list_id, rest, life"
 )
 REST = [name.strip() for name in COLUMNS.split(",")].index("rest")
-"""The place of that column."""
+"""The position of that column."""
 UNKNOWN, ALONE, HANDED_OVER, AGAIN = 1, 2, 4, 8
 
 
 class Rest(Struct, omit_defaults=True):
-    """What few rows have."""
+    """Columns that few rows have."""
 
     note: str | None = None
     error: Failure | None = None
@@ -40,14 +40,14 @@ class Rest(Struct, omit_defaults=True):
 
 
 UNREADABLE = (msgspec.MsgspecError, KeyError, IndexError, TypeError, ValueError, AttributeError)
-"""What reading one damaged row raises. Anything else is trouble with the whole file."""
+"""Exceptions that mean one row is damaged. Any other is a problem with the whole file."""
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.decode
 
 
 def json_text(value: Any) -> str:
-    """JSON to bind. As text: some versions of SQLite take JSON in bytes for their own binary form."""
+    """JSON to bind, as text: some versions of SQLite read JSON in bytes as their own binary form."""
     return encode(value).decode()
 
 
@@ -63,15 +63,15 @@ def row_of(columns: Sequence[Any], names: NameNumbers) -> Row:
     ) = columns  # fmt: skip
     place = names.by_id[place_id]
     if rest is None:
-        told = NO_REST
+        more = NO_REST
     else:
-        told = decode_rest(rest)
+        more = decode_rest(rest)
     return Row(
         place.route, key, place.stage, STATUSES[status], version, head, created_at, updated_at, entered_at, correlation_id,
         input_digest, place.lane, look_at_of(due_at, look_at), overdue_at, lease, holder, claimed_at,
         attempts, total_attempts, looks, losses, round_no, pass_no, bool(flags & UNKNOWN), bool(flags & ALONE), bool(flags & HANDED_OVER),
-        bool(flags & AGAIN), list_id, told.note, told.error, told.kept, told.undecided, number, told.not_before, told.content_digest,
-        told.settled, life,
+        bool(flags & AGAIN), list_id, more.note, more.error, more.kept, more.undecided, number, more.not_before, more.content_digest,
+        more.settled, life,
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ NO_REST = Rest()
 
 
 def rows_of(found: Iterable[Sequence[Any]], names: NameNumbers) -> list[Row | Refused]:
-    """The rows in these columns; Refused in the place of one that cannot be read."""
+    """The rows in these columns; Refused in place of an unreadable one."""
     found = list(found)
     try:
         return [row_of(columns, names) for columns in found]
@@ -93,7 +93,7 @@ def _row_or_refused(columns: Sequence[Any], names: NameNumbers) -> Row | Refused
     except UNREADABLE as error:
         reason = f"its row is damaged: {type(error).__name__}: {error}"
     try:
-        # Without the part that few rows have it may well be readable: enough to take the item off the route.
+        # Without the rare columns it may be readable: enough to cancel the item.
         return Refused(reason, str(columns[2]), row_of((*columns[:REST], None, *columns[REST + 1 :]), names))
     except UNREADABLE:
         return Refused(reason, str(columns[2]))
@@ -107,7 +107,7 @@ UPDATE = (
 
 
 LOOK_AT = "due_at = CASE WHEN overdue_at < :at THEN overdue_at ELSE :at END, look_at = CASE WHEN overdue_at < :at THEN :at END"
-"""The next look is at :at, in SQL; as `clock_of` has it."""
+"""SQL that sets the next look to :at, as in `clock_of`."""
 
 
 def look_at_of(due_at: int | None, look_at: int | None) -> int | None:
@@ -116,7 +116,7 @@ def look_at_of(due_at: int | None, look_at: int | None) -> int | None:
 
 
 def clock_of(row: Row) -> tuple[int | None, int | None]:
-    """The columns due_at and look_at; the latter only where it says something else (-1: no next look at all)."""
+    """The columns due_at and look_at; the latter only where it differs (-1: no next look)."""
     look_at, overdue_at = row.look_at, row.overdue_at
     if overdue_at is None:
         return look_at, None
@@ -126,7 +126,7 @@ def clock_of(row: Row) -> tuple[int | None, int | None]:
 
 
 def shared(row: Row, place: int) -> tuple[Any, ...]:
-    """The columns that a write may change, but for the head, which is each row's own. In the order of UPDATE and of
+    """The columns that a write may change, except the head, which differs in each row. In the order of UPDATE and of
     `like_rows.UPDATE_LIKE`."""
     due_at, kept_look = clock_of(row)
     error = row.error
@@ -156,7 +156,7 @@ CONTENT_OF = "SELECT item, kind, stage, body FROM content WHERE item IN (SELECT 
 
 
 def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: NameNumbers) -> dict[int, Content | str]:
-    """The content of each of these items; a sentence in the place of one that cannot be read."""
+    """The content of each of these items; a reason in place of an unreadable one."""
     found: dict[int, Content | str] = {}
     for number, kind, stage, body in connection.execute(CONTENT_OF, (json_text(numbers),)):
         try:
@@ -177,7 +177,7 @@ def contents_of(connection: sqlite3.Connection, numbers: Sequence[int], names: N
 
 
 def items_of(connection: sqlite3.Connection, rows: Iterable[Row], names: NameNumbers) -> list[Item | Refused]:
-    """These rows with their content; Refused in the place of one whose content cannot be read."""
+    """These rows with their content; Refused in place of one whose content is unreadable."""
     rows = list(rows)
     contents = contents_of(connection, [row.handle for row in rows], names)
     items: list[Item | Refused] = []

@@ -1,4 +1,4 @@
-"""The fence: which changes may be written over what the file holds now."""
+"""Fence: decides which changes may be written over the present rows of the file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LOST = (
     "SELECT json_each.key FROM json_each(?) LEFT JOIN item ON item.id = json_each.value"
     f" WHERE item.head IS NOT {OWN_DIGEST} OR item.lease IS NOT ? OR item.status IS NOT ? OR item.place IS NOT ?"
 )
-"""The places, in a list of row numbers, of the rows that are not any more as they were read."""
+"""Positions, in a list of row numbers, of the rows that have changed since they were read."""
 NOW = "SELECT id, head, lease, status, place, due_at, look_at FROM item WHERE id IN (SELECT value FROM json_each(?))"
 
 
 def fenced(connection: sqlite3.Connection, names: NameNumbers, changes: Sequence[Change]) -> list[Change | None]:
-    """The changes as they may be written now, and None in the place of each that lost its race: see `core.change.holds`. No two of
-    the changes are of one item. The head stands for the version too: it is the digest of a line that holds it."""
+    """The changes as they may be written now, with None for each one that lost its race (see `core.change.holds`). At most one change
+    per item. The head covers the version too: it is the digest of a line that contains it."""
     answers: list[Change | None] = list(changes)
     groups: dict[tuple[Any, ...], list[int]] = {}
     singles: list[int] = []
@@ -60,7 +60,7 @@ def _fenced_alone(change: Change, now: tuple[Any, ...] | None, names: NameNumber
     try:
         same = (head, lease, status, names.by_id[place].stage) == (before.head, before.lease, CODES[before.status], before.stage)
     except UNREADABLE:
-        return None  # it is damaged, and not what was read
+        return None  # it is damaged, and so not the row that was read
     look_at = look_at_of(due_at, kept_look)
     if not same or change.expired_at not in (None, look_at):
         return None

@@ -1,7 +1,7 @@
-"""Writes of like rows: what many rows have in common is bound once, and SQLite goes through them by itself.
+"""Batch writes of similar rows: common values are bound once, and SQLite iterates over the rows.
 
-A bound value costs more than the column that it fills, so a statement for a group of rows takes the numbers of the rows as one
-JSON list, and the digest that is each row's own from one blob, by its place in the list.
+Binding a value costs more than writing its column. So a statement for a group of rows takes the row numbers as one JSON list, and
+the rows' own digests from one blob, by position in the list.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 FEW = 3
-"""Up to this many rows a statement for each row is as cheap."""
+"""Up to this many rows one statement per row is as fast."""
 DIGEST = 32
 OWN_DIGEST = f"substr(?, 1 + {DIGEST} * json_each.key, {DIGEST})"
-"""The row's own digest, out of those of all rows of the group."""
+"""The row's own digest, out of the blob with those of all rows of the group."""
 
 UPDATE_LIKE = (
     "UPDATE item SET place = ?, status = ?, due_at = ?, look_at = ?, overdue_at = ?, version = ?, updated_at = ?, entered_at = ?,"

@@ -1,4 +1,4 @@
-"""Routes, stages and lanes by number. Names are looked up once and remembered until a rollback or a rename."""
+"""Numbers of routes, stages and lanes, cached until a rollback or a rename."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StageNumbers(NamedTuple):
 
 
 class NameNumbers:
-    """The numbers of names as one connection has seen them; refreshed at the start of each of its transactions."""
+    """The numbers as one connection has read them; refreshed at the start of each transaction."""
 
     def __init__(self) -> None:
         self.forget()
@@ -27,11 +27,11 @@ class NameNumbers:
         self.places: dict[tuple[str, str, str], int] = {}
         self.by_id: dict[int, StageNumbers] = {}
         self.lanes: dict[tuple[str, str], list[tuple[int, str]]] = {}
-        """The lanes of a stage that have ever been used, as (place, lane)."""
+        """The lanes of a stage that were ever used, as (place, lane)."""
         self._seen: tuple[Any, ...] = ()
 
     def refresh(self, connection: sqlite3.Connection) -> None:
-        """Take in what any process has added or renamed since."""
+        """Read the names that any process has added or renamed since."""
         seen = connection.execute(
             "SELECT (SELECT coalesce(max(id), 0) FROM stage), (SELECT coalesce(max(id), 0) FROM place),"
             " (SELECT version FROM document WHERE kind = 'names' AND name = '')"
@@ -48,7 +48,7 @@ class NameNumbers:
         ):
             self.stages[route, name] = number
             self.stage_names[number] = (route, name)
-        # Only what has come since: a route may have many lanes, and each new one is news to everybody.
+        # Read new ones only: a route may have many lanes, and every process has to read each new one.
         for number, stage, lane in connection.execute("SELECT id, stage, lane FROM place WHERE id > ?", (known[1],)):
             route, name = self.stage_names[stage]
             if number not in self.by_id:
@@ -56,7 +56,7 @@ class NameNumbers:
         self._seen = seen
 
     def route(self, connection: sqlite3.Connection, name: str) -> int:
-        """The route's number, made if need be (inside a write)."""
+        """The route's number, created if it has none (inside a write)."""
         number = self.routes.get(name)
         if number is None:
             connection.execute("INSERT INTO route (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))

@@ -1,7 +1,7 @@
-"""Writing new items: one statement for all rows that are alike, one for the content of a batch and one for its first lines.
+"""Writes of new items: one statement for all similar rows, one for a batch's content and one for its first lines.
 
-Binding values one by one costs more than SQLite's own work. So what a row has of its own is packed into one value, from which the
-statement cuts each row's pieces, and what the rows have in common is bound once.
+Binding values one by one costs more than SQLite's own work. So the values that differ per row are packed into one value, which the
+statement cuts into pieces, and common values are bound once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from milepost.ledgers.sqlite.rows.names import NameNumbers
 from milepost.ports.ledger import NewItem
 
 PORTION = 1 << 20
-"""About how many bytes are packed into one value, so that a batch of large inputs is never in memory twice."""
+"""Approximate bytes packed into one value, so that a batch of large inputs is never in memory twice."""
 LONGEST = 65_535
-"""Bytes of a key or a correlation id whose length fits its place in a cut."""
+"""Maximum bytes of a key or correlation id whose length fits into a packed number."""
 
-# A number that lines of a departed item still use is not given out again.
+# A number still used by lines of an item whose row has left is not reused.
 NEXT_NUMBER = "SELECT max(coalesce((SELECT max(id) FROM item), 0), coalesce((SELECT max(item) FROM departed), 0)) + 1"
 UNLESS_THERE = "ON CONFLICT (route, key) DO NOTHING"
 COLUMNS = (
@@ -32,9 +32,9 @@ COLUMNS = (
     " total_attempts, looks, losses, round, pass_no, flags, lease, holder, claimed_at, error_group, rest,"
     " id, head, input_digest, key, correlation_id"
 )
-"""First what rows may have in common (see `_alike`), then what is each row's own."""
+"""First the columns that rows may have in common (see `_alike`), then those that differ."""
 INSERT = f"INSERT INTO item ({COLUMNS}) VALUES ({', '.join('?' * 29)}) {UNLESS_THERE}"
-# ?1: the first number; ?2: the packed pieces; ?3: by place in the batch, where its piece begins and how long its texts are.
+# ?1: the first number; ?2: the packed pieces; ?3: for each row, where its piece begins and how long its texts are.
 INSERT_LIKE = (
     f"INSERT INTO item ({COLUMNS}) SELECT {', '.join(f'?{number}' for number in range(4, 28))},"
     " ?1 + json_each.key, substr(?2, value >> 32, 32), substr(?2, (value >> 32) + 32, 32),"
@@ -58,8 +58,8 @@ NEW_OFFER = (
 
 
 def write_new(connection: sqlite3.Connection, names: NameNumbers, new_items: Sequence[NewItem], tally: CounterDeltas) -> list[int]:
-    """Write new items whose keys differ from each other. Answers the places of those whose key has a row already: of these nothing
-    is written. The unique index on the keys is what tells, in the caller's transaction, so there is no look-up before."""
+    """Write new items with different keys. Returns the places of those whose key already has a row; nothing is written for these. The
+    unique index on keys finds them in the caller's transaction, so no look-up is needed before."""
     first: int = connection.execute(NEXT_NUMBER).fetchone()[0]
     written = _write_rows(connection, names, first, [new_item.change.after for new_item in new_items])
     there: list[int] = []
@@ -86,7 +86,7 @@ def write_new(connection: sqlite3.Connection, names: NameNumbers, new_items: Seq
 
 
 def _write_rows(connection: sqlite3.Connection, names: NameNumbers, first: int, rows: Sequence[Row]) -> int:
-    """Write those rows whose key has none yet, each under the number that its place gives it; how many that were."""
+    """Write the rows whose key has none yet, each under the number of its place; returns how many."""
     written = 0
     single: list[tuple[Any, ...]] = []
     for common, places in _alike(connection, names, rows):
@@ -100,7 +100,7 @@ def _write_rows(connection: sqlite3.Connection, names: NameNumbers, first: int, 
 
 
 def _alike(connection: sqlite3.Connection, names: NameNumbers, rows: Sequence[Row]) -> Iterable[tuple[tuple[Any, ...], list[int]]]:
-    """The columns that rows have in common, with the places of the rows that have them."""
+    """The columns that rows have in common, with the places of those rows."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     last: Row | None = None
     places: list[int] = []
