@@ -37,4 +37,4 @@ def test_what_cannot_be_backed_up_or_restored_says_what_would_do(shell: Any) -> 
     assert (answer.code, "not a SQLite file" in answer.err) == (1, True)
     (shell.folder / "milepost.db-wal").write_bytes(b"left")
     answer = shell("restore", "broken.db", "--overwrite")
-    assert (answer.code, "milepost.db-wal is there" in answer.err) == (1, True)
+    assert (answer.code, "milepost.db-wal exists" in answer.err) == (1, True)

@@ -199,7 +199,7 @@ def test_a_ledger_that_a_process_uses_is_not_restored(url: str, tmp_path: Path) 
         post.start()
         while not list(Path(f"{path_of(url)}-workers").glob("*.lock")):
             pass
-        with pytest.raises(LedgerBusy, match="1 process is at work"):
+        with pytest.raises(LedgerBusy, match="1 process is using"):
             mp.restore(copy, url, overwrite=True)
     mp.restore(copy, url, overwrite=True)
 
