@@ -67,7 +67,7 @@ def apply(
                 answers[place] = _write(store, changes[place], (copied or {}).get((row.route, row.key)))
 
     store.requests.each([partial(write, places) for places in rows.values()])
-    note(store, [changes[place] for place in told if answers[place] is None], now)
+    note(store, [changes[place] for place in to_write if answers[place] is None], now)
     return answers
 
 
