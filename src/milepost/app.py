@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any
 
 from milepost.background import BackgroundRun, run_on_loop, settled_on
-from milepost.core.confirmations import SaidBefore
 from milepost.core.errors import ActRefused, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
+from milepost.core.refusal import SAID_BEFORE, Refusal
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
 from milepost.engine.acts.bulk import act, confirm_outside
@@ -227,10 +227,10 @@ class Milepost:
                 raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left")
             return item.row
         answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
-        if isinstance(answer, SaidBefore):
+        if isinstance(answer, Refusal) and answer.kind in SAID_BEFORE:
             item = self.context.ledger.get([(route, key)])[0]
-            answer = item.row if isinstance(item, Item) else str(answer)
-        if isinstance(answer, str):
+            answer = item.row if isinstance(item, Item) else answer
+        if isinstance(answer, Refusal):
             raise ActRefused(f"{route}/{key}: {answer}")
         return answer
 

@@ -10,7 +10,7 @@ from postingest_scene import BATCH, PATHS, VOLUMES, Opener, Postingest, text
 
 from milepost.blobs.memory import MemoryBlobs
 from milepost.core.due import Lease
-from milepost.core.item import Item
+from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome, Reject, Retry
 from milepost.core.routes.backoff import Backoff
 from milepost.core.routes.plan import Plan
@@ -141,7 +141,7 @@ def test_a_confirmation_of_the_stage_at_which_it_failed_moves_it_on_as_one_by_ap
     assert settled(post, outcome).row.status == settled(elsewhere, outcome).row.status != Status.COMPLETED
     post.confirm("fetch", text(value))
     post.follow()
-    assert not isinstance(confirm_outside(elsewhere.ctx, "loans", KEY, "fetch", Done(value), "partner"), str)
+    assert isinstance(confirm_outside(elsewhere.ctx, "loans", KEY, "fetch", Done(value), "partner"), Row)
     assert post.at() == ("CC", "QUEUED")
     assert said(post.ledger) == said(elsewhere.ledger)
     assert "ttl" not in (post.row() or {})

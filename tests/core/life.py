@@ -13,6 +13,7 @@ from milepost.core.decide import accept, decide, given_back, late, undecided
 from milepost.core.due import Lease, look
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.refusal import Refusal
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
@@ -101,7 +102,7 @@ STEPS = (
 )
 
 
-def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[str, Change | str | None]:
+def take_step(data: st.DataObject, item: Item, plan: Plan, now: int) -> tuple[str, Change | Refusal | None]:
     """One thing that may happen to the item now, drawn by chance."""
     row: Row = item.row
     step = data.draw(st.sampled_from(STEPS), label="step")

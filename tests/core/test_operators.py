@@ -15,13 +15,14 @@ from milepost.core.decide import accept, decide, given_back
 from milepost.core.due import Lease, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.refusal import Refusal
 from milepost.core.status import Reason, Status, allowed
 
 PLAN = make_plan()
 WHO: dict[str, Any] = {"by": "ops", "why": "because", "act": "a-1"}
 
 
-def done(item: Item, change: Change | str) -> Item:
+def done(item: Item, change: Change | Refusal) -> Item:
     assert isinstance(change, Change), change
     assert change.line is not None
     assert allowed(change.before.status, change.after.status, change.line.reason)
@@ -29,9 +30,9 @@ def done(item: Item, change: Change | str) -> Item:
     return after(item, change)
 
 
-def refused(answer: Change | str) -> str:
-    assert isinstance(answer, str), answer
-    return answer
+def refused(answer: Change | Refusal) -> str:
+    assert isinstance(answer, Refusal), answer
+    return answer.text
 
 
 def ended(outcome: Any = None) -> Item:
@@ -63,8 +64,8 @@ def some_items() -> dict[str, Item]:
 def test_every_verb_on_every_item_is_an_allowed_edge_or_a_sentence(verb: str, name: str) -> None:
     item = some_items()[name]
     answer = getattr(operators, verb)(item, PLAN, START, **WHO)
-    if isinstance(answer, str):
-        assert answer.startswith(("it ", "a worker", "route"))
+    if isinstance(answer, Refusal):
+        assert answer.text.startswith(("it ", "a worker", "route"))
     else:
         done(item, answer)
 
@@ -230,7 +231,7 @@ def test_rerun_says_why_not() -> None:
 
 
 # Other content ------------------------------------------------------------------------------------------------------
-def replaced(item: Item, content: Any, **how: Any) -> Change | str:
+def replaced(item: Item, content: Any, **how: Any) -> Change | Refusal:
     old = {"content": item.input}
     return operators.replace(item, PLAN, START, content=content, digest=digest_of(content), old=old, **how, **WHO)
 

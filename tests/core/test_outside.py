@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from life import START, after, at_stage, claimed, handler, make_plan, new_item, settled, walk
 
 from milepost.core.change import Change
-from milepost.core.confirmations import AlreadyEnded, NotedBefore, SaidBefore, confirm, noted_once, too_late
+from milepost.core.confirmations import confirm, noted_once, too_late
 from milepost.core.decide import OUTCOME_LIMIT, valid_confirmation
 from milepost.core.item import Item
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
+from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import EDGES, NOTES, Reason, Status
@@ -22,7 +23,12 @@ from milepost.core.status import EDGES, NOTES, Reason, Status
 PLAN = make_plan()
 
 
-def given_word(item: Item, stage: str, outcome: Outcome, plan: Plan = PLAN, *, operator: bool = False) -> Change | str:
+def kind_of(answer: Change | Refusal) -> RefusalKind:
+    assert isinstance(answer, Refusal)
+    return answer.kind
+
+
+def given_word(item: Item, stage: str, outcome: Outcome, plan: Plan = PLAN, *, operator: bool = False) -> Change | Refusal:
     return confirm(item, stage, outcome, plan, START, 0.0, by="partner", why="seen", act="a-1", operator=operator)
 
 
@@ -41,7 +47,7 @@ def test_what_confirms(value: Any) -> None:
 def test_what_confirms_nothing(value: Any) -> None:
     assert not valid_confirmation(value)
     item = new_item(PLAN)
-    assert isinstance(given_word(item, "weigh", Done(value)), str)
+    assert kind_of(given_word(item, "weigh", Done(value))) is RefusalKind.CONFIRMS_NOTHING
 
 
 @given(
@@ -146,8 +152,8 @@ def test_for_a_later_stage_it_is_kept_until_the_item_gets_there() -> None:
 def test_the_first_word_wins_and_a_different_later_one_is_noted(stage: str) -> None:
     item = written(claimed(new_item(PLAN), PLAN), stage, Done("first"))
     same = given_word(item, stage, Done("first"))
-    assert isinstance(same, str)
-    assert same.startswith("known")
+    assert kind_of(same) is RefusalKind.KNOWN
+    assert str(same).startswith("known")
     change = given_word(item, stage, Done("second"))
     assert isinstance(change, Change)
     assert change.line is not None
@@ -159,8 +165,9 @@ def test_a_word_for_a_stage_that_is_behind_is_known_or_noted() -> None:
     item = at_stage("stamp", PLAN)
     for known in (Done({"by": "weigh"}), Done(True)):
         answer = given_word(item, "weigh", known)
-        assert isinstance(answer, str)
-        assert answer.startswith("known")
+        assert isinstance(answer, Refusal)
+        assert answer.kind is RefusalKind.KNOWN
+        assert answer.text.startswith("known")
     change = given_word(item, "weigh", Done("other"))
     assert isinstance(change, Change)
     assert change.line is not None
@@ -173,8 +180,8 @@ def test_a_confirmation_still_moves_a_failed_item_and_nothing_else_does() -> Non
     assert written(failed, "weigh", Done(True)).stage == "stamp"
     for outcome in (Retry("x"), NotYet(), Reject("y")):
         answer = given_word(failed, "weigh", outcome)
-        assert isinstance(answer, AlreadyEnded)
-        assert "only a confirmation" in answer
+        assert kind_of(answer) is RefusalKind.ENDED
+        assert "only a confirmation" in str(answer)
 
 
 def test_for_a_later_stage_of_a_failed_item_it_is_kept_until_a_person_retries_it() -> None:
@@ -194,19 +201,19 @@ def cancelled(item: Item) -> Item:
 @pytest.mark.parametrize("outcome", [Done(True), Retry("x"), NotYet(), Reject("y")])
 def test_no_partner_moves_what_a_person_has_cancelled(stage: str, outcome: Outcome) -> None:
     answer = given_word(cancelled(at_stage("stamp", PLAN)), stage, outcome)
-    assert isinstance(answer, AlreadyEnded)
-    assert "CANCELLED" in answer
+    assert kind_of(answer) is RefusalKind.ENDED
+    assert "CANCELLED" in str(answer)
 
 
 def test_what_was_kept_before_the_cancelling_does_not_move_it_either() -> None:
     item = cancelled(written(claimed(at_stage("stamp", PLAN), PLAN), "stamp", Done("first")))
     for word in ("first", "second"):
-        assert isinstance(given_word(item, "stamp", Done(word)), AlreadyEnded)
+        assert kind_of(given_word(item, "stamp", Done(word))) is RefusalKind.ENDED
 
 
 def test_a_word_for_a_stage_behind_a_cancelled_item_is_known_or_noted_as_ever() -> None:
     item = cancelled(at_stage("stamp", PLAN))
-    assert isinstance(given_word(item, "weigh", Done({"by": "weigh"})), SaidBefore)
+    assert kind_of(given_word(item, "weigh", Done({"by": "weigh"}))) is RefusalKind.KNOWN
     assert isinstance(given_word(item, "weigh", Done("other")), Change)
 
 
@@ -215,7 +222,7 @@ def test_a_person_may_confirm_what_was_cancelled() -> None:
     assert after(item, given_word(item, "stamp", Done(True), operator=True)).stage == "delivered"
     early = after(item, given_word(item, "delivered", Done(True), operator=True))
     assert (early.row.status, set(early.row.kept)) == (Status.CANCELLED, {"delivered"})
-    assert isinstance(given_word(item, "stamp", Retry("x"), operator=True), AlreadyEnded)
+    assert kind_of(given_word(item, "stamp", Retry("x"), operator=True)) is RefusalKind.ENDED
 
 
 @given(st.data())
@@ -240,9 +247,9 @@ def test_what_came_too_late_is_noted_with_who_said_it_and_for_which_stage() -> N
 
 def test_an_unknown_stage_is_named_with_those_there_are() -> None:
     answer = given_word(new_item(PLAN), "nowhere", Done(True))
-    assert isinstance(answer, str)
-    assert "'nowhere'" in answer
-    assert "weigh, stamp, delivered" in answer
+    assert isinstance(answer, Refusal)
+    assert "'nowhere'" in answer.text
+    assert "weigh, stamp, delivered" in answer.text
 
 
 def test_a_note_is_written_once_for_each_who_says_it_and_each_thing_said() -> None:
@@ -251,7 +258,7 @@ def test_a_note_is_written_once_for_each_who_says_it_and_each_thing_said() -> No
     assert isinstance(first, Change)
     assert first.line is not None
     assert noted_once(first, lambda: ()) is first
-    assert isinstance(noted_once(given_word(item, "delivered", Done(1)), lambda: [first.line]), NotedBefore)
+    assert kind_of(noted_once(given_word(item, "delivered", Done(1)), lambda: [first.line])) is RefusalKind.NOTED_BEFORE
     for other in (given_word(item, "delivered", Done("1")), confirm(item, "delivered", Done(1), PLAN, START, 0.0, by="somebody else")):
         assert noted_once(other, lambda: [first.line]) is other
 
@@ -264,6 +271,6 @@ def test_what_is_no_note_asks_for_no_history() -> None:
 def test_a_confirmation_that_is_too_large_to_be_kept_is_refused() -> None:
     for stage in ("weigh", "stamp"):
         answer = given_word(new_item(PLAN), stage, Done("x" * OUTCOME_LIMIT))
-        assert isinstance(answer, str)
-        assert "cannot be taken" in answer
-        assert "at most 1,048,576" in answer
+        assert isinstance(answer, Refusal)
+        assert "cannot be taken" in answer.text
+        assert "at most 1,048,576" in answer.text

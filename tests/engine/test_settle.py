@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine_world import ROUTE, Faulty, World
 
-from milepost.core.item import Item
+from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome, Reject, Retry
 from milepost.core.status import TERMINAL, Reason, Status
 from milepost.engine.acts.bulk import act, confirm_outside
@@ -112,7 +112,7 @@ def test_an_outcome_for_an_item_that_is_gone_is_refused(world: World) -> None:
 def test_a_note_that_comes_between_does_not_cost_the_outcome(world: World) -> None:
     world.add("a")
     [held] = world.claim("weigh")
-    assert not isinstance(confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done("early"), "partner"), str)
+    assert isinstance(confirm_outside(world.ctx, ROUTE, "a", "Delivered", Done("early"), "partner"), Row)
     assert settle(world.ctx, [said(held, Retry("busy"))]) == SettleResult(written=1)
     row = world.row("a")
     assert (row.status, row.attempts) == (Status.RETRY_SCHEDULED, 1)

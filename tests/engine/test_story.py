@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from eyes_world import World
 
+from milepost.core.change import Change
 from milepost.core.controls import Hold
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
@@ -177,7 +178,7 @@ def test_the_ends(world: World) -> None:
     [item] = world.ledger.get([("parcels", "B")])
     assert item is not None
     change = cancel(item, world.ctx.plan("parcels"), world.clock.now(), by="ops", why="not wanted", act="act-7")
-    assert not isinstance(change, str)
+    assert isinstance(change, Change)
     world.ledger.apply([change], world.clock.now())
     assert _told(world, "B").happened[-1].text == "taken off the route at 'weigh', by ops: not wanted (act act-7)"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
+from milepost.core.item import Row
 from milepost.core.status import TERMINAL
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
@@ -67,7 +68,7 @@ class Scene:
             assert item is not None
             volumes = {path: ["V1", f"V{key}"] for path in item.results["CC"]["filePaths"]}
             answer = confirm_outside(self.ctx, ROUTE, key, "Scout", mp.Done(volumes), "tape library")
-            assert not isinstance(answer, str), answer
+            assert isinstance(answer, Row), answer
         drain(self.ctx, self.clock)
 
     def through(self, *keys: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import milepost as mp
+from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.controls import scope
 from milepost.core.decide import decide
@@ -72,7 +73,7 @@ def control(ctx: Context, chance: random.Random, now: int) -> None:
         [item] = ctx.ledger.get([("r", key)])
         if isinstance(item, Item):
             change = confirm(item, done, mp.Done(), ctx.plan("r"), now, 0.0, by="outside")
-            if not isinstance(change, str):
+            if isinstance(change, Change):
                 ctx.ledger.apply([change], now)
     elif kind < 0.42:
         ctx.ledger.write(ROUTE, "r", {"version": 2})

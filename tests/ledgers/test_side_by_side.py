@@ -22,6 +22,7 @@ from milepost.core.decide import decide, given_back, undecided
 from milepost.core.due import Lease, fragile, look
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
+from milepost.core.refusal import Refusal
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Reason
 from milepost.ledgers.memory import MemoryLedger
@@ -42,7 +43,7 @@ OUTCOMES: list[Outcome] = [
     Done(), Done({"n": 1}), Done(), Done(payload=[1, 2]), NotYet(), NotYet(note="no lorry"), NotYet(after="5s"), HandedOver("30s"),
     Retry("scale 1 is busy"), Retry("scale 2 is busy", unknown=True), Retry("later", after="1m"), Reject("no such parcel"),
 ]  # fmt: skip
-VERBS: list[Callable[..., Change | str]] = [operators.retry, operators.skip, operators.cancel, operators.resend]
+VERBS: list[Callable[..., Change | Refusal]] = [operators.retry, operators.skip, operators.cancel, operators.resend]
 Pair = tuple[Item, Item]
 """One item, as memory and as SQLite gave it."""
 
@@ -106,7 +107,7 @@ class SideBySide(RuleBasedStateMachine):
         assert shown(mine) == shown(theirs)
         return None if mine is None or theirs is None else (mine, theirs)
 
-    def both(self, pair: Pair, make: Callable[[Item], Change | str | None], **more: Any) -> None:
+    def both(self, pair: Pair, make: Callable[[Item], Change | Refusal | None], **more: Any) -> None:
         """Make the same change from each ledger's own item, write it to each, and compare what they answer."""
         made = [make(item) for item in pair]
         if not isinstance(made[0], Change) or not isinstance(made[1], Change):
@@ -212,7 +213,7 @@ class SideBySide(RuleBasedStateMachine):
             self.both(pair, lambda item: confirm(item, stage, outcome, self.plan, self.now, 0.0, by="partner"))
 
     @rule(key=st.sampled_from(KEYS), verb=st.sampled_from(VERBS))
-    def operate(self, key: str, verb: Callable[..., Change | str]) -> None:
+    def operate(self, key: str, verb: Callable[..., Change | Refusal]) -> None:
         pair = self.pair(key)
         if pair is not None:
             self.both(pair, lambda item: verb(item, self.plan, self.now, by="ops", why="test", act="act-1"))

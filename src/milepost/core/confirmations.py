@@ -13,33 +13,9 @@ from milepost.core.decide import decide, refusal, too_large
 from milepost.core.history import Line
 from milepost.core.item import Item, Row, canonical_json
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
+from milepost.core.refusal import Refusal, RefusalKind, impossible
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
-
-
-class SaidBefore(str):
-    """Why there is nothing to write: the same was said before. No refusal, and no failure."""
-
-    __slots__ = ()
-
-
-class NotedBefore(SaidBefore):
-    """It does not agree with what stands, as it did not when the same was said before: it was noted then."""
-
-    __slots__ = ()
-
-
-class AlreadyEnded(str):
-    """Why nothing is moved: the item has ended, and what was said cannot change that. Worth a note (`too_late`)."""
-
-    __slots__ = ()
-
-
-class ConfirmsNothing(str):
-    """Why nothing is moved: the answer does not confirm what the stage was given to do. Worth a note (`refused`)."""
-
-    __slots__ = ()
-
 
 REFUSED = "its answer was refused: "
 """How the note of a row begins whose stage was answered in a way that does not confirm it."""
@@ -62,7 +38,7 @@ def confirm(
     act: str | None = None,
     operator: bool = False,
     force: bool = False,
-) -> Change | str:
+) -> Change | Refusal:
     """The write that an outside outcome for a stage leads to, or why there is none. `operator`: a person of ours says so, who answers
     for it. `force`: an operator confirms the item's stage whatever the answer covers; the line then says why it would be refused.
 
@@ -74,25 +50,27 @@ def confirm(
     row = item.row
     stage = plan.by_name.get(stage_name)
     if stage is None:
-        return f"route {plan.name!r} has no stage {stage_name!r}; its stages are {', '.join(plan.by_name)}"
+        return impossible(f"route {plan.name!r} has no stage {stage_name!r}; its stages are {', '.join(plan.by_name)}")
     forced = refusal(outcome.output, stage, item.payload_of(stage_name)) if isinstance(outcome, Done) else None
     if forced is not None and not (force and operator):
-        return ConfirmsNothing(f"{forced}; an operator can confirm it with force" if operator else forced)
+        return Refusal(RefusalKind.CONFIRMS_NOTHING, f"{forced}; an operator can confirm it with force" if operator else forced)
     if forced is not None and (stage_name != row.stage or row.status is Status.PROCESSING):
         where = "a worker holds it now" if stage_name == row.stage else f"the item is at {row.stage!r}"
-        return f"{where}: force confirms only the stage that an item is at, while no worker holds it ({forced})"
+        return impossible(f"{where}: force confirms only the stage that an item is at, while no worker holds it ({forced})")
     large = too_large(outcome)
     if large is not None:
-        return f"this outcome cannot be taken: {large}"
+        return impossible(f"this outcome cannot be taken: {large}")
     author: dict[str, Any] = {"by": by, "why": why, "act": act}
     told = outcome_to_builtins(outcome)
     here = plan.position.get(row.stage)
     if here is None:
-        return f"the item is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+        return impossible(f"the item is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
     if row.status is Status.COMPLETED or plan.position[stage_name] < here:
         return _second(item, stage_name, outcome, now, author)
     if row.status is Status.CANCELLED and not operator:
-        return AlreadyEnded(f"the item has ended ({row.status}): a person took it off the route, and only a person can bring it back")
+        return Refusal(
+            RefusalKind.ENDED, f"the item has ended ({row.status}): a person took it off the route, and only a person can bring it back"
+        )
     if plan.position[stage_name] > here:
         if stage_name in row.kept:
             return _again(row.kept[stage_name], told, item, now, author)
@@ -102,7 +80,7 @@ def confirm(
     if row.terminal:
         if isinstance(outcome, Done):
             return decide(item, outcome, plan, now, jitter, outside=True, forced=forced, **author)
-        return AlreadyEnded(f"the item has ended ({row.status}); only a confirmation can still move it")
+        return Refusal(RefusalKind.ENDED, f"the item has ended ({row.status}); only a confirmation can still move it")
     if row.status is Status.PROCESSING:
         if row.stage in row.kept:
             return _again(row.kept[row.stage], told, item, now, author)
@@ -152,7 +130,7 @@ def too_late(item: Item, stage_name: str, outcome: Outcome, now: int, *, by: str
     return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(by, why=why), note=note)
 
 
-def noted_once(decided: Change | str, lines: Callable[[], Iterable[Line]]) -> Change | str:
+def noted_once(decided: Change | Refusal, lines: Callable[[], Iterable[Line]]) -> Change | Refusal:
     """The same, but for a note that something else was said: however often somebody says the same, it is written once. The item's
     `lines` are asked for only then."""
     line = decided.line if isinstance(decided, Change) else None
@@ -163,21 +141,21 @@ def noted_once(decided: Change | str, lines: Callable[[], Iterable[Line]]) -> Ch
     refusals = sum(isinstance(old.note, dict) and "confirms nothing" in old.note for old in noted)
     full = isinstance(line.note, dict) and "confirms nothing" in line.note and refusals >= MOST_REFUSALS
     if full or any(old.by == line.by and canonical_json(old.note) == note for old in noted):
-        return NotedBefore("something else was said of this stage before; that this was said is noted already")
+        return Refusal(RefusalKind.NOTED_BEFORE, "something else was said of this stage before; that this was said is noted already")
     return decided
 
 
-def _again(kept: Any, told: Any, item: Item, now: int, author: dict[str, Any]) -> Change | str:
+def _again(kept: Any, told: Any, item: Item, now: int, author: dict[str, Any]) -> Change | Refusal:
     if canonical_json(kept) == canonical_json(told):
-        return SaidBefore("known: this confirmation was given before")
+        return Refusal(RefusalKind.KNOWN, "known: this confirmation was given before")
     return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**author), note={"differs": told})
 
 
-def _second(item: Item, stage_name: str, outcome: Outcome, now: int, author: dict[str, Any]) -> Change | str:
+def _second(item: Item, stage_name: str, outcome: Outcome, now: int, author: dict[str, Any]) -> Change | Refusal:
     """The stage is behind the item already."""
     given = item.results.get(stage_name)
     same = isinstance(outcome, Done) and (outcome.output is True or canonical_json(given) == canonical_json(outcome.output))
     if same:
-        return SaidBefore("known: the item is through this stage already")
+        return Refusal(RefusalKind.KNOWN, "known: the item is through this stage already")
     note = {"for": stage_name, "differs": outcome_to_builtins(outcome)}
     return change(item.row, Reason.NOTED, now, item.row.status, {}, Author(**author), note=note)

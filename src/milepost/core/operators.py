@@ -11,6 +11,7 @@ from milepost.core.decide import arrive, pass_on, rescheduled
 from milepost.core.due import resent
 from milepost.core.item import Content, Item, Put, digest_of
 from milepost.core.outcome import Done
+from milepost.core.refusal import Refusal, RefusalKind, impossible
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
 from milepost.core.values.durations import iso
@@ -18,7 +19,7 @@ from milepost.core.values.durations import iso
 VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule")
 
 
-def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | str:
+def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
     """Start the item's stage again (or send it back to an earlier one): counts return to zero, the round rises.
 
     Confirmations of what is done again (the stage itself, or all if it is sent back) move into the history in the same write;
@@ -26,17 +27,17 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     """
     row = item.row
     if row.status is Status.COMPLETED:
-        return "it is COMPLETED; to run it again use rerun"
+        return impossible("it is COMPLETED; to run it again use rerun")
     if row.later_than(now):
-        return f"it is not to start before {iso(row.not_before)}; to start it now use reschedule"
+        return impossible(f"it is not to start before {iso(row.not_before)}; to start it now use reschedule")
     if row.status is Status.PROCESSING:
-        return "a worker holds it now; wait for its outcome, or cancel it first"
+        return impossible("a worker holds it now; wait for its outcome, or cancel it first")
     target = plan.by_name.get(stage or row.stage)
     if target is None:
         return _no_stage(plan, stage or row.stage)
     here = plan.position.get(row.stage, len(plan.stages))
     if plan.position[target.name] > here:
-        return f"it has not reached {target.name!r} yet; use skip to move it forward"
+        return impossible(f"it has not reached {target.name!r} yet; use skip to move it forward")
     back = plan.position[target.name] < here
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
     stale = row.kept if back or as_new else {name: told for name, told in row.kept.items() if name == target.name}
@@ -47,7 +48,7 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     return also(arrived, round=1 if back else row.round + 1, unknown=row.unknown and not back and not as_new)
 
 
-def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | str:
+def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
     """Run a finished item again from a stage: the route's first if none is named.
 
     Work on a stage that the item has left gets a new work_id. At the last stage, where a finished item stands, it keeps the old one,
@@ -55,8 +56,9 @@ def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
     """
     row = item.row
     if row.status is not Status.COMPLETED:
-        return f"it is {row.status} at {row.stage!r}; only a COMPLETED item is run again" + (
-            ": use retry" if row.terminal else "; wait for its end, or use retry"
+        return impossible(
+            f"it is {row.status} at {row.stage!r}; only a COMPLETED item is run again"
+            + (": use retry" if row.terminal else "; wait for its end, or use retry")
         )
     target = plan.first if stage is None else plan.by_name.get(stage)
     if target is None:
@@ -79,7 +81,7 @@ def replace(
     here: bool = False,
     rerun: bool = False,
     **author: Any,
-) -> Change | str:
+) -> Change | Refusal:
     """Give the item other content; it starts again at the route's first stage, or, with `here`, at its own.
 
     Whatever was under way for the old content is void: a worker finds its outcome refused, kept confirmations move into the history,
@@ -88,12 +90,12 @@ def replace(
     """
     row = item.row
     if digest == row.current_digest:
-        return "it has this content already; nothing was changed"
+        return Refusal(RefusalKind.UNCHANGED, "it has this content already; nothing was changed")
     if row.status is Status.COMPLETED and not rerun:
-        return "it is COMPLETED; to give it other content and run it again with that, add rerun"
+        return impossible("it is COMPLETED; to give it other content and run it again with that, add rerun")
     target = plan.by_name.get(row.stage) if here else plan.first
     if target is None:
-        return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+        return impossible(f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
     # Where the content itself names the time before which the item does not start, the new content's counts.
     start = row.not_before if plan.route.not_before is None else plan.route.start_of(content, now)
     renewed = Item(structs.replace(row, not_before=start), Content(content, item.content.payloads, item.content.results))
@@ -110,49 +112,51 @@ def replace(
     return structs.replace(also(arrived, content_digest=None if digest == row.input_digest else digest, again=False), before=row)
 
 
-def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: Any) -> Change | str:
+def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: Any) -> Change | Refusal:
     """Move the time before which an item does not start; a time that is past lets it start at once."""
     row = item.row
     stage = plan.by_name.get(row.stage)
     if stage is None:
-        return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+        return impossible(f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
     if row.status is Status.QUEUED and stage.external:
-        return f"it has been offered to {row.stage!r} already; cancel it, or wait for the answer"
+        return impossible(f"it has been offered to {row.stage!r} already; cancel it, or wait for the answer")
     if row.status not in (Status.PENDING, Status.QUEUED):
-        return f"it is {row.status} at {row.stage!r}; only an item that has not been started is moved to another time"
+        return impossible(f"it is {row.status} at {row.stage!r}; only an item that has not been started is moved to another time")
     if not_before == row.not_before:
-        return "it is set for this time already; nothing was changed"
+        return Refusal(RefusalKind.UNCHANGED, "it is set for this time already; nothing was changed")
     status, fields, offered = rescheduled(row, stage, not_before, now)
     note = {"not_before": iso(not_before) if not_before > now else None}
     return change(row, Reason.RESCHEDULED, now, status, fields, Author(**author), offered=offered, note=note)
 
 
-def _no_stage(plan: Plan, stage: str | None) -> str:
-    return f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}"
+def _no_stage(plan: Plan, stage: str | None) -> Refusal:
+    return impossible(f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
 
 
-def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | str:
+def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     """Past this stage without its work being done."""
     row = item.row
     if row.status is Status.COMPLETED:
-        return "it is COMPLETED; there is no stage to skip"
+        return impossible("it is COMPLETED; there is no stage to skip")
     if row.stage not in plan.by_name:
-        return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+        return impossible(f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
     if not plan.route.skips:
-        return f"route {plan.name!r} lets nobody skip a stage; if its work is done, confirm it: milepost confirm … --stage {row.stage}"
+        return impossible(
+            f"route {plan.name!r} lets nobody skip a stage; if its work is done, confirm it: milepost confirm … --stage {row.stage}"
+        )
     return pass_on(item, Done(), plan, now, Reason.SKIPPED, Author(**author))
 
 
-def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | str:
+def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     """Off the route. A worker that still holds the item will find its outcome refused."""
     row = item.row
     if row.terminal:
-        return f"it has ended already ({row.status})"
+        return impossible(f"it has ended already ({row.status})")
     cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
     return also(cancelled, unknown=row.unknown or row.status is Status.PROCESSING)
 
 
-def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | str:
+def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     """Offer the item's stage again now: an external one to its partner, one of ours to its workers. No try is counted.
 
     Where work was handed over and its answer is awaited, the handler runs again, after `verify` has asked whether it is needed.
@@ -160,28 +164,30 @@ def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | str:
     row = item.row
     stage = plan.by_name.get(row.stage)
     if stage is None:
-        return f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'"
+        return impossible(f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
     if row.terminal:
-        return f"it has ended already ({row.status})" + ("; to run it again use rerun" if row.status is Status.COMPLETED else ": use retry")
+        return impossible(
+            f"it has ended already ({row.status})" + ("; to run it again use rerun" if row.status is Status.COMPLETED else ": use retry")
+        )
     if row.later_than(now):
-        return f"it is not to start before {iso(row.not_before)}; to start it now use reschedule"
+        return impossible(f"it is not to start before {iso(row.not_before)}; to start it now use reschedule")
     if row.status is Status.PROCESSING:
-        return "a worker holds it now; wait for its outcome"
+        return impossible("a worker holds it now; wait for its outcome")
     if row.status is Status.PENDING:
-        return f"it has only just come to {row.stage!r} and is offered by itself in a moment"
+        return impossible(f"it has only just come to {row.stage!r} and is offered by itself in a moment")
     if not stage.external and row.status is Status.QUEUED and (row.look_at or now) <= now and not stage.offer_life_ms:
-        return "it waits for a worker, and the next free one takes it: there is no message that could be sent again"
+        return impossible("it waits for a worker, and the next free one takes it: there is no message that could be sent again")
     return resent(row, stage, now, **author)
 
 
-def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Change | str:
+def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Change | Refusal:
     """A route has changed: an item at a stage that is gone comes to the stage named instead, or ends if `to` is None."""
     row = item.row
     if row.status is Status.COMPLETED or (row.terminal and row.status not in FAILED | {Status.CANCELLED}):
-        return "it has ended already"
+        return impossible("it has ended already")
     if to is None:
         if row.terminal:
-            return "it has ended already"
+            return impossible("it has ended already")
         return end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
     if row.terminal:
         # A failed item keeps its end; only its place is renamed, so that it can be found and retried.
@@ -190,8 +196,8 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Cha
     return arrive(item, plan.by_name[to], now, Reason.MOVED, Author(**author))
 
 
-def back_fill(item: Item, plan: Plan, to: str, now: int, **author: Any) -> Change | str:
+def back_fill(item: Item, plan: Plan, to: str, now: int, **author: Any) -> Change | Refusal:
     """A finished item goes on to a stage that was added after it had finished."""
     if item.row.status is not Status.COMPLETED:
-        return f"it is {item.row.status}; only finished items are back-filled"
+        return impossible(f"it is {item.row.status}; only finished items are back-filled")
     return also(arrive(item, plan.by_name[to], now, Reason.BACK_FILL, Author(**author)), again=True)

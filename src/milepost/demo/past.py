@@ -18,6 +18,7 @@ from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
+from milepost.core.refusal import Refusal, impossible
 from milepost.core.status import Status
 from milepost.demo.archive import LIBRARIES, archive
 from milepost.engine.acts.bulk import act, pause
@@ -197,10 +198,10 @@ class Past:
         """What partners say of these assets is taken, all in one write; the rows of those of which anything was said, as they then are."""
         now, jitter = self._clock.now(), self._ctx.chance.jitter
 
-        def decision(item: Item) -> Change | str:
+        def decision(item: Item) -> Change | Refusal:
             outcome = said(item)
             by = "disk store" if item.stage == DISK else f"tape library {item.lane}"
-            return "not a word" if outcome is None else confirm(item, item.stage, outcome, self._plan, now, jitter(), by=by)
+            return impossible("not a word") if outcome is None else confirm(item, item.stage, outcome, self._plan, now, jitter(), by=by)
 
         items = self._ctx.ledger.get([(ROUTE, key_of(number)) for number in numbers])
         return [row for row in apply_all(self._ctx, [(item, decision) for item in items if isinstance(item, Item)]) if isinstance(row, Row)]

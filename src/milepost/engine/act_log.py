@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
+from milepost.core.refusal import SAID_BEFORE, Refusal
 from milepost.core.values.difference import FieldDifference
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context
@@ -35,6 +36,8 @@ class ActReport(Struct):
     refused: list[tuple[str, str]] = []
     """The first hundred that nothing was written for: (key, why)."""
     refused_count: int = 0
+    known: int = 0
+    """Among those: items of which the same was said before. That is no failure."""
     skipped: int = 0
     """Items that this act, in an earlier run, has dealt with already."""
     retried: int = 0
@@ -44,10 +47,11 @@ class ActReport(Struct):
     pace_per_s: float | None = None
     """The act was begun at this pace, and the resender goes on with it; None: it was done at once."""
 
-    def refuse(self, key: str, why: str) -> None:
+    def refuse(self, key: str, why: Refusal) -> None:
         self.refused_count += 1
+        self.known += why.kind in SAID_BEFORE
         if len(self.refused) < SHOWN:
-            self.refused.append((key, why))
+            self.refused.append((key, why.text))
 
 
 class Selection(Struct, frozen=True):

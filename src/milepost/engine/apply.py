@@ -10,34 +10,34 @@ from milepost.core.decide import decide
 from milepost.core.failures import unstorable
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done
+from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.ports.ledger import Conflict, Refused
 
-Decision = Callable[[Item], Change | str | None]
-"""What to write for an item as it is now; a sentence says why not; None: there is nothing to write."""
+Decision = Callable[[Item], Change | Refusal | None]
+"""What to write for an item as it is now, or why nothing is; None: there is nothing to write."""
 
 TRIES = 5
 log = logging.getLogger(__name__)
-GONE = "it is gone: its row was pruned meanwhile"
-CANNOT_STORE = "it cannot be stored: "
-CANNOT_READ = "its row cannot be read: "
-OUTDATED = "the ledger holds a newer version of this route; this process stands by"
-RESTLESS = f"others changed it {TRIES} times meanwhile; try again"
+GONE = Refusal(RefusalKind.GONE, "it is gone: its row was pruned meanwhile")
+OUTDATED = Refusal(RefusalKind.OUTDATED, "the ledger holds a newer version of this route; this process stands by")
+RESTLESS = Refusal(RefusalKind.CHANGED_SINCE, f"others changed it {TRIES} times meanwhile; try again")
 
 
-def unreadable(refused: Refused) -> str:
+def unreadable(refused: Refused) -> Refusal:
     """Why nothing can be done to an item whose row cannot be read."""
-    return f"{CANNOT_READ}{refused.reason}; put it right, or restore it from a backup"
+    text = f"its row cannot be read: {refused.reason}; put it right, or restore it from a backup"
+    return Refusal(RefusalKind.UNREADABLE, text)
 
 
-def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row | str]:
+def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row | Refusal]:
     """Decide and write each; the answer, in the order given, is the row as it then is, or why nothing was written.
 
     A change that lost its race is decided again on the current row, up to five times. A change that leaves an item at a
     stage whose confirmation has been kept is followed by that confirmation, and the answer is the row after both.
     """
-    answers: list[Row | str] = [RESTLESS] * len(work)
+    answers: list[Row | Refusal] = [RESTLESS] * len(work)
     todo = [(place, item, decision) for place, (item, decision) in enumerate(work)]
     for _ in range(TRIES):
         decided: list[tuple[int, Decision, Change]] = []
@@ -53,7 +53,7 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
             if conflict is None:
                 answers[place] = change.after
             elif isinstance(conflict, Refused):
-                answers[place] = f"{CANNOT_STORE}{conflict.reason}"
+                answers[place] = Refusal(RefusalKind.UNSTORABLE, f"it cannot be stored: {conflict.reason}")
             elif conflict.outdated:
                 answers[place] = OUTDATED
             elif conflict.current is None:

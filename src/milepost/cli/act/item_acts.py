@@ -65,7 +65,6 @@ def act_on_items(
     if not keys and not any_given(chosen) and act_id is None:
         raise click.UsageError(f"say which items to {verb}: keys, or filters such as --status failed or --stage STAGE")
     by, reason = check_signed(by, reason, dry_run=dry_run)
-    from milepost.core.confirmations import SaidBefore
     from milepost.engine.acts.bulk import act, go_on
 
     with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as told:
@@ -84,8 +83,7 @@ def act_on_items(
         print_json(report)
     else:
         _tell(report, keys[0] if len(keys) == 1 else None)
-    known = sum(isinstance(why, SaidBefore) for _, why in report.refused)
-    return 1 if report.refused_count > known else 0
+    return 1 if report.refused_count > report.known else 0
 
 
 def _tell(report: ActReport, only: str | None) -> None:

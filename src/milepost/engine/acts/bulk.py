@@ -15,9 +15,10 @@ from milepost.core.controls import Hold, Limit, scope
 from milepost.core.errors import UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
+from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.mistakes import check_count
 from milepost.core.routes.plan import Plan
-from milepost.core.status import Status
+from milepost.core.status import Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, record, recorded, select, selection_of, signed
@@ -35,8 +36,8 @@ __all__ = ["ActReport", "act", "close_breakers", "confirm_outside", "go_on", "li
 Progress = Callable[[int, int | None], None]
 """Called with how many items have been looked at, and about how many there are, if that is known."""
 
-_ALREADY = "this act has dealt with it already"
-_SINCE = "it has changed since the act began; look at it again"
+_ALREADY = Refusal(RefusalKind.DONE_BEFORE, "this act has dealt with it already")
+_SINCE = Refusal(RefusalKind.CHANGED_SINCE, "it has changed since the act began; look at it again")
 
 
 def act(
@@ -162,14 +163,14 @@ def go_on(
 def _do(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]], decision: Decision, report: ActReport) -> None:
     decisions = 0
 
-    def counted(item: Item) -> Change | str | None:
+    def counted(item: Item) -> Change | Refusal | None:
         nonlocal decisions
         decisions += 1
         return decision(item)
 
     chosen = [(key, _as_far_as_read(report.verb, item)) for key, item in page]
     there = [item for _, item in chosen if isinstance(item, Item)]
-    answers: Sequence[Row | str | Change | None]
+    answers: Sequence[Row | Refusal | Change | None]
     if report.dry_run:
         answers = [decision(item) for item in there]
     else:
@@ -184,7 +185,7 @@ def _do(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]], decisio
     for item, answer in zip(there, answers, strict=True):
         if answer is _ALREADY:
             report.skipped += 1
-        elif isinstance(answer, str):
+        elif isinstance(answer, Refusal):
             report.refuse(item.key, answer)
         else:
             report.done += 1
@@ -202,7 +203,7 @@ def _decision(
 ) -> Decision:
     """The verb's rule, as a function of an item as it is at the time."""
 
-    def decision(item: Item) -> Change | str | None:
+    def decision(item: Item) -> Change | Refusal | None:
         now = ctx.clock.now()
         if verb == "retry":
             return operators.retry(item, plan, now, stage=stage, as_new=as_new, **author)
@@ -224,7 +225,7 @@ def _decision(
 def _once(ctx: Context, begun: Act, decision: Decision) -> Decision:
     """Only what was last changed before the act began, and not what the act itself has changed (in this run or another)."""
 
-    def decides(item: Item) -> Change | str | None:
+    def decides(item: Item) -> Change | Refusal | None:
         changed = item.row.updated_at
         if changed >= begun.started_at and has_line(ctx, item.row, begun.id):
             return _ALREADY
@@ -299,7 +300,7 @@ def _with_those_brought_back(
     refused = bring_back(ctx, plan, gone, ctx.clock.now(), dry_run=report.dry_run)
     for key, why in refused.items():
         report.matched += 1
-        report.refuse(key, f"{_absent(ctx, plan.name, key)}; {why}")
+        report.refuse(key, Refusal(RefusalKind.GONE, f"{_absent(ctx, plan.name, key)}; {why}"))
     if report.dry_run:
         known = dict(zip(gone, ctx.ledger.peek(plan.name, gone), strict=True))
         able = {key for key, seal in known.items() if key not in refused and seal is not None and seal.status is Status.COMPLETED}
@@ -315,43 +316,54 @@ def _check_stage(plan: Plan, stage: str) -> None:
         raise UsageError(f"route {plan.name!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
 
 
-def _absent(ctx: Context, route: str, key: str) -> str:
+def _absent(ctx: Context, route: str, key: str) -> Refusal:
     known = ctx.ledger.peek(route, [key])[0]
     if known is None:
-        return "there is no item with this key"
+        return Refusal(RefusalKind.GONE, "there is no item with this key")
     when = "" if known.ended_at is None else f" on {iso(known.ended_at)}"
-    return f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left"
+    return Refusal(RefusalKind.GONE, f"it has ended ({known.status}{when}) and its row was pruned; only its seal is left")
 
 
-def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | str:
+def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | Refusal:
     """A partner's word about one item's stage: the row as it then is, or why it was not taken. What comes too late for an item that
     has ended, or does not confirm, is noted, once."""
+    return take_word(ctx, route, key, stage, outcome, by, why)[0]
+
+
+def take_word(
+    ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None
+) -> tuple[Row | Refusal, Reason | None]:
+    """As `confirm_outside`, with the reason of the history line that was decided on, if there is one."""
     plan = ctx.plan(route)
     if not by.strip():
         raise UsageError("say who confirms: by='…'")
     item = ctx.ledger.get([(route, key)])[0]
     if item is None:
-        return _absent(ctx, route, key)
+        return _absent(ctx, route, key), None
     if isinstance(item, Refused):
-        return unreadable(item)
+        return unreadable(item), None
 
-    refused: str | None = None
+    refused: Refusal | None = None
+    reason: Reason | None = None
 
-    def decision(now_there: Item) -> Change | str:
-        nonlocal refused
+    def decision(now_there: Item) -> Change | Refusal:
+        nonlocal refused, reason
         now = ctx.clock.now()
         word = confirmations.confirm(now_there, stage, outcome, plan, now, ctx.chance.jitter(), by=by, why=why)
-        refused = word if isinstance(word, confirmations.AlreadyEnded | confirmations.ConfirmsNothing) else None
-        if isinstance(word, confirmations.AlreadyEnded):
-            word = confirmations.too_late(now_there, stage, outcome, now, by=by, why=why)
-        elif isinstance(word, confirmations.ConfirmsNothing):
-            word = _refused(ctx, plan, now_there, stage, outcome, now, by, why) or word
-        return confirmations.noted_once(word, lambda: (written.line for written in ctx.ledger.history(route, key)))
+        refused = None
+        if isinstance(word, Refusal) and word.kind is RefusalKind.ENDED:
+            refused, word = word, confirmations.too_late(now_there, stage, outcome, now, by=by, why=why)
+        elif isinstance(word, Refusal) and word.kind is RefusalKind.CONFIRMS_NOTHING:
+            refused, word = word, _refused(ctx, plan, now_there, stage, outcome, now, by, why) or word
+        word = confirmations.noted_once(word, lambda: (written.line for written in ctx.ledger.history(route, key)))
+        reason = word.line.reason if isinstance(word, Change) and word.line is not None else None
+        return word
 
     [answer] = apply_all(ctx, [(item, decision)])
     if isinstance(answer, Row) and answer.total_attempts > item.row.total_attempts:
         warn_of_failed_try(answer, stage)
-    return answer if refused is None or not isinstance(answer, Row | confirmations.NotedBefore) else refused
+    noted = isinstance(answer, Row) or answer.kind is RefusalKind.NOTED_BEFORE
+    return answer if refused is None or not noted else refused, reason
 
 
 def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome, now: int, by: str, why: str | None) -> Change | None:

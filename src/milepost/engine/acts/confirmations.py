@@ -7,11 +7,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-from milepost.core.confirmations import AlreadyEnded, ConfirmsNothing, NotedBefore, SaidBefore
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
+from milepost.core.refusal import RefusalKind
 from milepost.core.status import Reason, Status
-from milepost.engine.acts.bulk import confirm_outside
+from milepost.engine.acts.bulk import take_word
 from milepost.engine.context import Context
 from milepost.ports.ledger import KnownKey, Refused
 
@@ -32,40 +32,35 @@ class ConfirmationResult(Struct, frozen=True):
     why: str = ""
     row: Row | None = None
     seal: KnownKey | None = None
+    kind: RefusalKind | None = None
+    """Of `why`, where it was refused."""
 
 
 def hear(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> ConfirmationResult:
     """Take a partner's word about one item's stage, as `confirm_outside` does. People who read the log are told of what comes for an
     item that has ended."""
     [item] = ctx.ledger.get([(route, key)])
-    answer = confirm_outside(ctx, route, key, stage, outcome, by, why)
-    if item is None:
-        return _gone(ctx, route, key, outcome, str(answer))
-    if isinstance(item, Refused):
-        return ConfirmationResult("refused", str(answer))
-    if isinstance(answer, NotedBefore):
-        return ConfirmationResult("differs", DIFFERS, item.row)
-    if isinstance(answer, SaidBefore):
-        return ConfirmationResult("known", str(answer), item.row)
-    if isinstance(answer, ConfirmsNothing):
-        [noted] = ctx.ledger.get([(route, key)])
-        return ConfirmationResult("nothing", str(answer), noted.row if isinstance(noted, Item) else item.row)
+    answer, reason = take_word(ctx, route, key, stage, outcome, by, why)
     if isinstance(answer, Row):
-        reason = _reason(ctx, item.row, by)
         if reason is Reason.NOTED:
             return ConfirmationResult("differs", DIFFERS, answer)
         return ConfirmationResult("kept" if reason is Reason.KEPT else "applied", "", answer)
+    if item is None:
+        return _gone(ctx, route, key, outcome, answer.text)
+    if isinstance(item, Refused):
+        return ConfirmationResult("refused", answer.text, kind=answer.kind)
+    if answer.kind is RefusalKind.NOTED_BEFORE:
+        return ConfirmationResult("differs", DIFFERS, item.row)
+    if answer.kind is RefusalKind.KNOWN:
+        return ConfirmationResult("known", answer.text, item.row)
     [now_there] = ctx.ledger.get([(route, key)])
-    if isinstance(answer, AlreadyEnded):
+    row = now_there.row if isinstance(now_there, Item) else None
+    if answer.kind is RefusalKind.CONFIRMS_NOTHING:
+        return ConfirmationResult("nothing", answer.text, row or item.row)
+    if answer.kind is RefusalKind.ENDED:
         log.warning("%s/%s: an outcome came for stage %r all the same: %s", route, key, stage, answer)
-        return ConfirmationResult("ended", str(answer), now_there.row if isinstance(now_there, Item) else item.row)
-    return ConfirmationResult("refused", answer, now_there.row if isinstance(now_there, Item) else None)
-
-
-def _reason(ctx: Context, before: Row, by: str) -> Reason | None:
-    """Of the line that was written for it: the last one of theirs since the item was as it was before."""
-    lines = (written.line for written in ctx.ledger.history(before.route, before.key))
-    return next((line.reason for line in reversed(list(lines)) if line.version > before.version and line.by == by), None)
+        return ConfirmationResult("ended", answer.text, row or item.row)
+    return ConfirmationResult("refused", answer.text, row, kind=answer.kind)
 
 
 def _gone(ctx: Context, route: str, key: str, outcome: Outcome, why: str) -> ConfirmationResult:

@@ -117,7 +117,7 @@ def _strays(
                 if there is None:
                     why = "there is no row with this key"
                 elif isinstance(there, Refused):
-                    why = unreadable(there)
+                    why = unreadable(there).text
                 else:
                     why = f"it is taken in already ({there.row.status} at {there.stage!r})"
                 report.take(Adopted(key, False, why=why))

@@ -10,6 +10,7 @@ from milepost.core.change import Change
 from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import Item, canonical_json
 from milepost.core.operators import replace
+from milepost.core.refusal import Refusal, impossible
 from milepost.core.routes.plan import Plan
 from milepost.engine.context import Context
 from milepost.engine.intake import content_digest
@@ -37,10 +38,10 @@ def read_content(plan: Plan, given: Any) -> NewContent:
 
 def replaced(
     ctx: Context, item: Item, plan: Plan, new: NewContent, *, here: bool, rerun: bool, dry_run: bool = False, **author: Any
-) -> Change | str:
+) -> Change | Refusal:
     """The change that gives the item this content, or why there is none. The old content is kept before that is written."""
     if new.key != item.key:
-        return f"the new content has the key {new.key!r}; submit it as an item of its own"
+        return impossible(f"the new content has the key {new.key!r}; submit it as an item of its own")
     if new.digest == item.row.current_digest:
         old: dict[str, Any] = {}
     else:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.item import Item, Row
+from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.plan import Plan
 from milepost.core.values.difference import FieldDifference, difference
 from milepost.engine.act_log import enter, finish, has_line
@@ -21,8 +22,8 @@ from milepost.ports.documents import Act, ListRecord
 
 COMPARED = 100
 """Of so many changed lines a preview tells the difference."""
-_TWICE = "this list has the key more than once, with other content"
-_GONE = "its row has left; only its seal is there"
+_TWICE = Refusal(RefusalKind.DONE_BEFORE, "this list has the key more than once, with other content")
+_GONE = Refusal(RefusalKind.GONE, "its row has left; only its seal is there")
 
 
 class ChangedLine(Struct, frozen=True, omit_defaults=True):
@@ -52,7 +53,7 @@ class ReplaceChanged:
         """Replace what has changed; the receipts as they then are, and the changed lines, each with what became of it."""
         times = Counter(receipt.key for receipt in receipts)
         places = [place for place, receipt in enumerate(receipts) if receipt.answer == "changed"]
-        answers: dict[int, Row | Change | str | None] = {}
+        answers: dict[int, Row | Change | Refusal | None] = {}
         work: list[tuple[int, Item, NewContent]] = []
         keys = [receipts[place].key for place in places]
         items = self._ctx.ledger.get([(self._plan.name, key) for key in keys]) if keys else []
@@ -72,7 +73,7 @@ class ReplaceChanged:
         receipts, told = list(receipts), []
         for place in places:
             answer = answers[place]
-            left = answer if isinstance(answer, str) else ""
+            left = answer.text if isinstance(answer, Refusal) else ""
             told.append(ChangedLine(batch.numbers[place], receipts[place].key, left, compared.get(place, [])))
             if not left:
                 self._done += 1
@@ -80,7 +81,7 @@ class ReplaceChanged:
         return receipts, told
 
     def _decision(self, new: NewContent) -> Decision:
-        def decision(item: Item) -> Change | str:
+        def decision(item: Item) -> Change | Refusal:
             if self._dry_run:
                 return replaced(self._ctx, item, self._plan, new, here=False, rerun=self._rerun, dry_run=True)
             act = self._begun()

@@ -21,10 +21,11 @@ from milepost.core.errors import LedgerError, LedgerReadOnly, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.operators import back_fill as send_on
 from milepost.core.operators import rerun as run_again
+from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.engine.act_log import Selection, enter, finish, record, recorded, signed
-from milepost.engine.apply import CANNOT_READ, CANNOT_STORE, GONE, OUTDATED, Decision, apply_all
+from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context
 from milepost.engine.evidence.restore import bring_back, can_bring_back
 from milepost.engine.routes.backfill_progress import finished_items, hindrance, left, sent, to_be_sent
@@ -53,7 +54,7 @@ def finished_before(route: str, since: int) -> Query:
 def sender_on(ctx: Context, plan: Plan, to: str, since: int, author: dict[str, str]) -> Decision:
     """Sends on what had finished by then, and nothing twice."""
 
-    def decision(item: Item) -> Change | str:
+    def decision(item: Item) -> Change | Refusal:
         row = item.row
         if row.status is Status.COMPLETED and row.entered_at > since:
             return SENT_ON
@@ -65,14 +66,14 @@ def sender_on(ctx: Context, plan: Plan, to: str, since: int, author: dict[str, s
     return decision
 
 
-BEEN_THERE = "it has been through that stage already"
-SENT_ON = "it was sent on before, and is through"
+BEEN_THERE = Refusal(RefusalKind.UNCHANGED, "it has been through that stage already")
+SENT_ON = Refusal(RefusalKind.DONE_BEFORE, "it was sent on before, and is through")
 
 
 def runner_again(ctx: Context, plan: Plan, taken: BackFill, author: dict[str, str]) -> Decision:
     """Runs again what had finished when the rerun began, and nothing twice."""
 
-    def decision(item: Item) -> Change | str:
+    def decision(item: Item) -> Change | Refusal:
         row = item.row
         if row.updated_at >= taken.since and any(written.line.act == taken.act for written in ctx.ledger.history(row.route, row.key)):
             return SENT_ON
@@ -236,10 +237,13 @@ def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> BackfillStep:
     if OUTDATED in answers:
         return BackfillStep()  # the portion is taken up by a process that has the present route
     # One that is on its way by now was sent on by whoever had this portion before.
-    left = (BEEN_THERE, GONE, SPOILT, CANNOT_STORE, CANNOT_READ)
-    before = sum(isinstance(answer, str) and not answer.startswith(left) for answer in answers)
+    before = sum(isinstance(answer, Refusal) and answer.kind not in _LEFT_ALONE for answer in answers)
     sent = sum(isinstance(answer, Row) for answer in answers)
     return BackfillStep(sent, _lay_down(ctx, plan.name, taken, sent + before))
+
+
+_LEFT_ALONE = frozenset({RefusalKind.UNCHANGED, RefusalKind.GONE, RefusalKind.UNREADABLE, RefusalKind.UNSTORABLE})
+"""Refusals of items that this back-fill has not sent on, in this run or an earlier one."""
 
 
 def _items(ctx: Context, plan: Plan, taken: BackFill) -> list[Item]:
@@ -252,7 +256,7 @@ def _items(ctx: Context, plan: Plan, taken: BackFill) -> list[Item]:
     return [item for item in found if isinstance(item, Item)]
 
 
-def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row | str]:
+def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row | Refusal]:
     """What became of each. One whose content cannot be read any more keeps nobody else waiting."""
     try:
         return apply_all(ctx, [(item, decision) for item in items])
@@ -265,7 +269,7 @@ def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row |
         return [SPOILT]
 
 
-SPOILT = "it cannot be sent on; the log says why"
+SPOILT = Refusal(RefusalKind.UNREADABLE, "it cannot be sent on; the log says why")
 
 
 def _take(ctx: Context, route: str, there: BackFill, room: int, now: int) -> BackFill:

@@ -120,7 +120,7 @@ async def do(state: ServerState, call: Call) -> Answer:
             force=deed.force,
         )
 
-    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(state.act_pool, work)))
+    return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))
 
 
 @ENDPOINTS.add(
@@ -146,7 +146,7 @@ async def again(state: ServerState, call: Call) -> Answer:
             raise _unknown_act(f"route {plan.name!r} has no act {call.path['id']!r}")
         return go_on(state.ctx, begun.verb, plan.name, begun.id, by=by, reason=body.reason, dry_run=body.dry_run)
 
-    return Answer(_plain(await asyncio.get_running_loop().run_in_executor(state.act_pool, work)))
+    return Answer(await asyncio.get_running_loop().run_in_executor(state.act_pool, work))
 
 
 @ENDPOINTS.add("GET", "/api/v1/acts", scope="read", query=ActRequest, answers={200: Acts}, summary="What people have done")
@@ -198,9 +198,3 @@ def _query(state: ServerState, route: str, chosen: Chosen | None, scan: bool) ->
     query = choice_of(state.ctx, route, chosen, "filter.")
     afford(state.ctx, query, scan, way="scan: true")
     return query
-
-
-def _plain(report: ActReport) -> ActReport:
-    """Reasons as plain text, whatever kind of text they are inside."""
-    report.refused = [(key, str(why)) for key, why in report.refused]
-    return report

@@ -8,9 +8,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from milepost.core.item import Row
 from milepost.core.outcome import Done, Outcome
+from milepost.core.refusal import RefusalKind
 from milepost.core.status import FAILED
 from milepost.engine.acts.confirmations import ConfirmationResult, hear
-from milepost.engine.apply import GONE, OUTDATED, RESTLESS
 from milepost.http.auth.author import check_outcome
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import ProblemError, problem_error
@@ -96,15 +96,15 @@ def _confirmed(key: str, stage: str, heard: ConfirmationResult) -> Confirmed:
 def _problem(body: Confirmation, heard: ConfirmationResult) -> ProblemError:
     there = heard.row or heard.seal
     where = {} if there is None else {"item_status": there.status.value, "stage": there.stage}
-    if heard.answer == "unknown" or heard.why == GONE:
+    if heard.answer == "unknown" or heard.kind is RefusalKind.GONE:
         return problem_error("unknown-item", heard.why, field="key")
     if heard.answer == "differs":
         return problem_error("conflict", f"{body.key}: {heard.why}", key=body.key, **where)
     if heard.answer == "ended":
         return problem_error("ended", f"{body.key}: {heard.why}", key=body.key, **where)
-    if heard.why == OUTDATED:
+    if heard.kind is RefusalKind.OUTDATED:
         return problem_error("route-changed", heard.why)
-    if heard.why == RESTLESS:
+    if heard.kind is RefusalKind.CHANGED_SINCE:
         return problem_error("busy", heard.why)
     if heard.answer == "nothing":
         return problem_error("wrong-value", heard.why, field="value")

@@ -12,6 +12,7 @@ from milepost.core.due import Lease, look
 from milepost.core.history import Line
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.outcome import Done, Outcome
+from milepost.core.refusal import Refusal
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Route
@@ -84,7 +85,7 @@ class World:
             self.ledger.drop_tickets([item.ticket])
         return answer
 
-    def apply(self, change: Change | str | None, **more: Any) -> Conflict | Refused | None:
+    def apply(self, change: Change | Refusal | None, **more: Any) -> Conflict | Refused | None:
         assert isinstance(change, Change), f"there is no change to write: {change}"
         return self.ledger.apply([change], self.now, **more)[0]
 

@@ -11,6 +11,7 @@ from milepost.core.change import Change, change
 from milepost.core.confirmations import noted_once, refused
 from milepost.core.decide import NOTE_LIMIT
 from milepost.core.item import Item, Put, Row, canonical_json
+from milepost.core.refusal import Refusal
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.ledgers.aws.requests.client import ConditionFailed
@@ -59,7 +60,7 @@ def take_off(store: AwsStore, item: Item, plan: Plan, now: int, jitter: Callable
     if row.stage not in plan.by_name or not has_refused(row):
         return None
     value = store.values.decode(row.handle.confirmation)
-    decided: Change | str | None = None
+    decided: Change | Refusal | None = None
     if value is not None:
         noted = refused(item, value, plan, now, jitter(), by=OUTSIDE.by or "")
         lines = store.journal.history

@@ -7,6 +7,7 @@ from typing import Any
 from milepost.core.item import digest_of
 from milepost.core.operators import cancel, replace, rerun, reschedule
 from milepost.core.outcome import Done, Reject
+from milepost.core.refusal import Refusal
 from milepost.core.status import TERMINAL, Status
 from milepost.ports.ledger import Conflict, DeliveredLines
 from milepost.testing.contract.base import Promises
@@ -168,7 +169,7 @@ class ActsContract(Promises):
         assert world.apply(reschedule(world.item("p1"), world.plan, world.now, not_before=world.now, **WHO)) is None
         assert world.row("p1").not_before is None
         taken = world.take("p1")
-        assert isinstance(reschedule(taken, world.plan, world.now, not_before=later, **WHO), str)
+        assert isinstance(reschedule(taken, world.plan, world.now, not_before=later, **WHO), Refusal)
         world.audit()
 
     def test_an_item_that_waits_for_a_worker_can_be_put_off(self, world: World) -> None:

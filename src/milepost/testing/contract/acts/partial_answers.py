@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from milepost.core.change import Change
-from milepost.core.confirmations import ConfirmsNothing, confirm, refused, was_refused
+from milepost.core.confirmations import confirm, refused, was_refused
 from milepost.core.outcome import Done, NotYet
+from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
 from milepost.ports.ledger import Ledger
@@ -52,8 +53,7 @@ class PartialAnswersContract(Promises):
     def test_a_partial_answer_is_refused_noted_and_makes_the_stage_due_soon(self, tapes: World) -> None:
         world, before = tapes, tapes.row("t1")
         said = confirm(world.item("t1"), "tape", Done(PART), world.plan, world.now, 0.0, by="confirmer")
-        assert isinstance(said, ConfirmsNothing)
-        assert said == "it lacks c, d"
+        assert said == Refusal(RefusalKind.CONFIRMS_NOTHING, "it lacks c, d")
         change = refused(world.item("t1"), PART, world.plan, world.now, 0.0, by="confirmer")
         assert isinstance(change, Change)
         assert world.apply(change) is None
@@ -128,9 +128,11 @@ class PartialAnswersContract(Promises):
         world = tapes
         item = world.item("t1")
         plain = confirm(item, "tape", Done(True), world.plan, world.now, 0.0, by="ops", why="seen", operator=True)
-        assert isinstance(plain, ConfirmsNothing)
+        assert isinstance(plain, Refusal)
+        assert plain.kind is RefusalKind.CONFIRMS_NOTHING
         alone = confirm(item, "tape", Done(True), world.plan, world.now, 0.0, by="partner", force=True)
-        assert isinstance(alone, ConfirmsNothing), "only an operator can force"
+        assert isinstance(alone, Refusal)
+        assert alone.kind is RefusalKind.CONFIRMS_NOTHING, "only an operator can force"
         forced = confirm(item, "tape", Done(True), world.plan, world.now, 0.0, by="ops", why="seen", operator=True, force=True)
         assert world.apply(forced) is None
         [line] = [line for line in world.lines("t1") if line.reason.value == "confirmed"]
@@ -141,8 +143,8 @@ class PartialAnswersContract(Promises):
     def test_force_reaches_no_later_stage(self, tapes: World) -> None:
         world = tapes
         said = confirm(world.item("t1"), "shelf", Done(""), world.plan, world.now, 0.0, by="ops", operator=True, force=True)
-        assert isinstance(said, str)
-        assert said.startswith("the item is at 'tape': force confirms only the stage that an item is at")
+        assert isinstance(said, Refusal)
+        assert said.text.startswith("the item is at 'tape': force confirms only the stage that an item is at")
 
     def test_an_answer_that_is_refused_elsewhere_is_only_noted(self, world: World) -> None:
         world.bring("p1", to="stamp")

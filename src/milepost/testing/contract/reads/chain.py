@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.history import origin, verify_chain
 from milepost.core.operators import cancel, retry
@@ -23,7 +24,7 @@ class ChainContract(Promises):
         world.add("p1")
         item = world.item("p1")
         change = cancel(item, world.plan, world.now, by="büro", why='☃ "quoted" \\ \n', act="a-1")
-        assert not isinstance(change, str)
+        assert isinstance(change, Change)
         assert world.apply(change) is None
         last = world.ledger.history("parcels", "p1")[-1]
         assert (last.previous, last.body) == (change.before.head, change.body)

@@ -8,6 +8,7 @@ from functools import partial
 from threading import Barrier
 from typing import Any
 
+from milepost.core.change import Change
 from milepost.core.decide import decide
 from milepost.core.due import Lease
 from milepost.core.item import digest_of
@@ -86,7 +87,7 @@ class ConcurrencyContract(Promises):
 
         def write(number: int) -> Conflict | Refused | None:
             change = (cancel if number % 2 else skip)(item, world.plan, world.now, by=f"op-{number}")
-            assert not isinstance(change, str)
+            assert isinstance(change, Change)
             return handles[number // 2 % 2].apply([change], world.now)[0]
 
         answers = at_once([partial(write, n) for n in range(16)])

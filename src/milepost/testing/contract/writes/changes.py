@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.core.change import change
+from milepost.core.change import Change, change
 from milepost.core.decide import decide, given_back, late
 from milepost.core.operators import cancel, retry, skip
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
@@ -76,8 +76,8 @@ class ChangesContract(Promises):
         item = world.item("p1")
         first = cancel(item, world.plan, world.now, by="ops")
         second = skip(item, world.plan, world.now, by="desk")
-        assert not isinstance(first, str)
-        assert not isinstance(second, str)
+        assert isinstance(first, Change)
+        assert isinstance(second, Change)
         won, lost = world.ledger.apply([first, second], world.now)
         assert won is None
         assert lost == Conflict(first.after)

@@ -1,0 +1,52 @@
+"""Refusals: why nothing is written for an item, as a value with a kind that code can tell apart and a sentence for people."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class RefusalKind(StrEnum):
+    IMPOSSIBLE = "impossible"
+    """The item's status or its route does not allow it."""
+    UNCHANGED = "unchanged"
+    """The item is as it is asked to be."""
+    KNOWN = "known"
+    """The same was said before, and agreed with: no failure."""
+    NOTED_BEFORE = "noted-before"
+    """The same was said before; it did not agree with what stands, and that was noted then: no failure."""
+    ENDED = "ended"
+    """The item has ended, and a partner's word cannot change that. Worth a note (`core.confirmations.too_late`)."""
+    CONFIRMS_NOTHING = "confirms-nothing"
+    """The answer does not confirm what the stage was given to do. Worth a note (`core.confirmations.refused`)."""
+    DONE_BEFORE = "done-before"
+    """The same act has dealt with the item already."""
+    CHANGED_SINCE = "changed-since"
+    """The item has changed since the act began, or changes all the time."""
+    GONE = "gone"
+    """There is no row any more, or there never was one."""
+    UNREADABLE = "unreadable"
+    """The storage cannot read the row."""
+    UNSTORABLE = "unstorable"
+    """The storage cannot take the change."""
+    OUTDATED = "outdated"
+    """The ledger holds a newer version of the route."""
+
+
+SAID_BEFORE = frozenset({RefusalKind.KNOWN, RefusalKind.NOTED_BEFORE})
+"""Refusals that are no failure: the same was said before."""
+
+
+class Refusal(Struct, frozen=True):
+    """Nothing is written, for this reason."""
+
+    kind: RefusalKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def impossible(text: str) -> Refusal:
+    return Refusal(RefusalKind.IMPOSSIBLE, text)
