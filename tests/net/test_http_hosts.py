@@ -57,6 +57,17 @@ def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
         assert client.request("GET", f"http://partner.example:{partner.port}/").status == 200
 
 
+def test_an_ipv6_address_is_called_as_well() -> None:
+    try:
+        partner = Partner(always(), host="::1")
+    except OSError:
+        pytest.skip("there is no IPv6 here")
+    with partner, net.Client(allow_cidrs=["::1/128"]) as client, net.Client(allow_cidrs=["127.0.0.0/8"]) as other:
+        assert client.request("GET", partner.url).status == 200
+        assert partner.requests[0].headers["host"] == f"[::1]:{partner.port}"
+        assert isinstance(failure(other, partner.url), net.AddressRefused)
+
+
 # Redirects ------------------------------------------------------------------------------------------------------------------
 def to(location: str, status: int = 302) -> Callable[[Line], None]:
     return always(status, b"", f"Location: {location}")
