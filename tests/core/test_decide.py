@@ -257,7 +257,9 @@ def test_a_raised_exception_is_a_retry_or_if_permanent_a_reject() -> None:
     slow.retry_after = "nonsense"  # type: ignore[attr-defined]
     nonsense = outcome_of_exception(slow)
     assert isinstance(nonsense, Retry)
-    assert nonsense.after is None
+    assert (nonsense.after, nonsense.unknown) == (None, False)
+    slow.unknown = True  # type: ignore[attr-defined]
+    assert outcome_of_exception(slow).unknown  # type: ignore[union-attr]
 
 
 def test_an_answer_that_is_no_outcome_says_what_was_expected() -> None:

@@ -13,6 +13,7 @@ from tests.net.partner import OPEN, PATIENCE, QUICK, Line, Partner, StoppedClock
 
 import milepost as mp
 from milepost import net
+from milepost.core.outcome import outcome_of_exception
 from milepost.net import SendState, Timeouts
 from milepost.net.connection import Exchange
 
@@ -214,3 +215,44 @@ def test_a_reset_may_have_been_sent(client: net.Client) -> None:
     with Partner(lambda line: line.read() and line.reset()) as partner:
         error = failure(client, partner.url, "POST", body=b"x")
     assert (type(error), error.sent) == (net.NoAnswer, SendState.MAYBE_SENT)
+
+
+# Errors as outcomes ---------------------------------------------------------------------------------------------------------
+def test_a_handler_may_let_an_error_through_and_it_says_whether_the_work_may_have_been_done(client: net.Client) -> None:
+    asked: list[str] = []
+    route = mp.Route("parcels")
+
+    def verify(item: mp.Item) -> bool:
+        asked.append(item.key)
+        return True
+
+    @route.stage("send", verify=verify, retry=mp.Backoff(base=0.01, jitter=0))
+    def send(item: mp.Item) -> mp.Outcome:
+        client.request("POST", partner.url)
+        return mp.Done()
+
+    with Partner(lambda line: line.read() and line.reset()) as partner, mp.open("memory:", routes=[route]) as system:
+        system.submit("parcels", {"id": "P-1"})
+        system.run(until_idle=1)
+        shown = system.show("parcels", "P-1")
+    assert shown is not None
+    assert (shown["status"], asked, len(partner.requests)) == ("COMPLETED", ["P-1"], 1), "the probe ran instead of a second request"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (net.ConnectFailed("no"), (mp.Retry, False, None, None)),
+        (net.NoAnswer("no", sent=SendState.MAYBE_SENT), (mp.Retry, True, None, None)),
+        (net.AddressRefused("no"), (mp.Reject, None, None, None)),
+        (net.InvalidRequest("no"), (mp.Reject, None, None, None)),
+        (
+            net.AnswerTooLarge("no", sent=SendState.ANSWERED, response=net.Response(429, net.HeaderList([("Retry-After", "7")]))),
+            (mp.Retry, True, 429, 7.0),
+        ),
+    ],
+)
+def test_errors_as_outcomes(error: net.NetError, expected: tuple[Any, ...]) -> None:
+    outcome = outcome_of_exception(error)
+    found = (type(outcome), getattr(outcome, "unknown", None), outcome.http_status, getattr(outcome, "after", None))
+    assert found == expected

@@ -83,7 +83,8 @@ OUTCOMES = (Done, NotYet, HandedOver, Retry, Reject)
 
 
 def outcome_of_exception(error: BaseException) -> Retry | Reject:
-    """A raised exception is a Retry; one that carries `permanent = True` is a Reject, `retry_after` is obeyed."""
+    """A raised exception is a Retry; one that carries `permanent = True` is a Reject, `retry_after` is obeyed, `unknown = True` says that
+    the partner may have done the work all the same."""
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = {"where": f"{last[0].filename.rsplit('/', 1)[-1]}:{last[0].lineno}"} if last else {}
@@ -99,7 +100,8 @@ def outcome_of_exception(error: BaseException) -> Retry | Reject:
             span_ms(after, "retry_after")
     except Exception:
         after = None
-    return Retry(message, after=after, category="EXCEPTION", details=details, http_status=http_status, traceback=trace)
+    unknown = getattr(error, "unknown", False) is True
+    return Retry(message, after=after, category="EXCEPTION", details=details, http_status=http_status, unknown=unknown, traceback=trace)
 
 
 def _traceback_of(error: BaseException) -> str:

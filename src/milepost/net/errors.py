@@ -39,8 +39,11 @@ class NetError(MilepostError):
     """A call over HTTP failed.
 
     `sent` says how far the request got: NOT_SENT is certain, MAYBE_SENT means that the partner may have acted on it, ANSWERED means that
-    it answered. `kind` is a stable code of the cause. `response` is what was read of the answer, if its head was read.
+    it answered. `kind` is a stable code of the cause. `response` is what was read of the answer, if its head was read. A handler may
+    let it through: it is a `Retry` with these facts, or a `Reject` where `permanent` is True.
     """
+
+    permanent = False
 
     def __init__(
         self, message: str, *, kind: str = "failed", sent: SendState = SendState.NOT_SENT, response: Response | None = None
@@ -50,13 +53,32 @@ class NetError(MilepostError):
         self.sent = sent
         self.response = response
 
+    @property
+    def unknown(self) -> bool:
+        """May the partner have acted on the request? A handler that raises the error then has its `verify` run before the next try."""
+        return self.sent is not SendState.NOT_SENT
+
+    @property
+    def http_status(self) -> int | None:
+        """The status of the answer, if its head was read."""
+        return None if self.response is None else self.response.status
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds of the answer's Retry-After header, if its head was read and has one."""
+        return None if self.response is None else self.response.retry_after
+
 
 class InvalidRequest(NetError, UsageError):
     """The URL, the method, a header or the body cannot be sent. `kind`: `invalid-url`, `invalid-method`, `invalid-header`, `invalid-body`."""
 
+    permanent = True
+
 
 class AddressRefused(NetError):
     """The address guard refuses every address of the host. `kind`: `address-refused`."""
+
+    permanent = True
 
 
 class ConnectFailed(NetError):
