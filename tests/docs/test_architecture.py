@@ -14,6 +14,7 @@ import pytest
 from tools.architecture import missing_steps, reduced, steps
 
 import milepost as mp
+from milepost.testing.aws_model import AwsModel
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -57,7 +58,7 @@ def see_through(url: str) -> None:
     route.stage("weigh")(lambda item: mp.Done({"grams": 340}))
     with mp.open(url, routes=[route]) as ledger:
         ledger.submit("parcels", {"id": "P-1"})
-        ledger.run(until_idle=True)
+        ledger.run(until_idle=1)
         assert ledger.show("parcels", "P-1")["status"] == "COMPLETED"
 
 
@@ -71,8 +72,15 @@ def test_an_item_on_sqlite_goes_the_way_that_the_page_lists(tmp_path: Path) -> N
     assert [step for step in listed if step not in rest] == [], "not called, or not in this order"
 
 
+def test_an_item_on_aws_goes_the_way_that_the_page_lists() -> None:
+    listed = walk("AWS")
+    with traced(set(listed)) as calls, AwsModel().served() as endpoint:
+        see_through(f"dynamodb://eu-central-1/test?endpoint={endpoint}")
+    # Reader of the stream and worker run side by side, so that only what is called is certain, not every order.
+    assert [step for step in listed if step not in calls] == []
+
+
 def test_every_function_that_the_page_names_exists() -> None:
-    assert walk("AWS")
     assert missing_steps(PAGE) == []
 
 
