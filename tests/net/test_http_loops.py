@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
@@ -166,6 +167,36 @@ def test_a_process_ends_though_a_call_is_under_way() -> None:
         assert partner.came.wait(PATIENCE)
         _, said = program.communicate(b"\n", timeout=PATIENCE)
     assert (program.returncode, said) == (0, b"")
+
+
+INTERRUPTED = """
+import sys
+from milepost import net
+
+with net.Client(allow_cidrs=["127.0.0.0/8"]) as client:
+    try:
+        client.request("GET", sys.argv[1])
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_an_interrupt_ends_the_call() -> None:
+    gone = threading.Event()
+
+    def script(line: Line) -> None:
+        line.read()
+        assert line.read() is None
+        gone.set()
+
+    with Partner(script) as partner:
+        command = [sys.executable, "-W", "error", "-c", INTERRUPTED, partner.url]
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert partner.came.wait(PATIENCE)
+        program.send_signal(signal.SIGINT)
+        said, error = program.communicate(timeout=PATIENCE)
+        assert (program.returncode, said, error) == (0, b"interrupted\n", b"")
+        assert gone.wait(PATIENCE)
 
 
 FORKED = """

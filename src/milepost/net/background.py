@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+R = TypeVar("R")
 
 _lock = threading.Lock()
 _current: BackgroundLoop | None = None
@@ -20,6 +24,30 @@ class BackgroundLoop:
         # A daemon: the end of the process waits for no partner.
         self.thread = threading.Thread(target=self._run, name="milepost-net", daemon=True)
         self.thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine on the loop and wait for its result. An interrupt of the wait cancels it. (A lock is all that is needed;
+        `run_coroutine_threadsafe` makes two futures and a condition.)"""
+        done = threading.Lock()
+        done.acquire()
+        tasks: list[asyncio.Task[R]] = []
+
+        def ended(task: asyncio.Task[R]) -> None:
+            if not task.cancelled():
+                task.exception()  # seen, even if the caller was interrupted and never asks for it
+            done.release()
+
+        def start() -> None:
+            tasks.append(self.loop.create_task(coroutine))
+            tasks[0].add_done_callback(ended)
+
+        self.loop.call_soon_threadsafe(start)
+        try:
+            done.acquire()
+        except BaseException:
+            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            raise
+        return tasks[0].result()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

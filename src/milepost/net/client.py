@@ -139,13 +139,8 @@ class Client:
                 method, url, headers=headers, body=body, timeouts=timeouts, largest=largest, sink=sink, redirects=redirects, tls=tls,
                 repeatable=repeatable,
             )  # fmt: skip
-            future = asyncio.run_coroutine_threadsafe(call, running.loop)
             try:
-                return future.result()
-            except BaseException:
-                # An interrupt, say: the call ends with its caller.
-                future.cancel()
-                raise
+                return running.call(call)
             finally:
                 pool = self._pools.get(running.loop)
                 if pool is not None and not pool.closed:
@@ -273,7 +268,7 @@ class Client:
         try:
             pool = self._pools.get(running.loop)
             if pool is not None:
-                asyncio.run_coroutine_threadsafe(pool.close(), running.loop).result()
+                running.call(pool.close())
         finally:
             background.release(running)
 
