@@ -28,11 +28,11 @@ $(STANDINS)/.ready: tools/make-standins tools/make-venv
 demo: $(VENV)/.ready ## watch 2,000 items travel three stages, with partners that fail and dawdle; with a page to look at
 	@$(BIN)/milepost demo
 
-# The quick tier is a matter of place: tests in these folders belong to it, unless they are marked `slow` or `wire`.
+# The quick tier is a matter of place: tests in these folders belong to it, unless they are marked `slow`, `wire` or `thorough`.
 QUICK := tests/core tests/engine tests/ledgers tests/testing tests/runners tests/blobs
 
 quick: $(VENV)/.ready ## the tests of the rules, the engine and the ledgers in memory and SQLite, in under a minute
-	@$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow and not wire" --ignore=tests/ledgers/aws $(QUICK)
+	@$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow and not wire and not thorough" --ignore=tests/ledgers/aws $(QUICK)
 
 test: ## format, lint, types, import layers, docs and all tests
 	@# What is needed is set up side by side, and the checks run meanwhile; if one fails, nothing goes on.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from ears import Envelope
 from engine_world import ROUTE, Faulty, World
+from tests.seeds import seeds
 
 from milepost.core.errors import EventRefused
 from milepost.core.outcome import Done, Outcome, Retry
@@ -143,7 +144,7 @@ class Story:
                 relay.run_once()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, quick=8))
 def test_everything_is_told_and_each_item_in_order_at_first_and_at_last(faulty: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relaying, "PAGE", 7)
     story = Story(faulty, faulty.ledger, seed)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.seeds import seeds
 
 import milepost as mp
 from milepost.core.change import Change
@@ -122,7 +123,7 @@ def play(url: str, seed: int, *, one_step: bool) -> Any:
     return seen, rows, lines, counts
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150, quick=20))
 def test_one_step_is_apply_and_then_claim(seed: int, tmp_path: Path) -> None:
     one = play(f"sqlite:///{tmp_path}/one.db", seed, one_step=True)
     two = play(f"sqlite:///{tmp_path}/two.db", seed, one_step=False)
@@ -130,7 +131,7 @@ def test_one_step_is_apply_and_then_claim(seed: int, tmp_path: Path) -> None:
         assert got == wanted
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, quick=8))
 @pytest.mark.parametrize("few", [0, 1_000])
 def test_groups_of_like_rows_are_written_as_single_rows_are(few: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = play(f"sqlite:///{tmp_path}/usual.db", seed, one_step=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -322,4 +323,4 @@ class SideBySide(RuleBasedStateMachine):
 SideBySide.TestCase.settings = settings(
     max_examples=180, stateful_step_count=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-TestSideBySide = SideBySide.TestCase
+TestSideBySide = pytest.mark.slow(SideBySide.TestCase)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seeds import seeds
 
 import milepost as mp
 from milepost.ledgers.memory import MemoryLedger
@@ -55,12 +56,12 @@ def check(report: SimulationReport, items: int) -> None:
     assert set(report.statuses) <= ended, "when all has calmed down, everything has ended"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30, quick=6))
 def test_every_promise_holds_in_memory(seed: int) -> None:
     check(Simulator(seed, routes(), faults=0.3, items=16).run(2_000), 32)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10, quick=3))
 def test_every_promise_holds_on_sqlite(seed: int, tmp_path: Path) -> None:
     check(Simulator(1_000 + seed, routes(), str(tmp_path / "sim.db"), faults=0.3, items=6).run(500), 12)
 
