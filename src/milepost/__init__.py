@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from milepost.app import Milepost, open, restore
     from milepost.core.breaker import Breaker
+    from milepost.application.context import AppContext
+    from milepost.application.declaration import Application, Metric, Page, Redirect
+    from milepost.application.settings import AppSettings
     from milepost.core.errors import (
         ActRefused,
         ConfigMistake,
@@ -36,27 +39,43 @@ if TYPE_CHECKING:
     from milepost.core.routes.route import Limits, Route
     from milepost.core.status import Reason, Status
     from milepost.core.values.durations import span_ms
+    from milepost.engine.health.checks import Finding
+    from milepost.http.protocol.endpoint import Answer, Call, Caller
+    from milepost.http.protocol.problems import Problem
+    from milepost.operations import Operations
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ActRefused",
+    "Answer",
+    "AppContext",
+    "AppSettings",
+    "Application",
     "Backoff",
     "Breaker",
+    "Call",
+    "Caller",
     "Checks",
     "ConfigMistake",
     "Done",
     "EventRefused",
+    "Finding",
     "HandedOver",
     "Item",
     "LedgerError",
     "Limits",
     "MalformedInput",
+    "Metric",
     "Milepost",
     "MilepostError",
     "NotYet",
+    "Operations",
     "Outcome",
+    "Page",
+    "Problem",
     "Reason",
+    "Redirect",
     "Reject",
     "Retry",
     "Route",
@@ -72,6 +91,9 @@ __all__ = [
 _HOMES = {
     "app": ("Milepost", "open", "restore"),
     "core.breaker": ("Breaker",),
+    "application.context": ("AppContext",),
+    "application.declaration": ("Application", "Metric", "Page", "Redirect"),
+    "application.settings": ("AppSettings",),
     "core.routes.backoff": ("Backoff", "Checks"),
     "core.values.durations": ("span_ms",),
     "core.errors": (
@@ -89,6 +111,10 @@ _HOMES = {
     "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
+    "engine.health.checks": ("Finding",),
+    "http.protocol.endpoint": ("Answer", "Call", "Caller"),
+    "http.protocol.problems": ("Problem",),
+    "operations": ("Operations",),
 }
 """The public names by the module that defines them. Each is imported when it is first used, so that a command line which only prints
 its help does not load the engine. Type checkers read the imports above; a test compares the two."""

@@ -6,29 +6,23 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from milepost.application.declaration import Application, ConfiguredApplication
+from milepost.application.installation import install, services
 from milepost.background import BackgroundRun, run_on_loop, settled_on
-from milepost.core.errors import ActRefused, UsageError
-from milepost.core.item import Item, Row
-from milepost.core.outcome import Done, Outcome
-from milepost.core.refusal import SAID_BEFORE, Refusal
+from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
-from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.events.follow_ups import follow_up_routes
-from milepost.engine.intake import Receipt, submit
-from milepost.engine.lists.reconcile import ListReport, submit_list
-from milepost.engine.retention import PruneReport, prune
-from milepost.engine.views.items import show, status
-from milepost.engine.views.queries import statuses_of
 from milepost.evidence.signing import read_signer
-from milepost.ports.answers import BackupReport, RestoreReport
+from milepost.operations import Operations
+from milepost.ports.answers import RestoreReport
 from milepost.ports.runner import Chance, Clock
 from milepost.ports.subscriber import Subscriber
+from milepost.route_files import load_application
 from milepost.runners.threads import ThreadRunner
 from milepost.station import Station
 from milepost.wiring import DEFAULT_LEDGER, open_context, restore_ledger
@@ -36,16 +30,18 @@ from milepost.wiring import DEFAULT_LEDGER, open_context, restore_ledger
 log = logging.getLogger(__name__)
 
 
-class Milepost:
-    """A ledger with its routes. Use it as a context manager (`with` or `async with`), or call `close`. `signing_key` is the file of the
+class Milepost(Operations):
+    """A ledger with its routes and applications. Use it as a context manager (`with` or `async with`), or call `close`. `signing_key` is the file of the
     private key with which the daily heads are signed (None: they are not). `grace` is how long running handlers may go on when the work
-    is stopped."""
+    is stopped. `applications`: each an `Application`, one `with_settings`, or the name of one; without settings given here, the
+    environment's and the defaults hold."""
 
     def __init__(
         self,
         ledger: str = DEFAULT_LEDGER,
         routes: Iterable[Route] = (),
         *,
+        applications: Iterable[str | Application[Any] | ConfiguredApplication[Any]] = (),
         subscribers: Sequence[Subscriber] = (),
         clock: Clock | None = None,
         chance: Chance | None = None,
@@ -54,68 +50,16 @@ class Milepost:
     ) -> None:
         self._grace_ms = span_ms(grace, "grace")
         self._signer = None if signing_key is None else read_signer(Path(signing_key))
-        given = list(routes)
-        self.context = open_context(ledger, [*given, *follow_up_routes(given)], clock=clock, chance=chance)
+        self._applications = [_configured(one) for one in applications]
+        given = [*routes, *(route for one in self._applications for route in one.routes)]
+        super().__init__(open_context(ledger, [*given, *follow_up_routes(given)], clock=clock, chance=chance))
+        install(self.context, self._applications)
         self._subscribers = tuple(subscribers)
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._runs: set[BackgroundRun] = set()
         self._started: BackgroundRun | None = None
         self._closed = False
-
-    def submit(
-        self,
-        route: str,
-        *inputs: Any,
-        correlation_id: str | None = None,
-        not_before: str | datetime | timedelta | None = None,
-        by: str | None = None,
-        failed_again: str | None = None,
-    ) -> list[Receipt]:
-        """Hand over items; the answer for each says new, known, changed (same key, other content) or malformed.
-        A new item is on disk when this returns. With `not_before` (a time, or a span from now) it does not start earlier.
-        With `failed_again`, a reason that `by` signs, keys that have failed or were cancelled, and whose rows were pruned, are taken
-        in again."""
-        return submit(
-            self.context, route, inputs, correlation_id=correlation_id, not_before=not_before, by=by, failed_again=failed_again
-        )  # fmt: skip
-
-    def prune(
-        self, route: str, older_than: Span, *, by: str, reason: str, statuses: Iterable[str] = (), dry_run: bool = False
-    ) -> PruneReport:
-        """Let go of rows that ended longer ago than this: of COMPLETED items, or of those with one of these `statuses` ("failed" is
-        both failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts what would go by status."""
-        span = span_ms(older_than, "older_than")
-        return prune(self.context, route, span, by=by, reason=reason, statuses=statuses_of(statuses), dry_run=dry_run)
-
-    def submit_list(
-        self,
-        route: str,
-        path: str,
-        *,
-        name: str | None = None,
-        full: bool = False,
-        no_header: bool = False,
-        dry_run: bool = False,
-        by: str | None = None,
-        not_before: str | datetime | timedelta | None = None,
-        replace_changed: bool = False,
-        rerun: bool = False,
-        reason: str = "",
-    ) -> ListReport:
-        """Take in a file of items (txt, csv or jsonl), reconcile it with what is known, and record it, as `milepost submit`
-        does. `full` says that it is the whole master list, `no_header` that the first line of a CSV is an item already; with `dry_run`
-        nothing is written. The answer has the `counts`, the first malformed lines with their numbers, and the first vanished keys. `not_before`: what is new does not start earlier.
-        `replace_changed`: items that are known with other content are given that of the list, signed by `by` with a `reason`; with
-        `rerun` also COMPLETED ones, which then run again."""
-        how: dict[str, Any] = {
-            "no_header": no_header,
-            "replace_changed": replace_changed,
-            "rerun": rerun,
-            "reason": reason,
-            "not_before": not_before,
-        }
-        return submit_list(self.context, route, path, name=name, full=full, dry_run=dry_run, by=by, **how)
 
     def run(self, *, until_idle: float | None = 2) -> None:
         """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever), or until
@@ -187,7 +131,14 @@ class Milepost:
         with self._lock:
             if self._closed:
                 raise UsageError("this ledger has been closed; open it again with milepost.open(…)")
-        station = Station(self.context, subscribers=self._subscribers, signer=self._signer, runner=runner, grace_ms=self._grace_ms)
+        station = Station(
+            self.context,
+            subscribers=self._subscribers,
+            services=services(self.context, self._applications),
+            signer=self._signer,
+            runner=runner,
+            grace_ms=self._grace_ms,
+        )
         run = BackgroundRun(station, runner, until_idle, ended)
         with self._lock:
             self._runs.add(run)
@@ -202,73 +153,6 @@ class Milepost:
             self._started = None
         if run.error is not None:
             raise run.error
-
-    def confirm(
-        self,
-        route: str,
-        key: str,
-        stage: str,
-        value: Any = True,
-        *,
-        by: str,
-        outcome: Outcome | None = None,
-        force: bool = False,
-        reason: str = "",
-    ) -> Row:
-        """An outside answer for a stage: a confirmation, or any outcome; the row as it then is. The same said again changes
-        nothing. Raises ActRefused if it cannot be taken: no such item or stage, a value that confirms nothing, … With `force`
-        an operator confirms the stage whatever the value covers, and must give the `reason`."""
-        if force:
-            report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=Done(value), force=True)
-            for _, why in report.refused:
-                raise ActRefused(f"{route}/{key}: {why}")
-            [item] = self.context.ledger.get([(route, key)])
-            if not isinstance(item, Item):
-                raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left")
-            return item.row
-        answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
-        if isinstance(answer, Refusal) and answer.kind in SAID_BEFORE:
-            item = self.context.ledger.get([(route, key)])[0]
-            answer = item.row if isinstance(item, Item) else answer
-        if isinstance(answer, Refusal):
-            raise ActRefused(f"{route}/{key}: {answer}")
-        return answer
-
-    def rerun(self, route: str, key: str, *, by: str, reason: str, stage: str | None = None, as_new: bool = False) -> Row:
-        """Run a COMPLETED item again from a stage, the first if none is named; the row as it then is. `as_new`: with a new work_id also
-        at the last stage. Raises ActRefused if it cannot be done."""
-        return self._act("rerun", route, key, by, reason, stage=stage, as_new=as_new)
-
-    def replace(self, route: str, content: Any, *, by: str, reason: str, here: bool = False, rerun: bool = False) -> Row:
-        """Give the item that has the content's key this content instead of its own; the row as it then is. It starts again at the first
-        stage, or, with `here`, at its own; with `rerun` also if it is COMPLETED. Raises ActRefused if it cannot be done."""
-        key = self.context.plan(route).route.key_of(content)
-        return self._act("replace", route, key, by, reason, content=content, here=here, rerun=rerun)
-
-    def reschedule(self, route: str, key: str, not_before: str | datetime | timedelta, *, by: str, reason: str) -> Row:
-        """Set an item that has not started for another time (or for a span from now); the row as it then is. Raises ActRefused if it
-        cannot be done."""
-        return self._act("reschedule", route, key, by, reason, not_before=not_before)
-
-    def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
-        report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
-        [item] = self.context.ledger.get([(route, key)])
-        if report.refused or not isinstance(item, Item):
-            raise ActRefused(f"{route}/{key}: {report.refused[0][1] if report.refused else 'its row has left'}")
-        return item.row
-
-    def show(self, route: str, key: str) -> dict[str, Any] | None:
-        """Everything about one item, with its history; None if the key was never seen."""
-        return show(self.context, route, key)
-
-    def status(self) -> dict[str, Any]:
-        """How many items are where."""
-        return status(self.context, afresh=True)
-
-    def backup(self, file: str | Path, *, overwrite: bool = False) -> BackupReport:
-        """Copy the ledger as it is at this moment, with its blobs, to a file that is a ledger itself; work may go on meanwhile. Raises
-        UsageError where the file is there already, LedgerError where the ledger cannot be copied (in memory, on AWS)."""
-        return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
 
     def close(self) -> None:
         """Stop what runs here as `stop` does, then close the ledger."""
@@ -300,6 +184,12 @@ class Milepost:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+
+def _configured(given: str | Application[Any] | ConfiguredApplication[Any]) -> ConfiguredApplication[Any]:
+    if isinstance(given, ConfiguredApplication):
+        return given
+    return (load_application(given) if isinstance(given, str) else given).configured()
 
 
 def _drain(runs: Sequence[BackgroundRun], grace_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Route files: the routes of Python files and modules, by name. A mistake in one is told with the user's own line."""
+"""Loading routes and applications from Python files, modules and installed packages. A mistake names the line of the user's file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,66 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from milepost.application import is_name
+from milepost.application.declaration import Application
 from milepost.core.errors import ConfigMistake, MilepostError
 from milepost.core.routes.route import Route
 from milepost.engine.events.follow_ups import follow_up_routes
 
 
-def load_routes(specs: Sequence[str]) -> list[Route]:
-    """The routes of all files and modules named, with those of their follow-up items; the same route named twice is taken once."""
-    found: dict[str, Route] = {}
+def load_routes(specs: Sequence[str], given: Sequence[Route] = ()) -> list[Route]:
+    """The routes of all files and modules named and those that are given, with those of their follow-up items; the same route named
+    twice is taken once."""
+    found = {route.name: route for route in given}
     for spec in specs:
         for route in _load(spec):
             if found.setdefault(route.name, route) is not route:
                 raise ConfigMistake(f"two routes are called {route.name!r}, one of them in {spec}; give one another name")
     return [*found.values(), *follow_up_routes(list(found.values()))]
+
+
+GUESTS = "milepost.applications"
+"""The package of the applications that come with Milepost, and the group of entry points for those that others install."""
+
+
+def load_application(spec: str) -> Application[Any]:
+    """The application that a name, `file.py`, `file.py:NAME` or `module:NAME` stands for. A name is one that comes with Milepost, or the
+    entry point of an installed package."""
+    if is_name(spec):
+        return _named(spec)
+    place, _, name = spec.partition(":")
+    module = load_file(Path(place)) if place.endswith(".py") else load_module(place)
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Application) and name in ("", key)}
+    if len({id(value) for value in found.values()}) != 1:
+        there = ", ".join(key for key, value in vars(module).items() if isinstance(value, Application))
+        wanted = f"no application {name!r}; it has {there or 'none'}" if name else f"{'several: ' + there if there else 'no application'}"
+        raise ConfigMistake(f"{place} has {wanted}; write  application = milepost.Application('NAME', Settings)")
+    return next(iter(found.values()))
+
+
+def _named(name: str) -> Application[Any]:
+    module = f"{GUESTS}.{name.replace('-', '_')}"
+    if name.isidentifier() and importlib.util.find_spec(module) is not None:
+        found: Any = getattr(load_module(module), "application", None)
+    else:
+        # Reads the metadata of every installed package: only for a name that is not ours.
+        from importlib.metadata import entry_points
+
+        points = entry_points(group=GUESTS, name=name)
+        if not points:
+            raise ConfigMistake(
+                f"there is no application {name!r}; write the name of one that comes with Milepost or is installed, a file such as"
+                f" {name}.py, or module:NAME ('milepost init --application {name}' writes a small one)"
+            )
+        try:
+            found = next(iter(points)).load()
+        except Exception as error:
+            raise _told(error, f"the application {name}", None) from None
+    if not isinstance(found, Application):
+        raise ConfigMistake(f"the application {name!r} is {type(found).__name__}; its entry point must name a milepost.Application")
+    return found
 
 
 def _load(spec: str) -> list[Route]:

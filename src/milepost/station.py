@@ -40,6 +40,7 @@ class Station:
         ctx: Context,
         *,
         subscribers: Sequence[Subscriber] = (),
+        services: Sequence[Service] = (),
         roles: Iterable[str] = ROLES,
         runner: Runner | None = None,
         holder: str | None = None,
@@ -56,17 +57,17 @@ class Station:
         told: list[Subscriber] = [*subscribers, *follow_ups(ctx, ctx.plans)] if "relay" in wanted else []
         relays = [EventRelay(ctx, subscriber, self.holder) for subscriber in told]
         self._told = [subscriber.name for subscriber in told]
-        services: list[Service] = [*relays]
+        run: list[Service] = [*relays, *services]
         if self.worker is not None:
-            services.append(self._shared(self.worker))
+            run.append(self._shared(self.worker))
         self._resends = "resender" in wanted
         if self._resends:
-            services.append(Resender(ctx))
+            run.append(Resender(ctx))
             if HEADS in ctx.plans:
-                services.append(HeadKeeper(ctx, signer))
+                run.append(HeadKeeper(ctx, signer))
         beside = ctx.ledger.services(ctx.plans, ctx.clock, ctx.chance, self.holder)
-        services += [service for role, service in beside if role in wanted]
-        self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in services]
+        run += [service for role, service in beside if role in wanted]
+        self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in run]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
         self._settled = 0
         # Asking whether anything is due is a read of one row here, and of many partitions there. (No multiple of the worker's own
@@ -174,7 +175,8 @@ class Role:
         if self._trouble:
             self._trouble = ""
             log.warning("%s goes on: the ledger can be used again", self.name)
-        self.last_good_run = self._clock.now()
+        if not getattr(self._service, "failed", False):
+            self.last_good_run = self._clock.now()
         return delay
 
     @property

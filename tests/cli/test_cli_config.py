@@ -125,7 +125,7 @@ def test_no_route_at_all_says_how_to_name_one(bare) -> None:
     ("text", "said"),
     [
         ("routes = 'parcels.py'\n", "routes is 'parcels.py'; it must be a list of texts"),
-        ("route = []\n", "'route' is not known here; there are ledger, routes, subscribers"),
+        ("route = []\n", "'route' is not known here; there are ledger, routes, applications, subscribers"),
         ("routes = [\n", "milepost.toml: "),
     ],
 )

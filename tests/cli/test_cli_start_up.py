@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from milepost.cli.commands import MODULES
+from milepost.cli.sections import MODULES
 
 STARTED = """
 import sys
@@ -62,6 +62,13 @@ def imported(folder: Path, *args: str, **env: str) -> set[str]:
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["submit", "--help"], ["completion", "zsh"]])
 def test_what_only_prints_needs_no_ledger(args: list[str], tmp_path: Path) -> None:
     assert not imported(tmp_path, *args) & (SERVES | DRAWS | PARTNERS | PACKAGES | WORKS | READS)
+
+
+def test_the_help_names_an_application_without_loading_it(tmp_path: Path) -> None:
+    (tmp_path / "milepost.toml").write_text('applications = ["postingest"]\n', encoding="utf-8")
+    found = imported(tmp_path, "--help")
+    assert not found & (SERVES | DRAWS | PARTNERS | PACKAGES | WORKS | (READS - {"tomllib"}))
+    assert "milepost.applications" not in found
 
 
 def test_a_shell_completes_a_command_without_a_ledger(tmp_path: Path) -> None:

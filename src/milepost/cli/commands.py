@@ -7,30 +7,21 @@ from importlib import import_module
 import click
 
 from milepost import __version__
+from milepost.application import is_name
 from milepost.cli.config import CliSettings
 from milepost.cli.options import ledger_option, routes_option
-
-SECTIONS: dict[str, tuple[str, ...]] = {
-    "Start": ("init", "demo", "completion"),
-    "Work": ("up", "work", "submit"),
-    "Look": ("status", "show", "list", "groups", "volume", "watch", "lists", "acts", "export", "doctor"),
-    "Prove": ("signing-key", "heads", "verify"),
-    "Act": ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule", "pause", "resume", "limit", "breakers"),
-    "Keep": ("routes", "subscribers", "keys", "prune", "backup", "restore", "adopt", "quarantine", "move", "cost"),
-}
-"""The sections of the help, each with its commands in order. The module of a command is named after both: `act/retry.py`."""
-MODULES = {name: f"milepost.cli.{title.lower()}.{name.replace('-', '_')}" for title, names in SECTIONS.items() for name in names}
+from milepost.cli.sections import MODULES, SECTIONS
 
 
 class Sectioned(click.Group):
     """A group whose help shows the commands by what they are for, and which imports a command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(MODULES)
+        return [*MODULES, *_applications()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in MODULES:
-            return None
+            return _application(cmd_name)
         defined = vars(import_module(MODULES[cmd_name])).values()
         return next(value for value in defined if isinstance(value, click.Command) and value.name == cmd_name)
 
@@ -38,6 +29,30 @@ class Sectioned(click.Group):
         for title, members in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.get_short_help_str(62)) for name in members if (command := self.get_command(ctx, name))])
+        named = _applications()
+        if named:
+            with formatter.section("Applications"):
+                formatter.write_dl([(name, f"The commands of {name}.") for name in named])
+
+
+def _applications() -> list[str]:
+    """The names of the applications that this folder's milepost.toml or the environment names. None is imported for it, unless only its
+    file knows its name."""
+    return [spec if is_name(spec) else _name_in(spec) for spec in CliSettings().application_specs]
+
+
+def _name_in(spec: str) -> str:
+    from milepost.route_files import load_application
+
+    return load_application(spec).name
+
+
+def _application(name: str) -> click.Command | None:
+    if not CliSettings().application_specs:
+        return None
+    from milepost.cli.applications import group_of
+
+    return group_of(name)
 
 
 @click.group(cls=Sectioned, context_settings={"help_option_names": ["-h", "--help"]})

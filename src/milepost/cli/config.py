@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from milepost.core.errors import ConfigMistake, LedgerError, LedgerMissing, UsageError
 
 if TYPE_CHECKING:
+    from milepost.application.declaration import Application, ConfiguredApplication
     from milepost.core.routes.route import Route
     from milepost.engine.context import Context
     from milepost.evidence.signing import Signer
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 
 DEFAULT_LEDGER = "sqlite:///milepost.db"
 FILE = "milepost.toml"
+APPLICATIONS = "MILEPOST_APPLICATIONS"
 FIELDS = {
     "ledger": "text",
     "routes": "a list of texts",
+    "applications": "a list of texts",
     "subscribers": "a list of texts",
     "signing_key": "text",
     "listen": "text",
@@ -37,6 +40,7 @@ class CliSettings:
         self._ledger = ledger
         self._routes = tuple(routes)
         self._file: dict[str, Any] | None = None
+        self._applications: list[ConfiguredApplication[Any]] | None = None
 
     def overridden(self, ledger: str | None, routes: Sequence[str]) -> CliSettings:
         """The same, but for what was said again after the command's name."""
@@ -54,14 +58,44 @@ class CliSettings:
         url = self._ledger or os.environ.get("MILEPOST_LEDGER") or str(self.file.get("ledger", DEFAULT_LEDGER))
         return url if ":" in url else f"sqlite:///{url}"
 
+    @property
+    def application_specs(self) -> list[str]:
+        """The applications that were named: in MILEPOST_APPLICATIONS, with commas between them, else in milepost.toml."""
+        named = os.environ.get(APPLICATIONS)
+        if named is not None:
+            return [spec for spec in (part.strip() for part in named.split(",")) if spec]
+        return list(self.file.get("applications", []))
+
+    def applications(self) -> list[ConfiguredApplication[Any]]:
+        """The applications that were named, with their settings. A table of milepost.toml that belongs to none of them is a mistake."""
+        if self._applications is None:
+            tables = {name: value for name, value in self.file.items() if isinstance(value, dict)}
+            specs = self.application_specs
+            if not specs and not tables:
+                return []
+            from milepost.route_files import load_application
+
+            found: dict[str, Application[Any]] = {}
+            for application in map(load_application, specs):
+                check_application_name(application.name, found)
+                found[application.name] = application
+            for name in tables:
+                # Where the environment names other applications, the file still has the tables of its own.
+                if name not in found and APPLICATIONS not in os.environ:
+                    there = f"applications names {', '.join(found)}" if found else 'name it: applications = ["NAME"]'
+                    raise ConfigMistake(f"{FILE}: [{name}] is the table of no application; {there}")
+            self._applications = [one.configured(tables.get(one.name)) for one in found.values()]
+        return self._applications
+
     def routes(self) -> list[Route]:
-        """The routes that were named; none is no mistake here."""
+        """The routes that were named, and those of the applications; none is no mistake here."""
         named = self._routes or self.file.get("routes", [])
-        if not named:
+        given = [route for one in self.applications() for route in one.routes]
+        if not named and not given:
             return []
         from milepost.route_files import load_routes
 
-        return load_routes(named)
+        return load_routes(named, given)
 
     def signer(self, given: str | None = None) -> Signer | None:
         """Who signs: the key in the file that was given, else the one that milepost.toml names, else nobody."""
@@ -120,11 +154,24 @@ class CliSettings:
             url = "memory:"
         ctx = open_context(url, routes, check=act and not dry_run, make=create and not dry_run)
         try:
+            if self.applications():
+                from milepost.application.installation import install
+
+                install(ctx, self.applications())
             if act and dry_run:
                 _check_routes(ctx)
             yield ctx
         finally:
             ctx.ledger.close()
+
+
+def check_application_name(name: str, others: Container[str] = ()) -> None:
+    """An application's name is a table of milepost.toml and a command: it must be neither already."""
+    from milepost.cli.sections import MODULES
+
+    if name in others or name in FIELDS or name in MODULES:
+        taken = "another application" if name in others else "a setting" if name in FIELDS else "a command"
+        raise ConfigMistake(f"an application cannot be called {name!r}: that is the name of {taken} already")
 
 
 def _check_routes(ctx: Context) -> None:
@@ -179,8 +226,10 @@ def read_file(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigMistake(f"{path}: {error}") from None
     for name, value in found.items():
+        if name not in FIELDS and isinstance(value, dict):
+            continue  # the settings of an application: checked when applications are loaded
         if name not in FIELDS:
-            raise ConfigMistake(f"{path}: {name!r} is not known here; there are {', '.join(FIELDS)}")
+            raise ConfigMistake(f"{path}: {name!r} is not known here; there are {', '.join(FIELDS)}, and [NAME] for an application")
         right = isinstance(value, str) if FIELDS[name] == "text" else isinstance(value, list) and all(isinstance(v, str) for v in value)
         if not right:
             raise ConfigMistake(f"{path}: {name} is {value!r}; it must be {FIELDS[name]}")

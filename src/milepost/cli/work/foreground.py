@@ -13,6 +13,7 @@ import click
 from milepost.cli.work.announce import say
 
 if TYPE_CHECKING:
+    from milepost.application.declaration import ConfiguredApplication
     from milepost.engine.context import Context
     from milepost.evidence.signing import Signer
     from milepost.ports.subscriber import Subscriber
@@ -42,14 +43,17 @@ def run(
     name: str,
     signer: Signer | None = None,
     grace_ms: int | None = None,
+    applications: Sequence[ConfiguredApplication[Any]] = (),
 ) -> None:
     """Work until a signal, or until idle; say what is being done, and what was done."""
+    from milepost.application.installation import services
     from milepost.core.values.durations import short_span
     from milepost.runners.process import settle_in
     from milepost.station import Station
 
     settle_in()
-    station = Station(ctx, subscribers=subscribers, roles=roles, signer=signer, grace_ms=grace_ms)
+    beside = services(ctx, applications)
+    station = Station(ctx, subscribers=subscribers, services=beside, roles=roles, signer=signer, grace_ms=grace_ms)
     stop_on_signal(station.stop)
     told = f"; telling {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
     until = "until idle" if until_idle is not None else "until Ctrl-C"

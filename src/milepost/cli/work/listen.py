@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -13,6 +13,7 @@ from milepost.cli.work.announce import say
 from milepost.core.errors import ConfigMistake
 
 if TYPE_CHECKING:
+    from milepost.application.declaration import ConfiguredApplication
     from milepost.engine.context import Context
     from milepost.http.server.assembly import Door
 
@@ -59,16 +60,23 @@ def address(text: str) -> Where:
 
 
 @contextmanager
-def listening(ctx: Context, where: Where | None, base: str = "") -> Iterator[None]:
+def listening(ctx: Context, where: Where | None, base: str = "", applications: Sequence[ConfiguredApplication[Any]] = ()) -> Iterator[None]:
     """The API is open meanwhile, and says where. Without what it needs, one line says how to get that, unless it was asked for."""
-    with opened(ctx, where, "up", "--no-listen", base) as url:
+    with opened(ctx, where, "up", "--no-listen", base, applications) as url:
         if url is not None:
             say(f"milepost up: listening at {url}; open it in a browser; its API is described at {url}/api/docs")
         yield
 
 
 @contextmanager
-def opened(ctx: Context, where: Where | None, command: str, without: str, base: str = "") -> Iterator[str | None]:
+def opened(
+    ctx: Context,
+    where: Where | None,
+    command: str,
+    without: str,
+    base: str = "",
+    applications: Sequence[ConfiguredApplication[Any]] = (),
+) -> Iterator[str | None]:
     """The door is open meanwhile, at the address that is given; None: there is no door, as was wished or because something that it
     needs is not installed. `command` is who says so, `without` the option that leaves the door out."""
     if where is None:
@@ -84,7 +92,7 @@ def opened(ctx: Context, where: Where | None, command: str, without: str, base: 
         say(f"milepost {command}: {told}, or say {without}")
         yield None
         return
-    door = _opened(ctx, where, partial(Door, base=checked_base(base)), command, without)
+    door = _opened(ctx, where, partial(Door, base=checked_base(base), applications=applications), command, without)
     try:
         door.open()
         yield door.url

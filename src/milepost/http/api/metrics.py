@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from milepost.application.installation import families as application_families
 from milepost.engine.metrics.exposition import OPEN, PLAIN, Family, exposition
 from milepost.engine.metrics.gauges import counted_families, process_families
 from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoints
@@ -25,6 +26,7 @@ def metrics(state: ServerState, call: Call) -> Answer:
         *counted_families(state.observability.collector.figures()),
         *process_families(__version__),
     ]
+    families += application_families(state.ctx, state.applications)
     openmetrics = "application/openmetrics-text" in call.headers.get("accept", "")
     text = exposition(_seen_by(call.caller, families), openmetrics=openmetrics)
     return Answer(Response(text, media_type=OPEN if openmetrics else PLAIN))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -33,9 +35,12 @@ KINDS = {
 """A status as a class of the style sheet."""
 
 
-def _environment() -> jinja2.Environment:
+@cache
+def _environment(folder: Path | None = None) -> jinja2.Environment:
+    """Our templates, and those in an application's folder, which extend ours."""
+    own = jinja2.PackageLoader(__package__, "templates")
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, "templates"),
+        loader=own if folder is None else jinja2.ChoiceLoader([jinja2.FileSystemLoader(folder), own]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -54,7 +59,6 @@ def moments(sentence: str) -> Markup:
 
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-_ENVIRONMENT = _environment()
 
 
 def page(state: ServerState, call: Call, template: str, **values: Any) -> HTMLResponse:
@@ -62,14 +66,17 @@ def page(state: ServerState, call: Call, template: str, **values: Any) -> HTMLRe
     return page_for(state, call.raw, call.caller, template, **values)
 
 
-def page_for(state: ServerState, request: Request, me: Caller, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """A template with what every page needs."""
+def page_for(
+    state: ServerState, request: Request, me: Caller, template: str, *, status: int = 200, templates: Path | None = None, **values: Any
+) -> HTMLResponse:
+    """A template with what every page needs. `templates`: the folder of an application's own."""
     token = request.cookies.get(COOKIE)
     shared = {
         "base": state.base,
         "static": f"{state.base}/static/{VERSION}",
         "me": me,
         "here": "",
+        "menu": state.menu,
         "q": None,
         "csrf": csrf_token(token) if token else "",
         "person": me.name if token and me.scopes and me is not LOCAL else None,
@@ -77,7 +84,7 @@ def page_for(state: ServerState, request: Request, me: Caller, template: str, *,
         # Where the ledger is, is for those who may look into it.
         "ledger": state.ctx.ledger.url if me.scopes else "",
     }
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render({**shared, **values}), status)
+    return HTMLResponse(_environment(templates).get_template(template).render({**shared, **values}), status)
 
 
 def seen_routes(state: ServerState, call: Call) -> list[str]:

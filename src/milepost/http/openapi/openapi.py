@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -45,24 +45,30 @@ _PROBLEM = {
 }
 
 
-def described(endpoints: Iterable[Endpoint]) -> list[Endpoint]:
+def described(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     """Those that programs call."""
-    return [endpoint for endpoint in endpoints if endpoint.path.startswith(DESCRIBED)]
+    theirs = [one for one in endpoints if one.application and not one.page and one.method != "OPTIONS"]
+    return [one for one in endpoints if not one.application and one.path.startswith(DESCRIBED)] + theirs
 
 
-def document(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
+def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     """The whole description."""
     told = described(endpoints)
-    schemas = _Schemas(told)
+    # An application's types have names of their own: they must not change what ours are called.
+    schemas = {
+        name: _Schemas([one for one in told if one.application == name], name) for name in dict.fromkeys(one.application for one in told)
+    }
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in told:
-        paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+        at = paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})
+        at[endpoint.method.lower()] = _operation(endpoint, schemas[endpoint.application])
+    components = {name: part for found in schemas.values() for name, part in found.components.items()}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Milepost", "version": version, "description": _ABOUT},
         "paths": paths,
         "components": {
-            "schemas": schemas.components,
+            "schemas": {"Problem": _PROBLEM, **components},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key that 'milepost keys new' has made."}},
         },
     }
@@ -71,18 +77,19 @@ def document(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
 class _Schemas:
     """The schema of every type that endpoints take and give; those of queries are taken apart into parameters."""
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], application: str) -> None:
+        prefix = f"{application}." if application else ""
         queries = {endpoint.query for endpoint in endpoints if endpoint.query is not None}
         bodies = [part for endpoint in endpoints for part in _parts(endpoint.body)]
         types = list(dict.fromkeys([*bodies, *(part for e in endpoints for kind in e.answers.values() for part in _parts(kind))]))
-        template = "#/components/schemas/{name}"
-        found, self.components = msgspec.json.schema_components(types, ref_template=template)
+        template = f"#/components/schemas/{prefix}{{name}}"
+        found, parts = msgspec.json.schema_components(types, ref_template=template)
         self._of = dict(zip(types, found, strict=True))
         self._queries: dict[type[Struct], dict[str, Any]] = {}
         for query in queries:
-            (reference,), parts = msgspec.json.schema_components([query], ref_template=template)
-            self._queries[query] = parts[reference["$ref"].rpartition("/")[2]]
-        self.components = {"Problem": _PROBLEM, **self.components}
+            (reference,), named = msgspec.json.schema_components([query], ref_template=template)
+            self._queries[query] = named[reference["$ref"].rpartition("/")[2].removeprefix(prefix)]
+        self.components = {prefix + name: part for name, part in parts.items()}
 
     def of(self, kind: Any) -> dict[str, Any]:
         parts = [self._of[part] for part in _parts(kind)]
@@ -113,7 +120,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
-    module = endpoint.handler.__module__.rpartition(".")[2]
+    module = endpoint.application or endpoint.handler.__module__.rpartition(".")[2]
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _PARAMETERS.get(name, name)}
         for name in _PARAMETER.findall(endpoint.path)

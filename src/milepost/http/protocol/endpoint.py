@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,9 +11,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.field_faults import field_fault
 from milepost.core.values.json import DEEPEST, json_fault
-from milepost.http.protocol.expected import expected_at, fields_at
-from milepost.http.protocol.problems import problem_error
+from milepost.http.protocol.problems import Problem, problem_error
 
 if TYPE_CHECKING:
     from milepost.http.state.state import ServerState
@@ -91,6 +90,12 @@ class Endpoint(Struct, frozen=True):
     """It is for people: problems are shown as a page, and who must log in is led there."""
     is_async: bool = False
     """Its handler is awaited by the event loop; else it is called in a thread of the state."""
+    application: str = ""
+    """The application that has declared it; empty: it is Milepost's own."""
+    origins: frozenset[str] = frozenset()
+    """Origins, such as https://example.org, whose pages may call it from a browser."""
+    on_problem: Callable[[Problem], Answer] | None = None
+    """Makes the answer of an error, for an endpoint with a shape of its own."""
 
 
 class Endpoints:
@@ -163,16 +168,14 @@ def read_body(data: bytes, wanted: Any) -> Any:
         raise problem_error("malformed", f"the body is not JSON: {json_fault(data, error)}", expected="JSON") from None
 
 
-_FIELD = re.compile(r"(?:unknown|required) field `(.+?)`")
+def read_fields(given: Mapping[str, str], wanted: type[Struct]) -> Any:
+    """The fields of a form as the endpoint's own type; raises a problem that names the field. Fields that it does not have are left out."""
+    try:
+        return msgspec.convert({name: text for name, text in given.items() if name in _parameters(wanted)}, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong(error, "the form", wanted) from None
 
 
 def _wrong(error: msgspec.ValidationError, what: str, wanted: Any) -> Exception:
-    text, _, where = str(error).partition(" - at `")
-    place = where.rstrip("`") or "$"
-    named = _FIELD.search(text)
-    expected = None if named is None else fields_at(wanted, place)
-    if named is not None:
-        place += f".{named[1]}"
-    expected = expected or expected_at(wanted, place)
-    field = place.removeprefix("$").removeprefix(".").removesuffix("[...]")
-    return problem_error("wrong-value", f"{what} is wrong: {text}", field=field or None, expected=expected)
+    fault = field_fault(error, wanted)
+    return problem_error("wrong-value", f"{what} is wrong: {fault.text}", field=fault.field or None, expected=fault.expected)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextvars import copy_context
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from milepost.core.errors import MilepostError
-from milepost.http.auth.authenticator import NOBODY
+from milepost.http.auth.authenticator import FORM, NOBODY, read_form
 from milepost.http.auth.origins import led_back
 from milepost.http.dashboard.render import page_for
-from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, read_body, read_query
+from milepost.http.protocol.endpoint import Answer, Call, Caller, Endpoint, read_body, read_fields, read_query
 from milepost.http.protocol.headers import Headers
 from milepost.http.protocol.paths import Paths
 from milepost.http.protocol.problems import TYPE, Problem, ProblemError, problem, problem_error, problem_of
@@ -53,6 +54,7 @@ class Answering:
         else:
             scope["endpoint"], scope["path_params"] = found
             response = await self._answer(request, found[0])
+            allow_origin(response, found[0].origins, request.headers.get("origin"))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
@@ -106,7 +108,7 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
     body = None
     if endpoint.body is not None:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in endpoint.types:
+        if endpoint.types and kind not in endpoint.types:
             raise problem_error(
                 "wrong-type", f"the body is {kind or 'of no type'}", field="Content-Type", expected=" or ".join(endpoint.types)
             )
@@ -115,8 +117,12 @@ async def _taken_apart(request: Request, endpoint: Endpoint, caller: Caller) -> 
             if packed != plain:
                 # Nothing is unpacked here: a little of it may be very much. Taken as it is, it would be other content than was meant.
                 raise problem_error("wrong-type", f"the body is packed ({packed})", field=name, expected="the body as it is")
-        if kind == "application/json":
+        if endpoint.body is bytes:
+            body = await read_all(request, endpoint.largest or LARGEST)
+        elif kind == "application/json":
             body = read_body(await read_all(request, endpoint.largest or LARGEST), endpoint.body)
+        elif kind == FORM:
+            body = read_fields(await read_form(request), endpoint.body)
     return Call(caller, request.path_params, query, body, request.headers, request)
 
 
@@ -151,6 +157,9 @@ def _response(answer: Answer) -> Response:
 
 def _troubled(state: ServerState, endpoint: Endpoint, request: Request, caller: Caller, found: ProblemError) -> Response:
     """The problem, in the form that whoever called can read."""
+    if endpoint.on_problem is not None:
+        answer = endpoint.on_problem(found.problem)
+        return _response(replace(answer, headers={**problem_headers(found.problem, found.headers), **answer.headers}))
     if not endpoint.page:
         return problem_response(found.problem, found.headers)
     if found.problem.status == 401:
@@ -159,9 +168,21 @@ def _troubled(state: ServerState, endpoint: Endpoint, request: Request, caller: 
 
 
 def problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response:
-    more = dict(headers or {})
+    return Response(_encode(found.content()), found.status, problem_headers(found, headers or {}), TYPE)
+
+
+def problem_headers(found: Problem, headers: Mapping[str, str]) -> dict[str, str]:
+    more = dict(headers)
     if found.status == 401:
         more.setdefault("WWW-Authenticate", "Bearer")
     if found.status in (429, 503):
         more.setdefault("Retry-After", "1")
-    return Response(_encode(found.content()), found.status, more, TYPE)
+    return more
+
+
+def allow_origin(response: Response, origins: Collection[str], origin: str | None) -> None:
+    """Let pages of these origins read the answer (CORS)."""
+    if origins:
+        response.headers["Vary"] = "Origin"
+        if origin in origins:
+            response.headers["Access-Control-Allow-Origin"] = str(origin)

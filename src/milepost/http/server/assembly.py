@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from milepost.application.declaration import ConfiguredApplication
 from milepost.engine.context import Context
 from milepost.http.server.application import make_app
+from milepost.http.server.applications import application_endpoints
 from milepost.http.server.endpoints import all_endpoints, all_pages
 from milepost.http.server.listener import Server
 from milepost.http.state.state import ServerState
@@ -13,15 +16,26 @@ from milepost.http.state.state import ServerState
 
 def make_door(state: ServerState) -> Any:
     """The ASGI application with everything that belongs to it."""
-    state.endpoints = tuple(all_endpoints())
-    return make_app(state, [*state.endpoints, *all_pages()])
+    own = [*all_endpoints(), *all_pages()]
+    theirs = application_endpoints(state.applications, own)
+    state.endpoints = (*all_endpoints(), *theirs)
+    return make_app(state, [*own, *theirs])
 
 
 class Door:
     """Open between `open` and `close`; `url` says where."""
 
-    def __init__(self, ctx: Context, host: str, port: int, state: type[ServerState] = ServerState, *, base: str = "") -> None:
-        self.state = state(ctx, base=base)
+    def __init__(
+        self,
+        ctx: Context,
+        host: str,
+        port: int,
+        state: type[ServerState] = ServerState,
+        *,
+        base: str = "",
+        applications: Sequence[ConfiguredApplication[Any]] = (),
+    ) -> None:
+        self.state = state(ctx, base=base, applications=applications)
         self.server = Server(make_door(self.state), host, port)
         self.url = self.server.url + base
 

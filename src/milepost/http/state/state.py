@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any
 
+from milepost.application.declaration import ConfiguredApplication
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
@@ -35,8 +36,18 @@ ACTS = 2
 class ServerState:
     """One for each server. Everything that asks the ledger runs in its threads: the event loop never waits for a disk."""
 
-    def __init__(self, ctx: Context, ticks: Callable[[], float] = time.monotonic, *, base: str = "") -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        ticks: Callable[[], float] = time.monotonic,
+        *,
+        base: str = "",
+        applications: Sequence[ConfiguredApplication[Any]] = (),
+    ) -> None:
         self.ctx = ctx
+        self.applications = applications
+        self.menu = [(part.title, part.path) for one in applications for part in one.application.endpoints if part.page and part.title]
+        """(title, path) of the applications' pages that the menu names."""
         self.base = base
         """What every address begins with, where a proxy gives us a part of its own: "/milepost"; empty: nothing."""
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="http")

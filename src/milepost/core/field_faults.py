@@ -1,4 +1,4 @@
-"""What would be right in a field, in words: read off the type that the call is taken apart by."""
+"""Validation errors for people: which field is wrong, and what would be right there, read off the msgspec type."""
 
 from __future__ import annotations
 
@@ -7,12 +7,31 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from msgspec import inspect
+from msgspec import Struct, ValidationError, inspect
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[[^\]]*\]")
-
-
+_FIELD = re.compile(r"(?:unknown|required) field `(.+?)`")
 _kind = cache(inspect.type_info)
+
+
+class FieldFault(Struct, frozen=True):
+    """One mistake in a value. `field` is its place such as `retry.attempts`, empty for the whole; `expected`: what would be right."""
+
+    text: str
+    field: str
+    expected: str | None
+
+
+def field_fault(error: ValidationError, wanted: Any) -> FieldFault:
+    """What is wrong with a value that should have been of the type `wanted`."""
+    text, _, where = str(error).partition(" - at `")
+    place = where.rstrip("`") or "$"
+    named = _FIELD.search(text)
+    expected = None if named is None else fields_at(wanted, place)
+    if named is not None:
+        place += f".{named[1]}"
+    expected = expected or expected_at(wanted, place)
+    return FieldFault(text, place.removeprefix("$").removeprefix(".").removesuffix("[...]"), expected)
 
 
 def expected_at(wanted: Any, path: str) -> str | None:

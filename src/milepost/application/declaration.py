@@ -1,0 +1,229 @@
+"""Applications: a name, typed settings, and the routes, commands, health checks and services that one adds to Milepost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+from milepost.application.settings import AppSettings, S, read_settings
+from milepost.core.errors import UsageError
+from milepost.core.routes.route import Route
+from milepost.core.values.durations import Span, span_ms
+
+if TYPE_CHECKING:
+    from milepost.application.context import AppContext
+    from milepost.engine.context import Context
+    from milepost.engine.health.checks import Finding
+    from milepost.http.protocol.endpoint import Answer
+    from milepost.http.protocol.problems import Problem
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+LedgerUse = Literal["none", "read", "write"]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class CommandPart(Struct, frozen=True):
+    """A command of an application: `milepost APPLICATION NAME`."""
+
+    name: str
+    function: Callable[..., Any]
+    ledger: LedgerUse
+
+
+class CheckPart(Struct, frozen=True):
+    """A health check of an application."""
+
+    name: str
+    function: Callable[[AppContext[Any]], Iterable[Finding]]
+    ready: bool
+
+
+class ServicePart(Struct, frozen=True):
+    """A function that a process calls again and again."""
+
+    name: str
+    function: Callable[[AppContext[Any]], None]
+    every_ms: int
+
+
+class EndpointPart(Struct, frozen=True):
+    """An endpoint of the HTTP API, or, with `page`, a page of the dashboard."""
+
+    method: str
+    path: str
+    function: Callable[..., Any]
+    scope: str | None
+    query: type[Struct] | None = None
+    body: Any = None
+    answers: Mapping[int, Any] = {}
+    summary: str = ""
+    largest: int | None = None
+    origins: Callable[[Any], Iterable[str]] | None = None
+    on_problem: Callable[[Any], Any] | None = None
+    page: bool = False
+    title: str = ""
+    """Of a page that the menu names; empty: it does not."""
+
+
+class Metric(Struct, frozen=True):
+    """Figures of one name for `/metrics`, where it is called milepost_APPLICATION_NAME. `kind` is "gauge" or "counter"; `samples` has a
+    number for each tuple of label values."""
+
+    name: str
+    help: str
+    samples: Mapping[tuple[str, ...], float]
+    labels: tuple[str, ...] = ()
+    kind: Literal["gauge", "counter"] = "gauge"
+
+
+class Page(Struct, frozen=True):
+    """What a page's function returns: the name of a template in the application's folder, and the values it shows."""
+
+    template: str
+    values: Mapping[str, Any] = {}
+    status: int = 200
+
+
+class Redirect(Struct, frozen=True):
+    """What a page's function returns to lead the browser to another page of this server, such as after a form."""
+
+    path: str
+
+
+class Application(Generic[S]):
+    """An application: declare its parts with the decorators below. `name` is its table in milepost.toml and its group of commands;
+    `settings` is a subclass of `AppSettings`, read from that table and from the environment; `summary` is the help of its commands;
+    `templates` is the folder of its pages' Jinja templates, which extend "base.html"."""
+
+    def __init__(self, name: str, settings: type[S], *, summary: str = "", templates: str | Path | None = None) -> None:
+        if NAME.fullmatch(name) is None:
+            raise UsageError(f"an application cannot be called {name!r}; use small letters, digits and '-', and a letter first")
+        if not (isinstance(settings, type) and issubclass(settings, AppSettings)):
+            raise UsageError(f"the settings of application {name!r} are {settings!r}; write a subclass of milepost.AppSettings")
+        self.name, self.settings, self.summary = name, settings, summary
+        self.templates = None if templates is None else Path(templates)
+        self.route_makers: list[Callable[[S], Iterable[Route]]] = []
+        self.commands: list[CommandPart] = []
+        self.checks: list[CheckPart] = []
+        self.services: list[ServicePart] = []
+        self.endpoints: list[EndpointPart] = []
+        self.metric_makers: list[Callable[[AppContext[S]], Iterable[Metric]]] = []
+
+    def routes(self, function: Callable[[S], Iterable[Route]]) -> Callable[[S], Iterable[Route]]:
+        """Declare the routes: a function of the settings."""
+        self.route_makers.append(function)
+        return function
+
+    def command(self, name: str | None = None, *, ledger: LedgerUse = "read") -> Callable[[F], F]:
+        """Declare a command, `milepost APPLICATION NAME`. The function is given the `AppContext` and what its `click` options and
+        arguments say; its docstring is the help, and a number that it returns is the exit code. `ledger`: "read" opens the one that is
+        there, "write" makes it where there is none and requires that the routes agree with it, "none" opens none."""
+
+        def declare(function: F) -> F:
+            self.commands.append(CommandPart(name or function.__name__.replace("_", "-"), function, ledger))
+            return function
+
+        return declare
+
+    def check(self, name: str, *, ready: bool = False) -> Callable[[F], F]:
+        """Declare a health check: a function of the `AppContext` that yields a `Finding` for each thing that it looked at. `milepost
+        doctor` shows them all, the overview those that are not ok, at most a minute old. With `ready`, a finding that is bad makes
+        `/readyz` answer 503. An exception is a finding too."""
+
+        def declare(function: F) -> F:
+            self.checks.append(CheckPart(name, function, ready))
+            return function
+
+        return declare
+
+    def service(self, name: str, *, every: Span) -> Callable[[F], F]:
+        """Declare a function of the `AppContext` that `milepost up` calls at once and then `every` so often, in each process: it must
+        be safe to run in two processes at the same time. An exception is logged, and the next call comes as usual."""
+
+        def declare(function: F) -> F:
+            self.services.append(ServicePart(name, function, span_ms(every, f"{self.name}: every of the service {name!r}")))
+            return function
+
+        return declare
+
+    def endpoint(
+        self,
+        method: str,
+        path: str,
+        *,
+        scope: str | None,
+        summary: str,
+        query: type[Struct] | None = None,
+        body: Any = None,
+        answers: Mapping[int, Any] | None = None,
+        largest: int | None = None,
+        origins: Callable[[S], Iterable[str]] | None = None,
+        on_problem: Callable[[Problem], Answer] | None = None,
+    ) -> Callable[[F], F]:
+        """Declare an endpoint of the HTTP API. The function is given the `AppContext` and the `Call`, and returns an `Answer`; it may be
+        async. `scope` is what the caller's key must allow (None: open to all). `query` and `body` are types that the call is read as; a
+        `body` of `bytes` is given as it came. `answers`: by status, the type of the answer's body, for the description of the API.
+        `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` makes the answer of an error, for
+        a shape of its own. A key for some routes may call it if it sees all routes of the application."""
+
+        def declare(function: F) -> F:
+            self.endpoints.append(
+                EndpointPart(method, path, function, scope, query, body, answers or {}, summary, largest, origins, on_problem)
+            )
+            return function
+
+        return declare
+
+    def page(
+        self, path: str, *, title: str = "", scope: str = "read", query: type[Struct] | None = None, form: type[Struct] | None = None
+    ) -> Callable[[F], F]:
+        """Declare a page of the dashboard. The function is given the `AppContext` and the `Call`, and returns a `Page` or a `Redirect`.
+        The menu names a page that has a `title`. With `form` it takes the form that another page sends there (POST), as `call.body`;
+        the form must have the field csrf_token, with the value `csrf`."""
+
+        def declare(function: F) -> F:
+            method = "GET" if form is None else "POST"
+            self.endpoints.append(EndpointPart(method, path, function, scope, query, form, summary=title or path, page=True, title=title))
+            return function
+
+        return declare
+
+    def metrics(self, function: Callable[[AppContext[S]], Iterable[Metric]]) -> Callable[[AppContext[S]], Iterable[Metric]]:
+        """Declare figures for `/metrics`: a function of the `AppContext` that is called whenever they are asked for."""
+        self.metric_makers.append(function)
+        return function
+
+    def with_settings(self, settings: S) -> ConfiguredApplication[S]:
+        """This application with settings that a program gives it."""
+        return ConfiguredApplication(self, settings)
+
+    def configured(
+        self, table: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None, place: str = "milepost.toml"
+    ) -> ConfiguredApplication[S]:
+        """This application with the settings of a table, over which the environment has precedence: MILEPOST_NAME_FIELD is a field's
+        text, or JSON. Raises ConfigMistake that names the field and says what would be right."""
+        return ConfiguredApplication(self, read_settings(self.settings, self.name, table or {}, environment, place))
+
+
+class ConfiguredApplication(Generic[S]):
+    """An application with its settings; it is installed on a ledger when one is opened."""
+
+    def __init__(self, application: Application[S], settings: S) -> None:
+        self.application, self.settings = application, settings
+        self.name = application.name
+
+    @cached_property
+    def routes(self) -> list[Route]:
+        """Its routes, made once."""
+        return [route for make in self.application.route_makers for route in make(self.settings)]
+
+    def on(self, context: Context | None) -> AppContext[S]:
+        """What its parts are given; without a context it has the settings alone."""
+        from milepost.application.context import AppContext
+
+        return AppContext(self.name, self.settings, context)

@@ -1,0 +1,128 @@
+"""Installing applications on an open ledger: their checks and metrics join ours, and their services get turns."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from milepost.application.context import AppContext
+from milepost.application.declaration import CheckPart, ConfiguredApplication, ServicePart
+from milepost.core.errors import LedgerBusy, LedgerFull
+from milepost.engine.context import Context
+from milepost.engine.health.checks import BAD, DOCTOR, OK, OVERVIEW, READY, WARN, Check, CheckResult, Finding, Look
+from milepost.engine.metrics.exposition import Family
+
+log = logging.getLogger(__name__)
+
+KEEP_S = 60.0
+"""How long a quick view, such as the overview, shows the same result of a check."""
+AFRESH_S, QUICK_S = 10.0, 0.5
+"""How long `doctor`, and a quick view, wait for a check."""
+
+
+def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppContext[Any]]:
+    """Add the applications' checks to those of the ledger's context; what their other parts are to be given."""
+    found = list(applications)
+    ctx.checks = tuple(_check(ctx, one, part) for one in found for part in one.application.checks)
+    return [one.on(ctx) for one in found]
+
+
+def services(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppService]:
+    """The services of all applications, for a station."""
+    return [AppService(one.on(ctx), part) for one in applications for part in one.application.services]
+
+
+def families(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[Family]:
+    """The metrics of all applications. One that cannot be read is logged, and left out."""
+    found: list[Family] = []
+    for one in applications:
+        prefix = f"milepost_{one.name.replace('-', '_')}_"
+        for make in one.application.metric_makers:
+            try:
+                found += [Family(prefix + each.name, each.kind, each.help, each.labels, each.samples) for each in make(one.on(ctx))]
+            except Exception:
+                log.exception("the metrics of application %r could not be read", one.name)
+    return found
+
+
+def _check(ctx: Context, one: ConfiguredApplication[Any], part: CheckPart) -> Check:
+    views = frozenset({DOCTOR, OVERVIEW, READY} if part.ready else {DOCTOR, OVERVIEW})
+    return Check(f"{one.name} {part.name}", partial(_results, AppCheck(one.on(ctx), part)), views)
+
+
+def _results(check: AppCheck, look: Look) -> Iterator[CheckResult]:
+    # What an application says is of no single route: it is for viewers who see all of them.
+    if not look.everything:
+        return
+    part = check.part
+    for finding in check.findings(afresh=look.thorough):
+        sentence = "" if finding.level == OK else f"{finding.what[:1].upper()}{finding.what[1:]}."
+        unready = f"the check {part.name!r} fails; 'milepost doctor' says more" if part.ready and finding.level == BAD else ""
+        yield CheckResult(finding, headline=sentence, part=check.app.name, unready=unready)
+
+
+class AppCheck:
+    """Runs one health check of an application in a thread of its own, one run at a time. It is another author's code and may ask
+    partners: its errors are findings, and while it hangs, a view shows the last result, or says that it has none."""
+
+    def __init__(self, app: AppContext[Any], part: CheckPart) -> None:
+        self.app, self.part = app, part
+        self._lock = threading.Lock()
+        self._run: threading.Thread | None = None
+        self._ended_at: float | None = None
+        self._found: list[Finding] = []
+
+    def findings(self, *, afresh: bool) -> list[Finding]:
+        """What the check finds: now, if `afresh`, else at most `KEEP_S` ago where it answers at all."""
+        with self._lock:
+            if self._run is None or not self._run.is_alive():
+                known = self._ended_at is not None and time.monotonic() - self._ended_at < KEEP_S
+                self._run = None if known and not afresh else threading.Thread(target=self._look, name="health-check", daemon=True)
+                if self._run is not None:
+                    self._run.start()
+            run = self._run
+        if run is None:
+            return self._found
+        wait_s = AFRESH_S if afresh else QUICK_S
+        run.join(wait_s)
+        if not run.is_alive() or (self._ended_at is not None and not afresh):
+            return self._found
+        what = f"the check {self.part.name!r} has not answered within {wait_s:g} s"
+        return [Finding(WARN, self.app.name, what, "look whether what it asks can be reached")]
+
+    def _look(self) -> None:
+        try:
+            found = list(self.part.function(self.app))
+        except Exception as error:
+            log.exception("the health check %r of application %r failed", self.part.name, self.app.name)
+            what = f"the check {self.part.name!r} could not be made: {type(error).__name__}: {error}"
+            found = [Finding(WARN, self.app.name, what, "the log says more")]
+        self._found, self._ended_at = found, time.monotonic()
+
+
+class AppService:
+    """Calls one service of an application. Its mistakes are logged and stop nothing else."""
+
+    def __init__(self, app: AppContext[Any], part: ServicePart) -> None:
+        self.name = f"{app.name}-{part.name}"
+        self.quiet = False
+        """Has it run once? A process that ends when it is idle waits for that."""
+        self.failed = False
+        """Did the last call raise an error?"""
+        self._app, self._part = app, part
+
+    def turn(self) -> float:
+        try:
+            self._part.function(self._app)
+            self.failed = False
+        except (LedgerBusy, LedgerFull):
+            raise
+        except Exception:
+            self.failed = True
+            log.exception("the service %r of application %r failed; the next call comes as usual", self._part.name, self._app.name)
+        self.quiet = True
+        return self._part.every_ms / 1000

@@ -1,0 +1,58 @@
+"""Typed settings of an application, read from its table in milepost.toml and from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from milepost.core.errors import ConfigMistake
+from milepost.core.field_faults import field_fault
+
+PREFIX = "MILEPOST"
+
+
+class AppSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base class for an application's settings and for the tables within them: `class Settings(mp.AppSettings, frozen=True)`. A field
+    that is not declared is a mistake."""
+
+
+S = TypeVar("S", bound=AppSettings)
+
+
+def read_settings(kind: type[S], name: str, table: Mapping[str, Any], environment: Mapping[str, str] | None, place: str) -> S:
+    """The settings of the application `name`: the table's, over which the environment has precedence (MILEPOST_NAME_FIELD is a field's
+    text, or JSON; None: `os.environ`). `place` names the table's file in mistakes."""
+    given = dict(table)
+    for field in msgspec.structs.fields(kind):
+        variable = f"{PREFIX}_{name}_{field.encode_name}".upper().replace("-", "_")
+        text = (os.environ if environment is None else environment).get(variable)
+        if text is not None:
+            given[field.encode_name] = _from_text(text, field.type, variable)
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise _mistake(error, kind, f"{place}: [{name}]") from None
+
+
+def _from_text(text: str, wanted: Any, variable: str) -> Any:
+    """The value that a variable of the environment gives: its text where the field may be one, else read as a number or JSON."""
+    try:
+        return msgspec.to_builtins(msgspec.convert(text, wanted, strict=False))
+    except msgspec.ValidationError as first:
+        try:
+            return msgspec.to_builtins(msgspec.json.decode(text.encode(), type=wanted))
+        except msgspec.ValidationError as error:
+            raise _mistake(error, wanted, variable) from None
+        except msgspec.DecodeError:
+            raise _mistake(first, wanted, variable) from None
+
+
+def _mistake(error: msgspec.ValidationError, wanted: Any, place: str) -> ConfigMistake:
+    fault = field_fault(error, wanted)
+    field = f" {fault.field}" if fault.field else ""
+    expected = f"; expected {fault.expected}" if fault.expected else ""
+    return ConfigMistake(f"{place}{field}: {fault.text}{expected}")

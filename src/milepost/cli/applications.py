@@ -1,0 +1,53 @@
+"""The commands of applications: `milepost APPLICATION COMMAND`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from milepost.application.declaration import CommandPart, ConfiguredApplication
+from milepost.cli.config import CliSettings
+from milepost.cli.options import settings
+
+
+def group_of(name: str) -> click.Group | None:
+    """The commands of the application of this name; None if no such application is named."""
+    for one in CliSettings().applications():
+        if one.name == name:
+            commands = [_command(one.application.name, part) for part in one.application.commands]
+            summary = one.application.summary or f"The commands of {name}."
+            return click.Group(name, commands, help=summary, context_settings={"help_option_names": ["-h", "--help"]})
+    return None
+
+
+def _command(name: str, part: CommandPart) -> click.Command:
+    run: Callable[..., Any] = _without_ledger(name, part) if part.ledger == "none" else _with_ledger(name, part)
+    # Its own list: making a command of a function changes the list of its options.
+    vars(run)["__click_params__"] = list(getattr(part.function, "__click_params__", ()))
+    return click.command(part.name)(run if part.ledger == "none" else settings(run))
+
+
+def _with_ledger(name: str, part: CommandPart) -> Callable[..., Any]:
+    writes = part.ledger == "write"
+
+    @functools.wraps(part.function)
+    def run(given: CliSettings, **options: Any) -> Any:
+        with given.context(act=writes, create=writes) as ctx:
+            return part.function(_named(given, name).on(ctx), **options)
+
+    return run
+
+
+def _without_ledger(name: str, part: CommandPart) -> Callable[..., Any]:
+    @functools.wraps(part.function)
+    def run(**options: Any) -> Any:
+        return part.function(_named(CliSettings(), name).on(None), **options)
+
+    return run
+
+
+def _named(given: CliSettings, name: str) -> ConfiguredApplication[Any]:
+    return next(one for one in given.applications() if one.name == name)

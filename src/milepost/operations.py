@@ -1,0 +1,155 @@
+"""Operations on the items of a ledger: what programs and applications do with an open one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from milepost.core.errors import ActRefused
+from milepost.core.item import Item, Row
+from milepost.core.outcome import Done, Outcome
+from milepost.core.refusal import SAID_BEFORE, Refusal
+from milepost.core.values.durations import Span, span_ms
+from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.context import Context
+from milepost.engine.intake import Receipt, submit
+from milepost.engine.lists.reconcile import ListReport, submit_list
+from milepost.engine.retention import PruneReport, prune
+from milepost.engine.views.items import show, status
+from milepost.engine.views.queries import statuses_of
+from milepost.ports.answers import BackupReport
+
+
+class Operations:
+    """What can be done with the items of an open ledger: hand them over, look at them, confirm and correct them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    @property
+    def context(self) -> Context:
+        """The ledger with its routes, for Milepost's own parts; it is not part of the public surface."""
+        return self._context
+
+    def submit(
+        self,
+        route: str,
+        *inputs: Any,
+        correlation_id: str | None = None,
+        not_before: str | datetime | timedelta | None = None,
+        by: str | None = None,
+        failed_again: str | None = None,
+    ) -> list[Receipt]:
+        """Hand over items; the answer for each says new, known, changed (same key, other content) or malformed.
+        A new item is on disk when this returns. With `not_before` (a time, or a span from now) it does not start earlier.
+        With `failed_again`, a reason that `by` signs, keys that have failed or were cancelled, and whose rows were pruned, are taken
+        in again."""
+        return submit(
+            self.context, route, inputs, correlation_id=correlation_id, not_before=not_before, by=by, failed_again=failed_again
+        )  # fmt: skip
+
+    def prune(
+        self, route: str, older_than: Span, *, by: str, reason: str, statuses: Iterable[str] = (), dry_run: bool = False
+    ) -> PruneReport:
+        """Let go of rows that ended longer ago than this: of COMPLETED items, or of those with one of these `statuses` ("failed" is
+        both failed ones). Their seals stay. With `dry_run` nothing is changed, and the report counts what would go by status."""
+        span = span_ms(older_than, "older_than")
+        return prune(self.context, route, span, by=by, reason=reason, statuses=statuses_of(statuses), dry_run=dry_run)
+
+    def submit_list(
+        self,
+        route: str,
+        path: str,
+        *,
+        name: str | None = None,
+        full: bool = False,
+        no_header: bool = False,
+        dry_run: bool = False,
+        by: str | None = None,
+        not_before: str | datetime | timedelta | None = None,
+        replace_changed: bool = False,
+        rerun: bool = False,
+        reason: str = "",
+    ) -> ListReport:
+        """Take in a file of items (txt, csv or jsonl), reconcile it with what is known, and record it, as `milepost submit`
+        does. `full` says that it is the whole master list, `no_header` that the first line of a CSV is an item already; with `dry_run`
+        nothing is written. The answer has the `counts`, the first malformed lines with their numbers, and the first vanished keys. `not_before`: what is new does not start earlier.
+        `replace_changed`: items that are known with other content are given that of the list, signed by `by` with a `reason`; with
+        `rerun` also COMPLETED ones, which then run again."""
+        how: dict[str, Any] = {
+            "no_header": no_header,
+            "replace_changed": replace_changed,
+            "rerun": rerun,
+            "reason": reason,
+            "not_before": not_before,
+        }
+        return submit_list(self.context, route, path, name=name, full=full, dry_run=dry_run, by=by, **how)
+
+    def confirm(
+        self,
+        route: str,
+        key: str,
+        stage: str,
+        value: Any = True,
+        *,
+        by: str,
+        outcome: Outcome | None = None,
+        force: bool = False,
+        reason: str = "",
+    ) -> Row:
+        """An outside answer for a stage: a confirmation, or any outcome; the row as it then is. The same said again changes
+        nothing. Raises ActRefused if it cannot be taken: no such item or stage, a value that confirms nothing, … With `force`
+        an operator confirms the stage whatever the value covers, and must give the `reason`."""
+        if force:
+            report = act(self.context, "confirm", route, keys=[key], by=by, reason=reason, stage=stage, outcome=Done(value), force=True)
+            for _, why in report.refused:
+                raise ActRefused(f"{route}/{key}: {why}")
+            [item] = self.context.ledger.get([(route, key)])
+            if not isinstance(item, Item):
+                raise ActRefused(f"{route}/{key}: it was confirmed, and its row has left")
+            return item.row
+        answer = confirm_outside(self.context, route, key, stage, outcome or Done(value), by)
+        if isinstance(answer, Refusal) and answer.kind in SAID_BEFORE:
+            item = self.context.ledger.get([(route, key)])[0]
+            answer = item.row if isinstance(item, Item) else answer
+        if isinstance(answer, Refusal):
+            raise ActRefused(f"{route}/{key}: {answer}")
+        return answer
+
+    def rerun(self, route: str, key: str, *, by: str, reason: str, stage: str | None = None, as_new: bool = False) -> Row:
+        """Run a COMPLETED item again from a stage, the first if none is named; the row as it then is. `as_new`: with a new work_id also
+        at the last stage. Raises ActRefused if it cannot be done."""
+        return self._act("rerun", route, key, by, reason, stage=stage, as_new=as_new)
+
+    def replace(self, route: str, content: Any, *, by: str, reason: str, here: bool = False, rerun: bool = False) -> Row:
+        """Give the item that has the content's key this content instead of its own; the row as it then is. It starts again at the first
+        stage, or, with `here`, at its own; with `rerun` also if it is COMPLETED. Raises ActRefused if it cannot be done."""
+        key = self.context.plan(route).route.key_of(content)
+        return self._act("replace", route, key, by, reason, content=content, here=here, rerun=rerun)
+
+    def reschedule(self, route: str, key: str, not_before: str | datetime | timedelta, *, by: str, reason: str) -> Row:
+        """Set an item that has not started for another time (or for a span from now); the row as it then is. Raises ActRefused if it
+        cannot be done."""
+        return self._act("reschedule", route, key, by, reason, not_before=not_before)
+
+    def _act(self, verb: str, route: str, key: str, by: str, reason: str, **options: Any) -> Row:
+        report = act(self.context, verb, route, keys=[key], by=by, reason=reason, **options)
+        [item] = self.context.ledger.get([(route, key)])
+        if report.refused or not isinstance(item, Item):
+            raise ActRefused(f"{route}/{key}: {report.refused[0][1] if report.refused else 'its row has left'}")
+        return item.row
+
+    def show(self, route: str, key: str) -> dict[str, Any] | None:
+        """Everything about one item, with its history; None if the key was never seen."""
+        return show(self.context, route, key)
+
+    def status(self) -> dict[str, Any]:
+        """How many items are where."""
+        return status(self.context, afresh=True)
+
+    def backup(self, file: str | Path, *, overwrite: bool = False) -> BackupReport:
+        """Copy the ledger as it is at this moment, with its blobs, to a file that is a ledger itself; work may go on meanwhile. Raises
+        UsageError where the file is there already, LedgerError where the ledger cannot be copied (in memory, on AWS)."""
+        return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)

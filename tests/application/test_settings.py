@@ -1,0 +1,87 @@
+"""Settings of an application: typed, from its table and the environment; a mistake names the field and what would be right."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+import milepost as mp
+
+
+class Retry(mp.AppSettings, frozen=True):
+    attempts: int = 3
+    base: str = "1s"
+
+
+class Destination(mp.AppSettings, frozen=True):
+    url: str
+
+
+class Wishes(mp.AppSettings, frozen=True):
+    inbox: str
+    mode: Literal["fast", "slow"] = "slow"
+    limit: int = 10
+    retry: Retry = Retry()
+    hosts: list[str] = []
+    destinations: dict[str, Destination] = {}
+    queues: str | list[dict[str, Any]] | None = None
+
+
+def read(table: dict[str, Any], **environment: str) -> Wishes:
+    return mp.Application("mail-box", Wishes).configured(table, environment).settings
+
+
+def test_a_table_with_tables_in_it_becomes_a_typed_value() -> None:
+    found = read({"inbox": "in", "retry": {"attempts": 5}, "destinations": {"crm": {"url": "http://127.0.0.1/"}}})
+    assert found == Wishes(inbox="in", retry=Retry(attempts=5), destinations={"crm": Destination(url="http://127.0.0.1/")})
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({}, "milepost.toml: [mail-box] inbox: Object missing required field `inbox`; expected inbox, mode, limit, retry"),
+        ({"inbox": "in", "limt": 3}, "milepost.toml: [mail-box] limt: Object contains unknown field `limt`; expected inbox, mode, limit"),
+        ({"inbox": 3}, "milepost.toml: [mail-box] inbox: Expected `str`, got `int`; expected text"),
+        ({"inbox": "in", "mode": "quick"}, "milepost.toml: [mail-box] mode: Invalid enum value 'quick'; expected fast or slow"),
+        ({"inbox": "in", "retry": {"attempts": "3"}}, "[mail-box] retry.attempts: Expected `int`, got `str`; expected a whole number"),
+        (
+            {"inbox": "in", "retry": {"atempts": 3}},
+            "[mail-box] retry.atempts: Object contains unknown field `atempts`; expected attempts, base",
+        ),
+        ({"inbox": "in", "destinations": {"crm": {}}}, "missing required field `url`; expected url"),
+    ],
+)
+def test_a_mistake_names_the_field_and_what_would_be_right(table: dict[str, Any], told: str) -> None:
+    with pytest.raises(mp.ConfigMistake) as found:
+        read(table)
+    assert told in str(found.value)
+
+
+def test_the_environment_has_precedence_field_by_field() -> None:
+    found = read(
+        {"inbox": "in", "limit": 3, "hosts": ["a"]},
+        MILEPOST_MAIL_BOX_LIMIT="7",
+        MILEPOST_MAIL_BOX_HOSTS='["b", "c"]',
+        MILEPOST_MAIL_BOX_RETRY='{"attempts": 1}',
+        MILEPOST_MAIL_BOX_QUEUES="queues.json",
+    )
+    assert found == Wishes(inbox="in", limit=7, hosts=["b", "c"], retry=Retry(attempts=1), queues="queues.json")
+
+
+def test_a_mistake_in_the_environment_names_the_variable() -> None:
+    with pytest.raises(mp.ConfigMistake, match="MILEPOST_MAIL_BOX_LIMIT: Expected `int`, got `str`; expected a whole number"):
+        read({"inbox": "in"}, MILEPOST_MAIL_BOX_LIMIT="many")
+    with pytest.raises(mp.ConfigMistake, match="MILEPOST_MAIL_BOX_RETRY attempts: Expected `int`, got `str`"):
+        read({"inbox": "in"}, MILEPOST_MAIL_BOX_RETRY='{"attempts": "x"}')
+
+
+@pytest.mark.parametrize("name", ["", "Mail", "mail box", "9mail", "mail_box", "m" * 41])
+def test_a_name_that_can_be_no_table_and_no_command_is_refused(name: str) -> None:
+    with pytest.raises(mp.UsageError, match="an application cannot be called"):
+        mp.Application(name, mp.AppSettings)
+
+
+def test_settings_must_be_declared_as_such() -> None:
+    with pytest.raises(mp.UsageError, match="write a subclass of"):
+        mp.Application("mail", dict)  # type: ignore[type-var]

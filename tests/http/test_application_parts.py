@@ -1,0 +1,166 @@
+"""Endpoints, pages and metrics of an application, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from tests.application.parcels_application import Settings, application
+from tests.http.guarded import SIGNED
+from tests.http.page_text import text_of
+from tests.http.visitor import Visitor, sample_route
+
+import milepost as mp
+from milepost.engine.auth.keys import make_key
+from milepost.http.server.assembly import Door
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+SHOP = "https://shop.example"
+
+
+@contextmanager
+def served(*others: mp.Application[Any], base: str = "", **settings: Any) -> Iterator[Visitor]:
+    applications = [application.with_settings(Settings(**settings)), *(one.configured() for one in others)]
+    with mp.open("memory:", routes=[sample_route()], applications=applications) as desk:
+        door = Door(desk.context, "127.0.0.1", 0, base=base, applications=applications)
+        door.open()
+        try:
+            yield Visitor(desk, door)
+        finally:
+            door.close()
+
+
+@pytest.fixture
+def at() -> Iterator[Visitor]:
+    with served(origins=[SHOP]) as door:
+        yield door
+
+
+def key(at: Visitor, *scopes: str, routes: list[str] | None = None) -> str:
+    return make_key(at.ctx, "-".join([*scopes, *(routes or [])]), scopes, routes=routes, **SIGNED)[1]
+
+
+def test_an_endpoint_reads_its_body_and_answers(at: Visitor) -> None:
+    answer = at.call("POST", "/parcel", {"id": "a", "grams": 3})
+    assert (answer.status, answer.body) == (201, {"id": "a", "answer": "new"})
+    assert at.milepost.show("weighed", "a")["input"] == {"id": "a", "grams": 3}  # type: ignore[index]
+    wrong = at.call("POST", "/parcel", {"id": "a", "grams": "3"})
+    assert (wrong.status, wrong.body["field"], wrong.body["expected"]) == (400, "grams", "a whole number")
+    assert at.call("GET", "/parcel").status == 405
+
+
+def test_it_asks_for_the_scope_and_for_all_routes_of_the_application(at: Visitor) -> None:
+    allowed, reader, other = key(at, "submit"), key(at, "read"), key(at, "submit", routes=["parcels"])
+    assert at.call("POST", "/parcel", {"id": "a"}).status == 401
+    assert [at.call("POST", "/parcel", {"id": "a"}, key=one).status for one in (allowed, reader, other)] == [201, 403, 403]
+    assert at.call("POST", "/parcel", {"id": "a"}, key=key(at, "submit", routes=["weighed"])).status == 201
+    assert at.call("GET", "/parcels-desk", key=key(at, "read", routes=["parcels"])).status == 403
+
+
+def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: Visitor) -> None:
+    answer = at.call("POST", "/parcel/raw", b"<a/>", headers={"Content-Type": "text/xml"})
+    assert answer.body == {"success": True, "size": 4, "kind": "text/xml"}
+    large = at.call("POST", "/parcel/raw", b"x" * 21)
+    assert (large.status, large.body) == (413, {"success": False, "message": "the body has more than 20 bytes", "code": "too-large"})
+    assert at.call("POST", "/parcel/raw", b"fails").body == {"success": False, "message": "there is no id", "code": "malformed-item"}
+    key(at, "submit")
+    refused = at.call("POST", "/parcel/raw", b"x")
+    assert (refused.status, refused.body["code"], refused.headers["www-authenticate"]) == (401, "no-key", "Bearer")
+
+
+def test_pages_of_origins_in_the_settings_may_call_it_and_others_may_not(at: Visitor) -> None:
+    asked = {"Origin": SHOP, "Access-Control-Request-Method": "POST"}
+    allowed = at.call("OPTIONS", "/parcel/raw", headers=asked)
+    assert (allowed.status, allowed.headers["access-control-allow-origin"], allowed.headers["access-control-allow-methods"]) == (
+        204,
+        SHOP,
+        "POST",
+    )
+    assert "authorization" in allowed.headers["access-control-allow-headers"].lower()
+    other = at.call("OPTIONS", "/parcel/raw", headers={**asked, "Origin": "https://other.example"})
+    assert (other.status, "access-control-allow-origin" in other.headers, other.headers["vary"]) == (204, False, "Origin")
+    assert at.call("OPTIONS", "/parcel", headers=asked).status == 405
+    called = at.call("POST", "/parcel/raw", b"x", headers={"Origin": SHOP})
+    assert (called.status, called.headers["access-control-allow-origin"]) == (200, SHOP)
+    refused = at.call("POST", "/parcel/raw", b"x", headers={"Origin": "https://other.example"})
+    assert (refused.status, refused.body["code"]) == (403, "bad-origin")
+
+
+def test_a_page_has_the_layout_and_stands_in_the_menu(at: Visitor) -> None:
+    at.call("POST", "/parcel", {"id": "a"})
+    page = at.call("GET", "/parcels-desk")
+    assert page.status == 200
+    assert "1 in all, at most 1,000 g, <b>heavy</b>" in text_of(page)
+    assert b"<b>heavy" not in page.raw
+    assert b'<a href="/parcels-desk" aria-current="page">Parcels</a>' in page.raw
+    assert b'<a href="/parcels-desk">Parcels</a>' in at.call("GET", "/").raw
+
+
+def test_a_form_is_read_and_leads_back_to_a_page(at: Visitor) -> None:
+    sent = at.call("POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "7"}).encode(), headers=FORM)
+    assert (sent.status, sent.headers["location"]) == (303, "/parcels-desk")
+    assert at.milepost.show("weighed", "a")["input"]["grams"] == 7  # type: ignore[index]
+    wrong = at.call("POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "x"}).encode(), headers=FORM)
+    assert (wrong.status, "the form is wrong" in text_of(wrong)) == (400, True)
+    elsewhere = at.call("POST", "/parcels-desk/new", b"key=b&grams=1", headers={**FORM, "Origin": "https://other.example"})
+    assert elsewhere.status == 403
+
+
+def test_behind_a_proxy_all_of_it_has_the_base_path() -> None:
+    with served(base="/milepost") as at:
+        assert b'<a href="/milepost/parcels-desk" aria-current="page">' in at.call("GET", "/milepost/parcels-desk").raw
+        sent = at.call("POST", "/milepost/parcels-desk/new", b"key=a&grams=7", headers=FORM)
+        assert sent.headers["location"] == "/milepost/parcels-desk"
+
+
+def test_its_endpoints_are_described_with_the_others(at: Visitor) -> None:
+    told = at.call("GET", "/api/openapi.json").body
+    operation = told["paths"]["/parcel"]["post"]
+    assert (operation["operationId"], operation["tags"]) == ("parcels-desk_hand_in_over_http", ["parcels-desk"])
+    assert operation["description"].startswith("The parcel is on disk when this is answered.")
+    assert operation["responses"]["201"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/parcels-desk.SubmitAnswer"
+    }
+    assert {"SubmitAnswer", "parcels-desk.SubmitAnswer"} <= set(told["components"]["schemas"])
+    assert "/parcels-desk" not in told["paths"]
+    assert "options" not in told["paths"]["/parcel/raw"]
+    assert "Hand in a parcel" in text_of(at.call("GET", "/api/docs"))
+
+
+def test_its_metrics_stand_beside_the_others_and_its_faults_hide_none(caplog: pytest.LogCaptureFixture) -> None:
+    with served() as at:
+        text = at.call("GET", "/metrics").raw.decode()
+        assert 'milepost_parcels_desk_heaviest_grams{scale="scale-1"} 1000' in text
+    with served(fault="raises") as at:
+        text = at.call("GET", "/metrics").raw.decode()
+        assert "milepost_items" in text
+        assert "parcels_desk" not in text
+    assert "the metrics of application 'parcels-desk' could not be read" in caplog.text
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/items/{name}"), ("POST", "/parcel"), ("GET", "/healthz")])
+def test_a_path_that_is_taken_is_a_mistake(method: str, path: str) -> None:
+    other = mp.Application("other", mp.AppSettings)
+
+    @other.endpoint(method, path, scope=None, summary="Taken")
+    def taken(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> mp.Answer:
+        return mp.Answer()
+
+    with pytest.raises(mp.ConfigMistake, match=f"the application 'other' has {method} .* is taken by"), served(other):
+        pass
+
+
+def test_a_function_that_returns_something_else_is_a_failure_of_this_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+    other = mp.Application("other", mp.AppSettings)
+
+    @other.endpoint("GET", "/other", scope=None, summary="Wrong")
+    def wrong(app: mp.AppContext[mp.AppSettings], call: mp.Call) -> Any:
+        return {"status": "fine"}
+
+    with served(other) as at:
+        assert at.call("GET", "/other").status == 500
+        assert at.call("GET", "/healthz").status == 200
+    assert "GET /other of 'other' returned dict; return an Answer, a Page or a Redirect" in caplog.text
