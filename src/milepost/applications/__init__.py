@@ -1,1 +1,1 @@
-"""Routes that come with Milepost, built on its public surface only, as a user would."""
+"""Applications that come with Milepost, written on its public surface alone, as a user would write them."""

@@ -1,12 +1,15 @@
 """Assets after their ingest: on disk in the repository, then on tape, and everyone concerned is told.
 
-from milepost.applications.postingest import postingest
+In milepost.toml: applications = ["postingest"], with its settings in [postingest]. In a route file or a program:
 
-assets = postingest("queues.json")
+    from milepost.applications.postingest import postingest
+
+    assets = postingest("queues.json")
 """
 
 from __future__ import annotations
 
+from milepost.applications.postingest.application import application
 from milepost.applications.postingest.route import postingest
 
-__all__ = ["postingest"]
+__all__ = ["application", "postingest"]

@@ -61,10 +61,23 @@ class CustodialCopy:
 
     def ready(self) -> None:
         """Says in the log, before any asset is looked for, if the repository cannot be read: they would all wait."""
+        fault = self.fault()
+        if fault is not None:
+            log.warning("assets wait until this is put right: %s", fault)
+
+    def fault(self) -> str | None:
+        """Why the repository cannot be read now; None: it can."""
         try:
             self._repository()
         except (mp.ConfigMistake, Unreachable) as error:
-            log.warning("assets wait until this is put right: %s", error)
+            return str(error)
+        return None
+
+    def __enter__(self) -> CustodialCopy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It holds nothing open."""
 
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return self.check(item.payload)

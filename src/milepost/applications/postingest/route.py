@@ -53,7 +53,7 @@ def postingest(
     """
     if dialect not in TEXTS:
         raise mp.ConfigMistake(f"the dialect is {dialect!r}; write 'seed' or 'today'")
-    given = _usual(dialect) if queues is None else queues
+    given = usual_queues(dialect) if queues is None else queues
     found = read_queues(given, TEXTS[dialect])
     texts = {queue.queue_alias: queue.status_text or TEXTS[dialect][queue.queue_alias] for queue in found}
     route = mp.Route(
@@ -81,7 +81,8 @@ def postingest(
     return route
 
 
-def _usual(dialect: str) -> list[dict[str, Any]]:
+def usual_queues(dialect: str) -> list[dict[str, Any]]:
+    """The two stages of a dialect, both confirmed by somebody else."""
     return [{"queueAlias": alias, "queueOrder": order} for order, alias in enumerate(ALIASES[dialect], 1)]
 
 

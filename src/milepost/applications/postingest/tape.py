@@ -85,6 +85,21 @@ class Tape:
             raise mp.ConfigMistake(f"SCOUTAM_URL: {error}") from None
         return cls(client, mount_root, copy=env.get("SCOUTAM_COPY", COPY))
 
+    def fault(self) -> str | None:
+        """Why ScoutAM cannot be asked about the files now; None: it can."""
+        try:
+            known = self.client.knows(self.mount_root or "/")
+        except ScoutAMError as error:
+            return f"ScoutAM: {error}"
+        return None if known else f"ScoutAM does not know MOUNT_ROOT, {self.mount_root or '/'}"
+
+    def __enter__(self) -> Tape:
+        self.client.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.client.__exit__(*error)
+
     def __call__(self, item: mp.Item) -> mp.Outcome:
         return self.check(item.payload)
 

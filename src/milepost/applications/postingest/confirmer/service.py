@@ -282,23 +282,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", default=f"{EVERY_S:g}s", help="the pause between two turns, such as 60s or 5m")
     given = parser.parse_args(arguments)
     try:
-        every = seconds(given.every)
+        return run_confirmer(os.environ, given.once, given.every)
+    except mp.UsageError as mistake:
+        print(mistake, file=sys.stderr)
+        return 2
+
+
+def run_confirmer(env: Mapping[str, str], once: bool, every: str) -> int:
+    """Take turns until a signal, or one turn; the exit code. Raises mp.UsageError if the environment or the span is wrong."""
+    try:
+        pause = seconds(every)
     except mp.UsageError:
-        parser.error(f"--every is {given.every!r}; give a span such as 60s or 5m")
+        raise mp.UsageError(f"--every is {every!r}; give a span such as 60s or 5m") from None
     with ExitStack() as stack:
-        try:
-            confirmer = open_confirmer(os.environ, stack)
-        except mp.UsageError as mistake:
-            print(mistake, file=sys.stderr)
-            return 2
+        confirmer = open_confirmer(env, stack)
         log_to(sys.stdout, log)
-        if given.once:
+        if once:
             tally = confirmer.tick()
             return int(bool(tally.failed or tally.cut_short))
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-        confirmer.run(every, stop)
+        confirmer.run(pause, stop)
     return 0
 
 
@@ -306,8 +311,7 @@ def open_confirmer(env: Mapping[str, str], stack: ExitStack) -> Confirmer:
     """As the environment says; what it opens is closed with `stack`."""
     settings = read_settings(env)
     worker = open_worker(settings.worker, env)
-    if isinstance(worker, Tape):
-        stack.enter_context(worker.client)
+    stack.enter_context(worker)
     sqs, dynamodb = open_clients(WIDTH)
     stack.callback(sqs.close)
     stack.callback(dynamodb.close)

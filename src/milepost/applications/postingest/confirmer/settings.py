@@ -9,7 +9,8 @@ import msgspec
 
 import milepost as mp
 from milepost.applications.postingest.confirmer.rules import WORKERS, split
-from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost.applications.postingest.custodial_copy import ROOT, CustodialCopy
+from milepost.applications.postingest.tape import NEEDED as TAPE
 from milepost.applications.postingest.tape import Tape
 
 MAX_MESSAGES = 50
@@ -18,6 +19,8 @@ NEEDED = {
     "DYNAMO_TABLE_NAME": "the table whose rows are confirmed",
     "DYNAMO_ATTRIBUTE_NAME": "what a confirmation is called there, such as result_CC or ingested_CC",
 }
+VARIABLES = {"ocfl": (ROOT,), "scoutam": TAPE}
+"""What a worker of each kind needs in its environment."""
 SET_UP = """\
 environment:
   SQS_QUEUE_URL, DYNAMO_TABLE_NAME   where messages come from, and where confirmations are written
