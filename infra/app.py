@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from infra.settings import Settings
 from milepost.core.errors import MilepostError
-from milepost.route_files import load_routes
+from milepost.route_files import load_application, load_routes
 
 DEFAULT_CODE = "build/code"
 DEFAULT_OUT = "build/synth"
@@ -20,10 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0: the template is written; its name is told. 2: something is wrong with what was asked for, and is told."""
     asked = _parser().parse_args(arguments)
     try:
+        applications = [load_application(spec).configured() for spec in asked.application]
         settings = Settings(
             prefix=asked.prefix,
-            routes=tuple(load_routes(asked.routes)),
-            routes_in_code=routes_in_code(asked.routes),
+            routes=tuple(load_routes(asked.routes, [route for one in applications for route in one.routes])),
+            routes_in_code=places_in_code(asked.routes),
+            applications_in_code=places_in_code(asked.application),
+            variables=variables_of([one.name for one in applications], os.environ),
             code=Path(asked.code),
             alarm_emails=tuple(asked.alarm_email),
             alarm_topic=asked.alarm_topic,
@@ -52,8 +55,8 @@ def synth(settings: Settings, out: Path) -> Path:
     return out / stack.template_file
 
 
-def routes_in_code(specs: Sequence[str]) -> str:
-    """The same routes as the functions name them: files lie in the folder `routes` of the code, modules are installed."""
+def places_in_code(specs: Sequence[str]) -> str:
+    """The same routes or applications as the functions name them: files lie in the folder `routes` of the code, modules are installed."""
     return ",".join(
         f"routes/{Path(place).name}{colon}{name}" if is_file(place) else spec
         for spec in specs
@@ -61,13 +64,28 @@ def routes_in_code(specs: Sequence[str]) -> str:
     )
 
 
+def variables_of(applications: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The applications' settings in this environment, which the functions are given too."""
+    beginnings = tuple(f"MILEPOST_{name}_".upper().replace("-", "_") for name in applications)
+    return {name: value for name, value in environment.items() if name.startswith(beginnings)} if beginnings else {}
+
+
 def is_file(place: str) -> bool:
     return place.endswith(".py") or "/" in place or os.sep in place
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra", description="Make a CloudFormation template from route files.")
+    parser = argparse.ArgumentParser(
+        prog="python -m infra", description="Make a CloudFormation template from route files and applications."
+    )
     parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="a route file or module; may be repeated")
+    parser.add_argument(
+        "--application",
+        action="append",
+        default=[],
+        metavar="NAME|FILE.py",
+        help="an application, with its settings from the environment (MILEPOST_NAME_FIELD); may be repeated",
+    )
     parser.add_argument("--prefix", required=True, help="what all names begin with, such as 'prod'")
     parser.add_argument("--alarm-email", action="append", default=[], metavar="ADDRESS", help="whom alarms reach; may be repeated")
     parser.add_argument("--key", metavar="new|ARN", help="encrypt with a customer-managed key: a new one, or the one with this ARN")

@@ -26,7 +26,9 @@ TASK_ROOT = "/var/task"
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
-        files = route_files(asked.routes)
+        if not asked.routes and not asked.application:
+            raise ConfigMistake("no route is named; give --routes FILE.py, or --application NAME")
+        files = route_files([*asked.routes, *asked.application])
         out = Path(asked.out)
         _emptied(out)
         _install(out, asked.requirement)
@@ -115,8 +117,9 @@ def _install(out: Path, requirements: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Make the folder with the functions' code.")
     parser.add_argument(
-        "--routes", action="append", required=True, metavar="FILE.py[:NAME]", help="as for python -m infra; may be repeated"
+        "--application", action="append", default=[], metavar="NAME|FILE.py", help="an application; its file goes along; may be repeated"
     )
+    parser.add_argument("--routes", action="append", default=[], metavar="FILE.py[:NAME]", help="as for python -m infra; may be repeated")
     parser.add_argument(
         "--include", action="append", default=[], metavar="PATH", help="what the route files import: files or folders beside them"
     )

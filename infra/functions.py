@@ -148,6 +148,8 @@ def _function(
         environment={
             "MILEPOST_LEDGER": parts.ledger_url,
             "MILEPOST_ROUTES": parts.settings.routes_in_code,
+            **({"MILEPOST_APPLICATIONS": parts.settings.applications_in_code} if parts.settings.applications_in_code else {}),
+            **parts.settings.variables,
             "MILEPOST_TOPIC": parts.events.topic_arn,
             "MILEPOST_BLOBS": parts.blobs_url,
             # No POWERTOOLS_SERVICE_NAME: it would become a dimension of every metric, and no alarm would find its own again.

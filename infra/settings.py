@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
@@ -42,6 +43,10 @@ class Settings:
     routes_in_code: str
     """Where the functions find the route files, as MILEPOST_ROUTES."""
     code: Path
+    applications_in_code: str = ""
+    """Where the functions find the applications, as MILEPOST_APPLICATIONS."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """The applications' settings, as variables of the functions' environment."""
     alarm_emails: tuple[str, ...] = ()
     alarm_topic: str | None = None
     key: str | None = None
@@ -54,7 +59,7 @@ class Settings:
             # It begins the name of a bucket, which is at most 63 long with account and region.
             raise ConfigMistake(f"the prefix is {self.prefix!r}; use 2 to 20 small letters, digits or '-', such as 'prod'")
         if not self.routes:
-            raise ConfigMistake("no route is named; give --routes FILE.py")
+            raise ConfigMistake("no route is named; give --routes FILE.py, or --application NAME")
         names = ResourceNames(self.prefix)
         for route in (*self.routes, *self.heads):
             if not route.stages:

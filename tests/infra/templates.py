@@ -50,6 +50,21 @@ deposits.external("submit")
 deposits.external("theirs", queue="https://sqs.eu-west-2.amazonaws.com/123456789012/their-queue")
 """
 
+APPLICATION = """
+from __future__ import annotations
+
+import milepost as mp
+
+application = mp.Application("desk", mp.AppSettings)
+
+
+@application.routes
+def routes(settings: mp.AppSettings) -> list[mp.Route]:
+    route = mp.Route("desk", key="id")
+    route.external("answer")
+    return [route]
+"""
+
 EMAIL = "ops@example.org"
 KEY = "arn:aws:kms:eu-west-2:123456789012:key/0a1b2c3d-0000-4000-8000-0123456789ab"
 TOPIC = "arn:aws:sns:eu-west-2:123456789012:ops"
@@ -63,6 +78,7 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
     "key": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", "new", "--no-reserve"]),
     "given": ({"assets.py": ASSETS}, ["--alarm-email", EMAIL, "--key", KEY]),
     "topic": ({"assets.py": ASSETS}, ["--alarm-topic", TOPIC]),
+    "application": ({"desk.py": APPLICATION}, ["--alarm-email", EMAIL]),
 }
 """What is made of them, by the name of the test's fixture: files and how alarms reach somebody."""
 
@@ -85,7 +101,7 @@ def write_case(folder: Path, name: str) -> list[str]:
         (lambdas / "__pycache__" / f"worker.cpython-{python}.pyc").write_bytes(b"compiled")
     for file, text in files.items():
         (folder / file).write_text(text)
-        arguments += ["--routes", str(folder / file)]
+        arguments += ["--application" if "mp.Application(" in text else "--routes", str(folder / file)]
     return arguments
 
 

@@ -49,6 +49,15 @@ def test_which_handler_and_which_stage(both: Template) -> None:
     assert "MILEPOST_STAGE" not in functions["test-relay"]["Environment"]["Variables"]
 
 
+def test_functions_know_the_applications_of_the_stack(templates: dict[str, Template]) -> None:
+    found = templates["application"]
+    variables = found.named("Lambda::Function", "FunctionName")["test-resender"]["Environment"]["Variables"]
+    assert (variables["MILEPOST_APPLICATIONS"], variables["MILEPOST_ROUTES"]) == ("routes/desk.py", "")
+    assert "test-desk" in found.named("DynamoDB::Table", "TableName")
+    others = templates["assets"].named("Lambda::Function", "FunctionName")["test-resender"]["Environment"]["Variables"]
+    assert "MILEPOST_APPLICATIONS" not in others
+
+
 def test_a_queue_calls_its_worker(both: Template) -> None:
     functions, queues = both.of("Lambda::Function"), both.of("SQS::Queue")
     called = {

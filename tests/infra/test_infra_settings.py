@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from infra.app import main, routes_in_code
+from infra.app import main, places_in_code, variables_of
 from infra.bundle import copy_routes, route_files
 from infra.settings import at_once, run_seconds, visibility_seconds
 from tests.infra.templates import ASSETS, EMAIL, TOPIC
@@ -91,7 +91,7 @@ def test_how_many_workers_at_once() -> None:
 
 def test_where_the_functions_find_their_routes() -> None:
     assert (
-        routes_in_code(["examples/archive.py", "a/b.py:one", "package.module:two"])
+        places_in_code(["examples/archive.py", "a/b.py:one", "package.module:two"])
         == "routes/archive.py,routes/b.py:one,package.module:two"
     )
 
@@ -108,3 +108,9 @@ def test_route_files_are_laid_beside_what_they_import(tmp_path: Path) -> None:
         route_files([str(tmp_path / "one/a.py"), str(tmp_path / "two/a.py")])
     with pytest.raises(ConfigMistake, match="there is no"):
         copy_routes([], [tmp_path / "gone"], tmp_path / "out")
+
+
+def test_the_functions_are_given_the_settings_of_their_applications() -> None:
+    environment = {"MILEPOST_POST_INGEST_QUEUES": "[]", "MILEPOST_LEDGER": "memory:", "MILEPOST_OTHER_A": "1", "HOME": "/"}
+    assert variables_of(["post-ingest"], environment) == {"MILEPOST_POST_INGEST_QUEUES": "[]"}
+    assert variables_of([], environment) == {}
