@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -11,6 +11,8 @@ import msgspec
 from aws_lambda_powertools import Logger
 from msgspec.structs import replace
 
+from milepost.application.declaration import ConfiguredApplication
+from milepost.application.installation import install
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay as Teller
@@ -23,7 +25,7 @@ from milepost.ledgers.aws.requests.deadline import CALL
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.subscriber import Subscriber
-from milepost.route_files import load_routes
+from milepost.route_files import load_application, load_routes
 from milepost.wiring import open_context, who
 
 BEAT_MS = 20_000
@@ -48,8 +50,9 @@ class LambdaContext(Protocol):
 class Opened:
     """What a container has at hand."""
 
-    def __init__(self, ctx: Context, ledger: AwsLedger) -> None:
+    def __init__(self, ctx: Context, ledger: AwsLedger, applications: Sequence[ConfiguredApplication[Any]] = ()) -> None:
         self.ctx = ctx
+        self.applications = applications
         self.ledger = ledger
         self.holder = who()
         self._started_at = ctx.clock.now()
@@ -87,18 +90,22 @@ _opened: Opened | None = None
 
 
 def opened(only: str | None = None) -> Opened:
-    """This container's ledger, with the routes of MILEPOST_ROUTES, or that one of them which is named. Raises RouteChanged while the
+    """This container's ledger, with the routes of MILEPOST_ROUTES and MILEPOST_APPLICATIONS, or that one of them which is named. Raises RouteChanged while the
     ledger holds other stages."""
     global _opened
     if _opened is None:
-        specs = [spec for spec in _needed("MILEPOST_ROUTES").split(",") if spec]
-        routes = [route for route in load_routes(specs) if only is None or route.name == only]
+        applications = [load_application(spec).configured() for spec in os.environ.get("MILEPOST_APPLICATIONS", "").split(",") if spec]
+        named = os.environ.get("MILEPOST_ROUTES", "") if applications else _needed("MILEPOST_ROUTES")
+        specs = [spec for spec in named.split(",") if spec]
+        found = load_routes(specs, [route for one in applications for route in one.routes])
+        routes = [route for route in found if only is None or route.name == only]
         if not routes:
             raise ConfigMistake(f"MILEPOST_ROUTES is {','.join(specs)!r}, which has no route {only or 'at all'!r}")
         ctx = open_context(_needed("MILEPOST_LEDGER"), routes)
         if not isinstance(ctx.ledger, AwsLedger):
             raise ConfigMistake(f"MILEPOST_LEDGER is {ctx.ledger.url!r}; functions need a ledger on AWS: dynamodb://REGION/PREFIX")
-        _opened = Opened(ctx, ctx.ledger)
+        install(ctx, applications)
+        _opened = Opened(ctx, ctx.ledger, applications)
     return _opened
 
 

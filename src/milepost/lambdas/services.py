@@ -1,0 +1,33 @@
+"""The services of applications, called by a schedule: each has one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from milepost.application.installation import AppService, services
+from milepost.core.errors import MilepostError
+from milepost.lambdas.start import LambdaContext, log, logged, opened
+from milepost.lambdas.traces import traced
+
+
+def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """{} runs all services, {"service": "APPLICATION-NAME"} one of them. A service that fails hinders no other; the run then fails in the
+    end, so that the function's error alarm sees it."""
+    with logged(context), traced(context):
+        ready = opened()
+        wanted = event.get("service")
+        found = [one for one in services(ready.ctx, ready.applications) if wanted in (None, one.name)]
+        failed = run_once(found)
+        ready.beat(context, *(one.name for one in found if one.name not in failed))
+        if failed:
+            raise MilepostError(f"these services failed; the log says why: {', '.join(failed)}")
+        log.info("services", extra={"ran": [one.name for one in found]})
+        return {"ran": [one.name for one in found]}
+
+
+def run_once(found: list[AppService]) -> list[str]:
+    """Give each service a turn; the names of those that failed."""
+    for one in found:
+        one.turn()
+    return [one.name for one in found if one.failed]

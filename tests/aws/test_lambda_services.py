@@ -1,0 +1,81 @@
+"""Applications in functions: named by the environment, with their routes, and their services called by a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lambda_scene import Context, named
+from standins import REGION
+
+from milepost.core.errors import MilepostError
+from milepost.lambdas import services, start
+
+SOURCE = """
+import milepost as mp
+
+
+class Settings(mp.AppSettings, frozen=True):
+    fails: bool = False
+
+
+application = mp.Application("desk", Settings)
+
+
+@application.routes
+def routes(settings):
+    route = mp.Route("desk", key="id")
+    route.external("answer")
+    return [route]
+
+
+@application.service("poll", every="1m")
+def poll(app):
+    if app.settings.fails:
+        raise ValueError("the inbox is away")
+    app.submit("desk", {"id": "polled"})
+
+
+@application.service("count", every="1m")
+def count(app):
+    app.submit("desk", {"id": "counted"})
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(endpoint: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    path = tmp_path / f"desk_{prefix.replace('-', '_')}.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/{prefix}?endpoint={endpoint}")
+    monkeypatch.setenv("MILEPOST_BLOBS", str(tmp_path / "blobs"))
+    monkeypatch.setenv("MILEPOST_APPLICATIONS", str(path))
+    monkeypatch.delenv("MILEPOST_ROUTES", raising=False)
+    start.forget()
+    yield
+    start.forget()
+
+
+def keys() -> list[str]:
+    opened = start.opened()
+    return [
+        key for key, item in zip(("polled", "counted"), opened.ledger.get([("desk", "polled"), ("desk", "counted")]), strict=True) if item
+    ]
+
+
+def call() -> Context:
+    return named(Context(), "desk-services")
+
+
+def test_each_service_has_a_turn_or_the_one_that_is_named() -> None:
+    assert services.handler({"service": "desk-count"}, call()) == {"ran": ["desk-count"]}
+    assert keys() == ["counted"]
+    assert services.handler({}, call()) == {"ran": ["desk-poll", "desk-count"]}
+    assert keys() == ["polled", "counted"]
+
+
+def test_a_service_that_fails_hinders_no_other_and_the_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILEPOST_DESK_FAILS", "true")
+    with pytest.raises(MilepostError, match="these services failed; the log says why: desk-poll"):
+        services.handler({}, call())
+    assert keys() == ["counted"]
