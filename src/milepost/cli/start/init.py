@@ -45,28 +45,54 @@ SAMPLE = """{"id": "P-1", "grams": 340}
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
-def init(folder: Path) -> None:
+@click.option("--application", metavar="NAME", help="Write an application of this name: a route, an endpoint, a page, a command, a check.")
+def init(folder: Path, application: str | None) -> None:
     """Write a small working route, and say how to run it.
 
-    Makes parcels.py, milepost.toml and a list of three parcels in FOLDER (default: here). Nothing is overwritten.
+    Makes parcels.py, milepost.toml and a list of three parcels in FOLDER (default: here), or, with --application, NAME.py, its page's
+    template and milepost.toml. Nothing is overwritten.
     """
-    files = {"parcels.py": ROUTE, "milepost.toml": SETTINGS, "parcels.jsonl": SAMPLE}
+    if application is None:
+        files = {"parcels.py": ROUTE, "milepost.toml": SETTINGS, "parcels.jsonl": SAMPLE}
+        told = "parcels.py (a route), milepost.toml and parcels.jsonl (a list)"
+        steps = (
+            "milepost submit parcels parcels.jsonl",
+            "milepost work --until-idle",
+            "milepost status",
+            "milepost show parcels P-3            # the one that has no weight",
+        )
+    else:
+        files, told = _application(application), f"the application {application}, its page's template and milepost.toml"
+        steps = (
+            f"milepost {application} ask A-1 'is it working?'",
+            "milepost work --until-idle",
+            f"milepost show {application} A-1",
+            f"milepost up                          # then open http://127.0.0.1:8321/{application}",
+        )
+    _write(folder, files)
+    first = [] if folder == Path() else [f"cd {folder}"]
+    click.echo(f"Wrote {told}. Try:\n")
+    for step in (*first, *steps):
+        click.echo(f"  {step}")
+
+
+def _application(name: str) -> dict[str, str]:
+    from milepost.application.declaration import Application
+    from milepost.application.settings import AppSettings
+    from milepost.cli.config import check_application_name
+    from milepost.cli.start.application_files import application_files
+
+    check_application_name(Application(name, AppSettings).name)
+    return application_files(name)
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
     there = [name for name in files if (folder / name).exists()]
     if there:
         raise MilepostError(f"{', '.join(there)} is there already in {folder.resolve()}, and is not overwritten; give another folder")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise MilepostError(f"{folder} cannot be written: {error.strerror}") from None
-    first = [] if folder == Path() else [f"cd {folder}"]
-    steps = (
-        "milepost submit parcels parcels.jsonl",
-        "milepost work --until-idle",
-        "milepost status",
-        "milepost show parcels P-3            # the one that has no weight",
-    )
-    click.echo("Wrote parcels.py (a route), milepost.toml and parcels.jsonl (a list). Try:\n")
-    for step in (*first, *steps):
-        click.echo(f"  {step}")
