@@ -21,7 +21,8 @@ import click
 
 import milepost
 from milepost import net
-from milepost.cli.commands import SECTIONS, cli
+from milepost.cli.commands import cli
+from milepost.cli.sections import SECTIONS
 from milepost.core import errors
 from milepost.core.status import EDGES, FAILED, LIVE, NOTES, REASON_MEANING, STATUS_MEANING, Edge, Reason, Status
 from tools.architecture import architecture_parts, missing_steps
@@ -160,7 +161,20 @@ def context(command: click.Command, name: str, parent: click.Context | None = No
 GROUPS = {
     "Writing a route": ("Route", "Backoff", "Breaker", "Checks", "Limits", "span_ms"),
     "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
-    "In your own program": ("Milepost", "open", "restore"),
+    "In your own program": ("Milepost", "open", "restore", "Operations"),
+    "Your own application": (
+        "Application",
+        "AppSettings",
+        "AppContext",
+        "Call",
+        "Caller",
+        "Answer",
+        "Problem",
+        "Page",
+        "Redirect",
+        "Finding",
+        "Metric",
+    ),
     "Where items are, and why": ("Status", "Reason"),
 }
 SPECIAL = {

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from milepost.app import Milepost, open, restore
-    from milepost.core.breaker import Breaker
     from milepost.application.context import AppContext
     from milepost.application.declaration import Application, Metric, Page, Redirect
     from milepost.application.settings import AppSettings
+    from milepost.core.breaker import Breaker
     from milepost.core.errors import (
         ActRefused,
         ConfigMistake,
