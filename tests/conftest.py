@@ -16,6 +16,10 @@ settings.register_profile("steady", settings.get_profile("explore"), derandomize
 settings.load_profile("steady")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pictures", action="store_true", help="keep a picture of every page that a test of the browser has opened")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow ones first: one that began last would be waited for by everybody."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 QUIET += ["--disable-component-update", "--disable-sync"]
 
 PATIENCE_MS = 60_000
+FAILED = pytest.StashKey[bool]()
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -47,8 +48,8 @@ def full(door: Visitor) -> Visitor:
 
 @pytest.fixture
 def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
-    """Opens windows; whatever a page complains of fails the test, unless it is opened with `trouble=True`. A picture of each is kept
-    under build/pages."""
+    """Opens windows; whatever a page complains of fails the test, unless it is opened with `trouble=True`. If the test fails, a picture
+    of each is kept under build/pages; with --pictures always."""
     complaints: list[str] = []
     opened: list[Page] = []
 
@@ -72,9 +73,19 @@ def window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callabl
 
     yield open_one
     folder = Path(request.config.rootpath) / "build" / "pages"
-    folder.mkdir(parents=True, exist_ok=True)
+    wanted = bool(request.config.getoption("--pictures") or request.node.stash.get(FAILED, False) or complaints)
     for number, page in enumerate(opened, 1):
-        with suppress(Error):  # a picture is a help; a browser that is too busy for it has shown no fault of ours
-            page.screenshot(path=folder / f"{request.node.name.replace('/', '-')[:100]}-{number}.png")
+        if wanted:
+            folder.mkdir(parents=True, exist_ok=True)
+            with suppress(Error):  # a picture is a help; a browser that is too busy for it has shown no fault of ours
+                page.screenshot(path=folder / f"{request.node.name.replace('/', '-')[:100]}-{number}.png")
         page.context.close()
     assert complaints == []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that has failed is known as such when its windows are closed."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
