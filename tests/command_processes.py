@@ -41,13 +41,18 @@ class CommandProcesses:
         )
         atexit.register(self.close)
 
-    def run(self, args: list[str], folder: Path, env: Mapping[str, str], stdin: str | None, timeout: float) -> Answer:
-        """Run one command to its end."""
+    def run(
+        self, args: list[str], folder: Path, env: Mapping[str, str], stdin: str | None = None, *, timeout: float, together: bool = False
+    ) -> Answer:
+        """Run one command to its end. Its two outputs are kept apart, or come `together`, as a terminal shows them."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         files = {name: Path(self._folder.name) / name for name in ("in", "out", "err")}
         files["in"].write_text(stdin or "", encoding="utf-8")
-        wish = {"args": args, "folder": str(folder), "env": dict(env), "timeout": timeout, "files": {n: str(p) for n, p in files.items()}}
+        for name in ("out", "err"):
+            files[name].write_bytes(b"")
+        paths = {name: str(files["out" if together and name == "err" else name]) for name in files}
+        wish = {"args": args, "folder": str(folder), "env": dict(env), "timeout": timeout, "files": paths}
         self._process.stdin.write(json.dumps(wish) + "\n")
         self._process.stdin.flush()
         code = json.loads(self._process.stdout.readline())
@@ -106,12 +111,13 @@ def _become(wish: dict[str, Any]) -> None:
         os.chdir(wish["folder"])
         os.environ.clear()
         os.environ.update(wish["env"])
+        time.tzset()
         sys.path[0] = wish["folder"]
         sys.argv = ["milepost", *wish["args"]]
         files = wish["files"]
         os.dup2(os.open(files["in"], os.O_RDONLY), 0)
         for number, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(files[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), number)
+            os.dup2(os.open(files[name], os.O_WRONLY | os.O_APPEND), number)
         sys.stdin, sys.stdout, sys.stderr = (
             os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
         )
