@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from milepost.application.context import AppContext
     from milepost.application.declaration import Application, Metric, Page, Redirect
     from milepost.application.settings import AppSettings
-    from milepost.core.breaker import Breaker
     from milepost.core.errors import (
         ActRefused,
         ConfigMistake,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from milepost.core.item import Item
     from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
     from milepost.core.routes.backoff import Backoff, Checks
+    from milepost.core.routes.breaker import Breaker
     from milepost.core.routes.route import Limits, Route
     from milepost.core.status import Reason, Status
     from milepost.core.values.durations import span_ms
@@ -90,11 +90,11 @@ __all__ = [
 
 _HOMES = {
     "app": ("Milepost", "open", "restore"),
-    "core.breaker": ("Breaker",),
     "application.context": ("AppContext",),
     "application.declaration": ("Application", "Metric", "Page", "Redirect"),
     "application.settings": ("AppSettings",),
     "core.routes.backoff": ("Backoff", "Checks"),
+    "core.routes.breaker": ("Breaker",),
     "core.values.durations": ("span_ms",),
     "core.errors": (
         "ActRefused",

@@ -10,8 +10,8 @@ from typing import Any
 from milepost.core.errors import ActRefused
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
-from milepost.core.refusal import SAID_BEFORE, Refusal
 from milepost.core.values.durations import Span, span_ms
+from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.acts.bulk import act, confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit

@@ -9,10 +9,10 @@ import pytest
 from repair_scene import Scene
 from table_scene import Died
 
-from milepost.core.breaker import Breaker
 from milepost.core.errors import LedgerBusy
 from milepost.core.outcome import Done, Retry
 from milepost.core.routes.backoff import Backoff
+from milepost.core.routes.breaker import Breaker
 from milepost.ledgers.aws.breakers import take_probes
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ports.documents import BREAKER

@@ -13,7 +13,7 @@ from pump import Context
 from standins import REGION
 from tests.infra.code_folder import synthesise
 
-from milepost.core.controls import Hold
+from milepost.core.admission.controls import Hold
 from milepost.engine.heads.daily import all_heads
 from milepost.lambdas import lists, relay, resender, start
 from milepost.ports.documents import HOLD

@@ -10,7 +10,7 @@ import pytest
 from lambda_scene import HEAD, Countdown, Deploy, Deployment, deployments
 from pump import Context
 
-from milepost.core.controls import Hold, Limit
+from milepost.core.admission.controls import Hold, Limit
 from milepost.core.errors import EventRefused
 from milepost.core.events import Envelope
 from milepost.core.status import FAILED

@@ -7,7 +7,7 @@ from threading import Barrier, Thread
 import pytest
 from table_scene import Process, Scene, writes
 
-from milepost.core.admission import claim_rate
+from milepost.core.admission.rates import claim_rate
 from milepost.ledgers.aws.claim import tokens
 from milepost.ledgers.aws.claim.tokens import Grant
 from milepost.ledgers.aws.tables.documents import Control

@@ -13,11 +13,11 @@ from milepost.core.decide import accept, decide, given_back, late, undecided
 from milepost.core.due import Lease, look
 from milepost.core.item import Content, Item, Row, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.core.refusal import Refusal
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
+from milepost.core.values.refusal import Refusal
 
 START = 1_700_000_000_000
 LEASE = 60_000

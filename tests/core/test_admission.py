@@ -7,17 +7,16 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.admission import (
+from milepost.core.admission.lanes import fair_shares, share_out
+from milepost.core.admission.rates import (
     SET_BACK_MS,
     CallRate,
     TokenBucket,
     calls_left,
     claim_rate,
-    fair_shares,
     next_call_at,
     next_call_ms,
     refill,
-    share_out,
     spend,
 )
 

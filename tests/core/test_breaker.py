@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.breaker import (
-    Breaker,
+from milepost.core.admission.breakers import (
     BreakerRecord,
     BreakerState,
     Probe,
@@ -19,10 +18,12 @@ from milepost.core.breaker import (
     ask_again_at,
     at_clock,
     room_for,
+    transition,
     with_leases,
     with_probes,
 )
 from milepost.core.errors import UsageError
+from milepost.core.routes.breaker import Breaker
 
 START = 1_700_000_000_000
 BREAKER = Breaker(failures=3, within="1m", cooldown="30s", probes=2)
@@ -180,3 +181,14 @@ def test_no_clock_keeps_it_open_beyond_a_cooldown(breaker: Breaker, opened_ago: 
     now = START - opened_ago - back
     right = at_clock(record, breaker, now)
     assert right.retry_at - now <= breaker.cooldown_ms + 10_000
+
+
+def test_the_log_says_that_it_has_opened_and_closed_and_nothing_else() -> None:
+    counting, record = failed(2), opened()
+    half = with_probes(record, BREAKER, ["a"], START + 30_000, START + 40_000)
+    assert (
+        transition("calls/b", counting, record)
+        == "the breaker of calls/b has opened after failures in a row; the last one: partner is down"
+    )
+    assert transition("calls/b", half, None) == "the breaker of calls/b has closed"
+    assert [transition("calls/b", *pair) for pair in ((None, counting), (counting, None), (record, half))] == [None] * 3

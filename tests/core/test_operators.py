@@ -15,8 +15,8 @@ from milepost.core.decide import accept, decide, given_back
 from milepost.core.due import Lease, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.core.refusal import Refusal
 from milepost.core.status import Reason, Status, allowed
+from milepost.core.values.refusal import Refusal
 
 PLAN = make_plan()
 WHO: dict[str, Any] = {"by": "ops", "why": "because", "act": "a-1"}

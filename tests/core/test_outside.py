@@ -15,10 +15,10 @@ from milepost.core.decide import OUTCOME_LIMIT, valid_confirmation
 from milepost.core.item import Item
 from milepost.core.operators import cancel, retry
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry, outcome_from_builtins
-from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Route
 from milepost.core.status import EDGES, NOTES, Reason, Status
+from milepost.core.values.refusal import Refusal, RefusalKind
 
 PLAN = make_plan()
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from worker_rig import Rig, add, context, reasons, row, together
 
-from milepost.core.breaker import Breaker
 from milepost.core.errors import UsageError
 from milepost.core.item import Item
 from milepost.core.outcome import Done, Outcome, Retry
 from milepost.core.routes.backoff import Backoff
+from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Limits, Route
 from milepost.core.status import Reason, Status
 from milepost.engine.act_log import all_acts

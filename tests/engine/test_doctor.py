@@ -6,7 +6,7 @@ import pytest
 from eyes_world import World, parcels
 from msgspec.structs import replace
 
-from milepost.core.controls import Hold
+from milepost.core.admission.controls import Hold
 from milepost.core.outcome import Done, Reject, Retry
 from milepost.engine.health.checks import Finding
 from milepost.engine.health.doctor import doctor

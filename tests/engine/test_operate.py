@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from engine_world import ROUTE, Interrupted, World, dies
 
-from milepost.core.controls import Limit
+from milepost.core.admission.controls import Limit
 from milepost.core.errors import UsageError
 from milepost.core.outcome import Done, Reject
 from milepost.core.status import TERMINAL, Reason, Status

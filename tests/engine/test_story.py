@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from eyes_world import World
 
+from milepost.core.admission.controls import Hold
 from milepost.core.change import Change
-from milepost.core.controls import Hold
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import TERMINAL, Reason

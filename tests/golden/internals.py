@@ -13,10 +13,10 @@ import milepost as mp
 from milepost.blobs.memory import MemoryBlobs
 from milepost.cli.commands import cli
 from milepost.core import operators
-from milepost.core.breaker import BreakerRecord
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.controls import Hold, Limit
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
-from milepost.core.controls import Hold, Limit
 from milepost.core.decide import accept, decide, given_back, late, undecided
 from milepost.core.due import Lease, look, offered
 from milepost.core.events import cloud_event, event_id, events_of

@@ -9,7 +9,7 @@ import pytest
 from tests.http.guarded import Guarded, guarded
 
 import milepost as mp
-from milepost.core.breaker import BreakerRecord
+from milepost.core.admission.breakers import BreakerRecord
 from milepost.engine.act_log import all_acts
 from milepost.ports.documents import BREAKER
 from milepost.testing.clock import VirtualClock

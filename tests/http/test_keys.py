@@ -11,7 +11,7 @@ from tests.http.guarded import ITEMS, READ, SIGNED, Guarded, guarded
 from tests.http.places import new_aws_ledger
 
 import milepost as mp
-from milepost.core.admission import CallRate
+from milepost.core.admission.rates import CallRate
 from milepost.core.errors import UsageError
 from milepost.engine.act_log import all_acts
 from milepost.engine.auth.keys import all_keys, any_keys, key_view, make_key, match, note_use, revoke_key

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from tests.seeds import seeds
 
 import milepost as mp
+from milepost.core.admission.controls import scope
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
-from milepost.core.controls import scope
 from milepost.core.decide import decide
 from milepost.core.due import Lease
 from milepost.core.item import Item

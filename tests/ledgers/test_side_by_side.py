@@ -15,17 +15,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from milepost.core import operators
-from milepost.core.breaker import Breaker, BreakerRecord
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.controls import scope
 from milepost.core.change import Change, change
 from milepost.core.confirmations import confirm
-from milepost.core.controls import scope
 from milepost.core.decide import decide, given_back, undecided
 from milepost.core.due import Lease, fragile, look
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
-from milepost.core.refusal import Refusal
+from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Reason
+from milepost.core.values.refusal import Refusal
 from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from milepost.core.breaker import Breaker
 from milepost.core.decide import decide
 from milepost.core.errors import LedgerError
 from milepost.core.outcome import Done, Retry
+from milepost.core.routes.breaker import Breaker
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import SqliteLedger, documents
 from milepost.ports.documents import BREAKER

@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.breaker import Breaker
 from milepost.core.history import Attempt, Line, encode_line, link
 from milepost.core.item import Failure, Put, Row
+from milepost.core.routes.breaker import Breaker
 from milepost.core.status import Reason, Status
 
 

@@ -13,9 +13,9 @@ from milepost.core.decide import decide, refusal, too_large
 from milepost.core.history import Line
 from milepost.core.item import Item, Row, canonical_json
 from milepost.core.outcome import Done, Outcome, outcome_to_builtins
-from milepost.core.refusal import Refusal, RefusalKind, impossible
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
+from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 
 REFUSED = "its answer was refused: "
 """How the note of a row begins whose stage was answered in a way that does not confirm it."""

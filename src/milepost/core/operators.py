@@ -11,10 +11,10 @@ from milepost.core.decide import arrive, pass_on, rescheduled
 from milepost.core.due import resent
 from milepost.core.item import Content, Item, Put, digest_of
 from milepost.core.outcome import Done
-from milepost.core.refusal import Refusal, RefusalKind, impossible
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, Reason, Status
 from milepost.core.values.durations import iso
+from milepost.core.values.refusal import Refusal, RefusalKind, impossible
 
 VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "reschedule")
 

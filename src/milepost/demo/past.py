@@ -18,8 +18,8 @@ from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry
-from milepost.core.refusal import Refusal, impossible
 from milepost.core.status import Status
+from milepost.core.values.refusal import Refusal, impossible
 from milepost.demo.archive import LIBRARIES, archive
 from milepost.engine.acts.bulk import act, pause
 from milepost.engine.apply import apply_all

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
-from milepost.core.refusal import SAID_BEFORE, Refusal
 from milepost.core.values.difference import FieldDifference
 from milepost.core.values.durations import iso
+from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.context import Context
 from milepost.engine.views.items import SIGNED
 from milepost.ports.documents import ACT, Act, read_as

@@ -10,8 +10,8 @@ from milepost.core.decide import decide
 from milepost.core.failures import unstorable
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done
-from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.status import Status
+from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.context import Context
 from milepost.ports.ledger import Conflict, Refused
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from milepost.core.breaker import BreakerRecord, BreakerState
-from milepost.core.controls import scope
+from milepost.core.admission.breakers import BreakerRecord, BreakerState
+from milepost.core.admission.controls import scope
 from milepost.core.item import Row
 from milepost.core.values.durations import iso
 from milepost.engine.context import Context

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from milepost.core.admission.controls import is_held
 from milepost.core.change import Change
-from milepost.core.controls import is_held
 from milepost.core.due import look
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from milepost.core.controls import NO_LIMIT, scope
+from milepost.core.admission.controls import NO_LIMIT, scope
 from milepost.core.due import Lease
 from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.core.item import Item

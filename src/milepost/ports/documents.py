@@ -1,6 +1,6 @@
 """The control documents that processes share through the ledger: small, named, and written conditionally.
 
-Holds, limits and breakers are named by the scope that they apply to (see `core.controls`).
+Holds, limits and breakers are named by the scope that they apply to (see `core.admission.controls`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 from msgspec import Struct
 
 from milepost.blobs.memory import MemoryBlobs
-from milepost.core.breaker import BreakerRecord
+from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.events import events_of
 from milepost.core.outcome import Done, Retry
 from milepost.core.routes.plan import Plan

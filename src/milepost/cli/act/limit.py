@@ -29,7 +29,7 @@ def limit(
     clear: bool,
 ) -> None:
     """Change what a stage or lane may use, while it runs."""
-    from milepost.core.controls import scope
+    from milepost.core.admission.controls import scope
     from milepost.engine.acts.bulk import limit as set_limit
 
     chosen = stage_of(stage, stage_word)

@@ -27,7 +27,7 @@ def pause(
     What is in work is finished; nothing else is begun until it is resumed. Held items use no attempts. At an external stage nothing
     is sent again; what comes to it is still offered once (hold the stage before it to stop that), and confirmations count.
     """
-    from milepost.core.controls import scope
+    from milepost.core.admission.controls import scope
     from milepost.core.values.durations import iso
     from milepost.engine.acts.bulk import pause as hold
 

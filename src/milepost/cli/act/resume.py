@@ -23,7 +23,7 @@ def resume(
     as_json: bool,
 ) -> int:
     """Let a paused route, stage or lane go on."""
-    from milepost.core.controls import scope
+    from milepost.core.admission.controls import scope
     from milepost.engine.acts.bulk import resume as let_go
     from milepost.ports.documents import HOLD
 

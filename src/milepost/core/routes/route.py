@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from milepost.core.breaker import Breaker
 from milepost.core.errors import RouteMistake
 from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
+from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.mistakes import check_count, check_kind, check_name, check_shape, judge, some_ms, told
 from milepost.core.routes.parsed_input import Key, ParsedInput, carried, key_in, start_in
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms

@@ -9,18 +9,18 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from milepost.core import confirmations, operators
-from milepost.core.breaker import BreakerRecord
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.controls import Hold, Limit, scope
 from milepost.core.change import Change
-from milepost.core.controls import Hold, Limit, scope
 from milepost.core.errors import UsageError
 from milepost.core.item import Content, Item, Row
 from milepost.core.outcome import Done, Outcome, outcome_from_builtins, outcome_to_builtins
-from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.mistakes import check_count
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.core.values.difference import difference
 from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_second
+from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, record, recorded, select, selection_of, signed
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all, unreadable

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
-from milepost.core.refusal import RefusalKind
 from milepost.core.status import Reason, Status
+from milepost.core.values.refusal import RefusalKind
 from milepost.engine.acts.bulk import take_word
 from milepost.engine.context import Context
 from milepost.ports.ledger import KnownKey, Refused

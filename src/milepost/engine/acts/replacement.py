@@ -10,8 +10,8 @@ from milepost.core.change import Change
 from milepost.core.errors import MalformedInput, UsageError
 from milepost.core.item import Item, canonical_json
 from milepost.core.operators import replace
-from milepost.core.refusal import Refusal, impossible
 from milepost.core.routes.plan import Plan
+from milepost.core.values.refusal import Refusal, impossible
 from milepost.engine.context import Context
 from milepost.engine.intake import content_digest
 

@@ -10,7 +10,7 @@ from urllib.parse import quote as url_quote
 
 from msgspec import Struct
 
-from milepost.core.controls import Hold
+from milepost.core.admission.controls import Hold
 from milepost.core.errors import LedgerError, MilepostError
 from milepost.core.item import Item
 from milepost.core.status import Status

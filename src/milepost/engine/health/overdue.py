@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
-from milepost.core.controls import scope
+from milepost.core.admission.controls import scope
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import short_span
 from milepost.engine.context import Context

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.item import Item, Row
-from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.plan import Plan
 from milepost.core.values.difference import FieldDifference, difference
+from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import enter, finish, has_line
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
 from milepost.engine.apply import Decision, apply_all

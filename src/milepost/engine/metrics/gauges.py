@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from milepost.core.breaker import BreakerState
+from milepost.core.admission.breakers import BreakerState
 from milepost.core.status import Status
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context

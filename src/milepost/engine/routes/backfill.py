@@ -21,9 +21,9 @@ from milepost.core.errors import LedgerError, LedgerReadOnly, UsageError
 from milepost.core.item import Item, Row
 from milepost.core.operators import back_fill as send_on
 from milepost.core.operators import rerun as run_again
-from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
+from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import Selection, enter, finish, record, recorded, signed
 from milepost.engine.apply import OUTDATED, Decision, apply_all
 from milepost.engine.context import Context

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.controls import scope
+from milepost.core.admission.controls import scope
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.core.values.durations import iso

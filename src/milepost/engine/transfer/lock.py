@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from milepost.core.controls import Hold
+from milepost.core.admission.controls import Hold
 from milepost.core.due import look
 from milepost.core.errors import LedgerError, LedgerMoved, RouteChanged, UsageError
 from milepost.core.routes.plan import Plan

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.breaker import BreakerRecord
-from milepost.core.controls import Hold, scope
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.controls import Hold, scope
 from milepost.core.errors import UsageError
 from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan

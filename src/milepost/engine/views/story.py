@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milepost.core import operators
-from milepost.core.breaker import BreakerState
+from milepost.core.admission.breakers import BreakerState
+from milepost.core.admission.controls import Hold, scope
 from milepost.core.change import Change
 from milepost.core.confirmations import was_refused
-from milepost.core.controls import Hold, scope
 from milepost.core.history import Line
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage

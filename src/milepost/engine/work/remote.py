@@ -13,7 +13,7 @@ from hmac import compare_digest
 
 from msgspec import Struct
 
-from milepost.core.controls import Limit, scope
+from milepost.core.admission.controls import Limit, scope
 from milepost.core.due import FRAGILE, Lease
 from milepost.core.errors import RouteChanged
 from milepost.core.item import Item, digest_of

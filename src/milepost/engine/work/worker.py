@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from milepost.core.breaker import BreakerRecord
-from milepost.core.controls import Limit, is_held, scope
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.controls import Limit, is_held, scope
 from milepost.core.due import Lease
 from milepost.core.item import Item
 from milepost.core.outcome import Retry

@@ -8,8 +8,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from milepost.core.item import Row
 from milepost.core.outcome import Done, Outcome
-from milepost.core.refusal import RefusalKind
 from milepost.core.status import FAILED
+from milepost.core.values.refusal import RefusalKind
 from milepost.engine.acts.confirmations import ConfirmationResult, hear
 from milepost.http.auth.author import check_outcome
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints

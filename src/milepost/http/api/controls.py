@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from milepost.core.controls import Hold, Limit, scope
+from milepost.core.admission.controls import Hold, Limit, scope
 from milepost.core.values.durations import iso
 from milepost.engine.acts import bulk
 from milepost.http.auth.author import named

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 from starlette.requests import Request
 
-from milepost.core.admission import CallRate
+from milepost.core.admission.rates import CallRate
 from milepost.engine.auth.keys import SCOPES, is_news, match, note_use
 from milepost.engine.auth.sessions import is_csrf_token, session_key
 from milepost.engine.context import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from milepost.core.admission import CallRate, TokenBucket, next_call_ms, refill, spend
+from milepost.core.admission.rates import CallRate, TokenBucket, next_call_ms, refill, spend
 
 
 class Rates:

@@ -8,7 +8,7 @@ from functools import cache
 from markupsafe import Markup
 from msgspec import Struct
 
-from milepost.core.controls import Hold, scope
+from milepost.core.admission.controls import Hold, scope
 from milepost.core.routes.plan import Plan
 from milepost.core.status import FAILED, LIVE, Status
 from milepost.core.values.durations import iso, short_span

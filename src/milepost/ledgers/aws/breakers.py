@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from milepost.core.breaker import BreakerRecord, after_silence, at_clock, room_for, with_leases, with_probes
+from milepost.core.admission.breakers import BreakerRecord, after_silence, at_clock, room_for, transition, with_leases, with_probes
+from milepost.core.admission.controls import scope
 from milepost.core.change import Change
 from milepost.core.consequences import breaker_after, verdict_of
-from milepost.core.controls import scope
 from milepost.core.errors import LedgerError
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
@@ -108,13 +108,7 @@ def _change(store: AwsStore, name: str, decide: Callable[[BreakerRecord | None],
             return record
         if store.control.write(BREAKER, name, after, expect=0 if document is None else document.version):
             store.forget(BREAKER)
-            _report(name, record, after)
+            changed = transition(name, record, after)
+            if changed is not None:
+                log.warning("%s", changed)
             return after
-
-
-def _report(name: str, before: BreakerRecord | None, after: BreakerRecord | None) -> None:
-    was_open, is_open = before is not None and not before.closed, after is not None and not after.closed
-    if is_open and not was_open:
-        log.warning("the breaker of %s has opened after failures in a row; the last one: %s", name, after.error if after else "")
-    elif was_open and not is_open:
-        log.warning("the breaker of %s has closed", name)

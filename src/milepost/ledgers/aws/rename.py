@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from milepost.core.controls import scope
+from milepost.core.admission.controls import scope
 from milepost.core.status import Status
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_at
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, due_shard

@@ -8,7 +8,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from milepost.core.controls import Limit
+from milepost.core.admission.controls import Limit
 from milepost.core.errors import LedgerMissing, LedgerReadOnly
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage

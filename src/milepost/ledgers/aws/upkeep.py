@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from milepost.core.breaker import BreakerRecord
-from milepost.core.controls import Controls, scope
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.controls import Controls, scope
 from milepost.core.errors import LedgerError, LedgerMissing
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from milepost.core.breaker import BreakerRecord
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.controls import Controls
 from milepost.core.change import Change, holds
 from milepost.core.consequences import HOUR
-from milepost.core.controls import Controls
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from milepost.core.breaker import ask_again_at, room_for, with_probes
-from milepost.core.controls import scope
+from milepost.core.admission.breakers import ask_again_at, room_for, with_probes
+from milepost.core.admission.controls import scope
 from milepost.core.due import fragile, look
 from milepost.core.failures import unreadable
 from milepost.core.item import Item

@@ -6,11 +6,12 @@ import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from milepost.core.admission import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
-from milepost.core.breaker import Breaker, BreakerRecord, ask_again_at, at_clock, room_for, with_leases, with_probes
+from milepost.core.admission.breakers import BreakerRecord, ask_again_at, at_clock, room_for, transition, with_leases, with_probes
+from milepost.core.admission.controls import Controls, Limit, scope
+from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
 from milepost.core.change import Change
 from milepost.core.consequences import breaker_after
-from milepost.core.controls import Controls, Limit, scope
+from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
 from milepost.ledgers.sqlite import documents
@@ -128,19 +129,11 @@ class Admission:
                 self._write(name, after)
 
     def _write(self, name: str, record: BreakerRecord | None) -> None:
-        report(name, self._breakers.get(name), record)
+        changed = transition(name, self._breakers.get(name), record)
+        if changed is not None:
+            log.warning("%s", changed)
         if record is None:
             del self._breakers[name]
         else:
             self._breakers[name] = record
         documents.write(self._connection, BREAKER, name, record, None)
-
-
-def report(name: str, before: BreakerRecord | None, after: BreakerRecord | None) -> None:
-    """Log that a breaker has opened, or closed."""
-    was_open, is_open = before is not None and not before.closed, after is not None and not after.closed
-    if is_open and not was_open:
-        assert after is not None
-        log.warning("the breaker of %s has opened after failures in a row; the last one: %s", name, after.error)
-    elif was_open and not is_open:
-        log.warning("the breaker of %s has closed", name)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from milepost.core.admission import share_out
+from milepost.core.admission.lanes import share_out
 from milepost.core.change import Change
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.failures import unreadable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.core.breaker import BreakerRecord
+from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
 from milepost.core.decide import accept, decide
@@ -12,10 +12,10 @@ from milepost.core.due import Lease, look
 from milepost.core.history import Line
 from milepost.core.item import Item, Row, digest_of
 from milepost.core.outcome import Done, Outcome
-from milepost.core.refusal import Refusal
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Route
+from milepost.core.values.refusal import Refusal
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, KnownKey, Ledger, NewItem, Refused
 from milepost.testing.audit import audit

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 from starlette.responses import RedirectResponse
 
-from milepost.core.controls import scope
+from milepost.core.admission.controls import scope
 from milepost.core.errors import UsageError
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from milepost.core.controls import Hold, Limit
+from milepost.core.admission.controls import Hold, Limit
 from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Stage
 from milepost.core.values.durations import iso

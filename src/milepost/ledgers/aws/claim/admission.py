@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from milepost.core.admission import CallRate, share_out
-from milepost.core.breaker import BreakerRecord, ask_again_at, room_for
-from milepost.core.controls import Controls, scope
+from milepost.core.admission.breakers import BreakerRecord, ask_again_at, room_for
+from milepost.core.admission.controls import Controls, scope
+from milepost.core.admission.lanes import share_out
+from milepost.core.admission.rates import CallRate
 from milepost.core.item import Item
 from milepost.ledgers.aws.breakers import record_of, release_probes, take_probes
 from milepost.ledgers.aws.claim.tokens import take
@@ -71,7 +72,7 @@ class StageAdmission:
         return want if room is None else min(want, room)
 
     def admit(self, messages: Sequence[SqsMessage], known_lanes: set[str]) -> Admitted:
-        """Let in what may be claimed, shared out among the lanes (see `core.admission.share_out`). `known_lanes`: those that the stage has
+        """Let in what may be claimed, shared out among the lanes (see `core.admission.lanes.share_out`). `known_lanes`: those that the stage has
         been seen to have; none where no lane need leave room for another."""
         admitted = Admitted()
         lanes: dict[str, list[SqsMessage]] = {}

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.controls import scope
+from milepost.core.admission.controls import scope
 from milepost.core.due import FRAGILE, fragile, look
 from milepost.core.errors import LedgerDamaged, LedgerError
 from milepost.core.failures import unreadable, unstorable

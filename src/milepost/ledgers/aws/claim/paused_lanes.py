@@ -8,8 +8,8 @@ from itertools import islice
 
 from msgspec import Struct
 
-from milepost.core.breaker import room_for
-from milepost.core.controls import is_held, scope
+from milepost.core.admission.breakers import room_for
+from milepost.core.admission.controls import is_held, scope
 from milepost.core.due import offered, resent
 from milepost.core.item import Row
 from milepost.core.routes.route import Stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from milepost.core.admission import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
+from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
 from milepost.ledgers.aws.tables.documents import Control
 from milepost.ports.documents import read_as
 

@@ -67,7 +67,7 @@ class SqsMessage(Struct, frozen=True):
     """Received by a Lambda event source, which deletes it after success: never deleted here."""
 
 
-class Refusal(Struct, frozen=True):
+class EntryRefusal(Struct, frozen=True):
     """Why SQS will never accept one entry of a batch."""
 
     code: str
@@ -196,9 +196,9 @@ class Queues:
                 if refusal.code not in _STALE:
                     raise AwsRefused(f"sqs {operation}: {refusal.why}", refusal.code)
 
-    def _batch(self, operation: str, url: str, entries: list[dict[str, Any]]) -> dict[str, Refusal]:
+    def _batch(self, operation: str, url: str, entries: list[dict[str, Any]]) -> dict[str, EntryRefusal]:
         """Send up to ten entries; returns the permanently refused ones by id. An entry missing in the answer is sent again."""
-        refused: dict[str, Refusal] = {}
+        refused: dict[str, EntryRefusal] = {}
         budget = self._requests.retry_budget()
         while entries:
             params = {"QueueUrl": url, "Entries": entries}
@@ -208,7 +208,7 @@ class Queues:
                 if error.code not in _OF_ONE_ENTRY:
                     raise
                 if len(entries) == 1:
-                    return refused | {entries[0]["Id"]: Refusal(error.code, str(error))}
+                    return refused | {entries[0]["Id"]: EntryRefusal(error.code, str(error))}
                 for entry in entries:
                     refused |= self._batch(operation, url, [entry])
                 return refused
@@ -217,7 +217,7 @@ class Queues:
             for failed in answer.get("Failed") or ():
                 code, why = failed.get("Code", ""), f"{failed.get('Code')}: {failed.get('SqsMessage')}"
                 if failed.get("SenderFault") and code not in PASSING:
-                    refused[failed["Id"]] = Refusal(code, why)
+                    refused[failed["Id"]] = EntryRefusal(code, why)
             entries = [entry for entry in entries if entry["Id"] not in done and entry["Id"] not in refused]
             if entries:
                 budget.pause(self._requests.where("sqs", operation, params), why)

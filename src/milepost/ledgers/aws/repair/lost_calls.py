@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.controls import is_held
+from milepost.core.admission.controls import is_held
 from milepost.core.errors import LedgerError
 from milepost.core.item import Content, Item
 from milepost.core.routes.plan import Plan

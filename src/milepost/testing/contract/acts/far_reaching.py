@@ -7,8 +7,8 @@ from typing import Any
 from milepost.core.item import digest_of
 from milepost.core.operators import cancel, replace, rerun, reschedule
 from milepost.core.outcome import Done, Reject
-from milepost.core.refusal import Refusal
 from milepost.core.status import TERMINAL, Status
+from milepost.core.values.refusal import Refusal
 from milepost.ports.ledger import Conflict, DeliveredLines
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World

@@ -9,9 +9,9 @@ import pytest
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm, refused, was_refused
 from milepost.core.outcome import Done, NotYet
-from milepost.core.refusal import Refusal, RefusalKind
 from milepost.core.routes.route import Route
 from milepost.core.status import Status
+from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.ports.ledger import Ledger
 from milepost.testing.contract.base import Promises
 from milepost.testing.contract.world import World

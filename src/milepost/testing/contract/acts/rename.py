@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.core.controls import scope
+from milepost.core.admission.controls import scope
 from milepost.core.decide import MAX_LOSSES, decide
 from milepost.core.operators import cancel
 from milepost.core.outcome import Done, Reject

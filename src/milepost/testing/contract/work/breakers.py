@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from milepost.core.breaker import Breaker, BreakerState
+from milepost.core.admission.breakers import BreakerState
 from milepost.core.decide import decide, given_back
 from milepost.core.item import Item
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
 from milepost.core.routes.backoff import Backoff
+from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Limits, Route
 from milepost.core.status import Status
 from milepost.ports.documents import BREAKER

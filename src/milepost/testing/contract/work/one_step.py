@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.core.controls import scope
+from milepost.core.admission.controls import scope
 from milepost.core.decide import decide
 from milepost.core.item import Item
 from milepost.core.outcome import Done

@@ -12,42 +12,11 @@ from enum import Enum, StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.admission import SET_BACK_MS
-from milepost.core.errors import UsageError
-from milepost.core.values.durations import Span, span_ms
+from milepost.core.admission.rates import SET_BACK_MS
+from milepost.core.routes.breaker import Breaker
 
 ERROR_LIMIT = 300
 """Characters that are kept of the failure that opened a breaker."""
-
-
-class Breaker(Struct, frozen=True, kw_only=True):
-    """Stops calls to a lane whose partner is down. It opens when `failures` tries in a row have failed `within` this span; a try that
-    succeeds in between starts the count anew. After `cooldown` it lets `probes` items through: if all of them succeed it closes,
-    if one fails it stays open for another `cooldown`."""
-
-    failures: int = 5
-    within: Span = "1m"
-    cooldown: Span = "30s"
-    probes: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("failures", "probes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"Breaker({name}={value!r}): give a whole number from 1 up")
-        for name in ("within", "cooldown"):
-            if span_ms(getattr(self, name), f"Breaker({name}=…)") <= 0:
-                raise UsageError(f"Breaker({name}={getattr(self, name)!r}): give a span above 0, such as '30s'")
-
-    @property
-    def within_ms(self) -> int:
-        """`within` in milliseconds."""
-        return span_ms(self.within, "within")
-
-    @property
-    def cooldown_ms(self) -> int:
-        """`cooldown` in milliseconds."""
-        return span_ms(self.cooldown, "cooldown")
 
 
 class BreakerState(StrEnum):
@@ -56,7 +25,7 @@ class BreakerState(StrEnum):
     HALF_OPEN = "half-open"
 
 
-class Verdict(Enum):
+class BreakerVerdict(Enum):
     """What the end of a claim says about the lane's partner."""
 
     FAILED = 1
@@ -180,6 +149,14 @@ def at_clock(record: BreakerRecord, breaker: Breaker, now: int) -> BreakerRecord
         ]
         record = replace(record, probes=probes)
     return record
+
+
+def transition(name: str, before: BreakerRecord | None, after: BreakerRecord | None) -> str | None:
+    """One sentence for the log where a breaker has opened or closed; None: it has done neither."""
+    was_open, is_open = before is not None and not before.closed, after is not None and not after.closed
+    if after is not None and is_open and not was_open:
+        return f"the breaker of {name} has opened after failures in a row; the last one: {after.error}"
+    return f"the breaker of {name} has closed" if was_open and not is_open else None
 
 
 def _without(record: BreakerRecord, key: str) -> list[Probe]:

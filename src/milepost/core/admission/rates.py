@@ -1,13 +1,11 @@
-"""Admission: how many handler calls a rate allows now, and how free slots are shared out among lanes. Time is passed in.
+"""Rates: how many calls a token bucket allows now, and when it allows the next. Time is passed in, in milliseconds.
 
-Every ledger's claim asks these rules, and so does the limit on HTTP calls. Times are milliseconds.
+Every ledger's claim asks these rules, and so does the limit on HTTP calls.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from msgspec import Struct
 
@@ -19,8 +17,6 @@ SET_BACK_MS = 10_000
 # Tokens are fractions: a rounding error must neither refuse a call nor delay it.
 _SLACK = 1e-9
 _SLACK_MS = 1e-6
-
-L = TypeVar("L")
 
 
 class CallRate(Struct, frozen=True):
@@ -75,53 +71,3 @@ def next_call_at(bucket: TokenBucket, rate: CallRate) -> int:
     """The first whole millisecond after the bucket's time at which it allows one call more than it does now."""
     missing = calls_left(bucket) + 1 - bucket.tokens
     return math.ceil(bucket.at) + max(1, math.ceil(missing * 1000 / rate.per_second - _SLACK_MS))
-
-
-def fair_shares(left: int, in_hand: Sequence[int]) -> list[int]:
-    """How many of `left` items each lane gets, given what each has in hand: as if every item went to the lane with the fewest, the
-    first of these."""
-    level = _level(left, in_hand)
-    # The level takes a little more than there is: the last lanes are filled to one below it.
-    spare = sum(level - held for held in in_hand if held < level) - left
-    shares: list[int] = []
-    for held in reversed(in_hand):
-        lower = held < level and spare > 0
-        spare -= lower
-        shares.append(max(0, level - held - lower))
-    return shares[::-1]
-
-
-def _level(left: int, in_hand: Sequence[int]) -> int:
-    """The lowest number of items in hand to which all lanes below it can be filled with `left` items, rounded up."""
-    ordered = sorted(in_hand)
-    total = left
-    for count, held in enumerate(ordered, 1):
-        total += held
-        level = -(-total // count)
-        if count == len(ordered) or level <= ordered[count]:
-            return level
-    return 0
-
-
-def share_out(want: int, lanes: Sequence[L], in_hand: Callable[[L], int], known: int, take: Callable[[L, int], int]) -> int:
-    """Share `want` items out among the lanes, in this order where they stand equal; how many items are left over.
-
-    `take(lane, share)` takes up to `share` items of a lane and returns how many it got: fewer than its share means that the lane has
-    no more, or may have no more. The others share what such a lane leaves. `in_hand` counts what was just taken as well. `known` is
-    how many lanes the stage has, with those that have no work now: where there are several, the last lane with work is filled to half
-    of all at most, since work for the others may come any moment.
-    """
-    left, half = want, -(-(want + sum(map(in_hand, lanes))) // 2)
-    while lanes and left > 0:
-        held = [in_hand(lane) for lane in lanes]
-        shares = fair_shares(left, held) if len(lanes) > 1 or known < 2 else [max(0, min(left, half - held[0]))]
-        able: list[L] = []
-        for lane, share in zip(lanes, shares, strict=True):
-            got = take(lane, share) if share else 0
-            left -= got
-            if got == share:
-                able.append(lane)
-        if len(able) == len(lanes):
-            break
-        lanes = able
-    return left

@@ -9,8 +9,8 @@ from collections.abc import Container, Mapping
 
 from msgspec import Struct
 
-from milepost.core.admission import CallRate, claim_rate
-from milepost.core.breaker import BreakerRecord
+from milepost.core.admission.breakers import BreakerRecord
+from milepost.core.admission.rates import CallRate, claim_rate
 from milepost.core.routes.route import Stage
 from milepost.core.values.durations import rate_per_second
 
