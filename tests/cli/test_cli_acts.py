@@ -59,8 +59,8 @@ def test_a_bulk_act_is_previewed_has_an_id_and_can_go_on(failed) -> None:
 def test_what_is_refused_says_why_and_fails(failed) -> None:
     for args, why in (
         (("retry", "parcels", "NOPE"), "there is no item with this key"),
-        (("resend", "parcels", "B"), "it has ended already (REJECTED): use retry"),
-        (("cancel", "parcels", "B"), "it has ended already (REJECTED)"),
+        (("resend", "parcels", "B"), "it has already ended (REJECTED): use retry"),
+        (("cancel", "parcels", "B"), "it has already ended (REJECTED)"),
     ):
         answer = failed.signed(*args)
         assert answer.code == 1
@@ -68,7 +68,7 @@ def test_what_is_refused_says_why_and_fails(failed) -> None:
     several = failed.signed("cancel", "parcels", "A", "B")
     assert several.code == 1
     assert "done to 1 of 2 items" in several.out
-    assert "it has ended already (REJECTED)" in several.out
+    assert "it has already ended (REJECTED)" in several.out
     nothing = failed.signed("cancel", "parcels", "--status", "waiting")
     assert nothing.code == 0
     assert "No item matches" in nothing.out
@@ -85,7 +85,7 @@ def test_confirm_by_hand(failed) -> None:
     assert again.code == 0
     assert "known: " in again.out + again.err
     told = json.loads(failed.signed("confirm", "parcels", "A", "--stage", "delivered", "--json").out)
-    assert told["refused"] == [["A", "known: the item is through this stage already"]]
+    assert told["refused"] == [["A", "known: the item has completed this stage"]]
     assert failed.signed("confirm", "parcels", "A", "--stage", "delivered", "--failed", "x", "--rejected", "y").code == 2
 
 

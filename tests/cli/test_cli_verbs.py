@@ -57,4 +57,4 @@ def test_an_item_for_later_is_listed_moved_and_run_again(shell) -> None:
     assert "would be run again" in shell.ok("rerun", "parcels", "--stage", "delivered", "--pace", "10/s", "--dry-run").out
     assert shell.signed("rerun", "parcels", "A", "--from", "delivered").code == 0
     assert (_key(shell, "A")["stage"], _key(shell, "A")["round"]) == ("delivered", 2)
-    assert "only a COMPLETED item is run again" in shell.signed("rerun", "parcels", "A").err
+    assert "only a COMPLETED item can be run again" in shell.signed("rerun", "parcels", "A").err

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from milepost.core.claims import is_outcome_of, says
+from milepost.core.claims import is_outcome_of, records
 from milepost.core.history import Attempt, Line, claim_digest, decode_line, encode_line
 from milepost.core.item import digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
@@ -54,10 +54,10 @@ def test_the_loss_that_ends_an_item_is_no_outcome() -> None:
 )
 def test_a_line_says_one_outcome_and_no_other(outcome: Outcome, recorded: Line) -> None:
     others: list[Outcome] = [Done({"a": 2}), NotYet(note="later"), HandedOver(within="1h", note="x"), Retry("other"), Reject("other")]
-    assert says(recorded, outcome)
-    assert not any(says(recorded, other) for other in others)
+    assert records(recorded, outcome)
+    assert not any(records(recorded, other) for other in others)
 
 
 def test_a_line_that_was_decided_otherwise_stands_for_any_outcome() -> None:
-    assert says(line(Reason.UNDECIDED), Done())
-    assert says(line(Reason.CONFIRMED, by="kept", output="00"), Retry("busy"))
+    assert records(line(Reason.UNDECIDED), Done())
+    assert records(line(Reason.CONFIRMED, by="kept", output="00"), Retry("busy"))

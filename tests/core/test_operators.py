@@ -128,7 +128,7 @@ def test_a_result_that_nobody_knows_stays_unknown_through_an_end_and_a_retry() -
 
 def test_retry_says_why_not() -> None:
     assert "COMPLETED" in refused(operators.retry(completed(), PLAN, START, **WHO))
-    assert "worker holds it" in refused(operators.retry(claimed(new_item(PLAN), PLAN), PLAN, START, **WHO))
+    assert "worker has claimed it" in refused(operators.retry(claimed(new_item(PLAN), PLAN), PLAN, START, **WHO))
     assert "use skip" in refused(operators.retry(new_item(PLAN), PLAN, START, stage="stamp", **WHO))
     assert "no stage 'nowhere'" in refused(operators.retry(new_item(PLAN), PLAN, START, stage="nowhere", **WHO))
 
@@ -150,7 +150,7 @@ def test_cancel_ends_and_a_worker_finds_its_lease_gone() -> None:
     held = claimed(new_item(PLAN), PLAN)
     row = done(held, operators.cancel(held, PLAN, START, **WHO)).row
     assert (row.status, row.lease, row.due_at) == (Status.CANCELLED, None, None)
-    assert "ended already" in refused(operators.cancel(ended(), PLAN, START, **WHO))
+    assert "already ended" in refused(operators.cancel(ended(), PLAN, START, **WHO))
 
 
 def test_a_cancelled_item_can_be_started_again() -> None:
@@ -174,7 +174,7 @@ def test_resend_offers_an_external_stage_again_under_the_same_work_id() -> None:
 @pytest.mark.parametrize("outcome", [NotYet(after="6h"), Retry("busy", after="6h"), HandedOver(within="6h")])
 def test_resend_brings_an_item_at_a_stage_of_ours_to_its_workers_at_once(outcome: Outcome) -> None:
     item = claimed(new_item(PLAN), PLAN)
-    assert "a worker holds it" in refused(operators.resend(item, PLAN, START, **WHO))
+    assert "a worker has claimed it" in refused(operators.resend(item, PLAN, START, **WHO))
     item = settled(item, outcome, PLAN)
     assert item.row.look_at is not None
     assert item.row.look_at > START
@@ -199,13 +199,13 @@ def test_move_brings_an_item_to_a_stage_that_is_still_there() -> None:
     assert gone.row.status is Status.CANCELLED
     failed = done(ended(), operators.move(ended(), PLAN, "stamp", START, **WHO))
     assert (failed.stage, failed.row.status) == ("stamp", Status.REJECTED), "a failed item keeps its end"
-    assert "ended already" in refused(operators.move(completed(), PLAN, "stamp", START, **WHO))
+    assert "already ended" in refused(operators.move(completed(), PLAN, "stamp", START, **WHO))
 
 
 def test_back_fill_takes_finished_items_on_to_an_added_stage() -> None:
     item = done(completed(), operators.back_fill(completed(), PLAN, "delivered", START, **WHO))
     assert (item.stage, item.row.status) == ("delivered", Status.QUEUED)
-    assert "only finished items" in refused(operators.back_fill(new_item(PLAN), PLAN, "delivered", START, **WHO))
+    assert "only completed items" in refused(operators.back_fill(new_item(PLAN), PLAN, "delivered", START, **WHO))
 
 
 # Run again ----------------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_reschedule_moves_the_time_and_says_why_not() -> None:
     now = done(later, operators.reschedule(later, PLAN, START, not_before=START, **WHO))
     assert (now.row.status, now.row.not_before, now.row.due_at) == (Status.QUEUED, None, START)
     for other, why in (
-        (claimed(new_item(PLAN), PLAN), "not been started"),
+        (claimed(new_item(PLAN), PLAN), "has not started"),
         (at_stage("delivered", PLAN), "offered"),
         (ended(), "REJECTED"),
     ):

@@ -272,5 +272,5 @@ def test_a_confirmation_that_is_too_large_to_be_kept_is_refused() -> None:
     for stage in ("weigh", "stamp"):
         answer = given_word(new_item(PLAN), stage, Done("x" * OUTCOME_LIMIT))
         assert isinstance(answer, Refusal)
-        assert "cannot be taken" in answer.text
-        assert "at most 1,048,576" in answer.text
+        assert "too large" in answer.text
+        assert "the limit is 1,048,576" in answer.text

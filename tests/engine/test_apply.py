@@ -45,7 +45,7 @@ def test_while_a_worker_holds_it_a_confirmation_is_kept(world: World) -> None:
     assert (row.status, row.lease) == (Status.PROCESSING, item.row.lease)
     assert (
         str(confirm_outside(world.ctx, ROUTE, "a", "weigh", Done({"grams": 7}), by="partner"))
-        == "known: this confirmation was given before"
+        == "known: the same confirmation was given before"
     )
 
 
@@ -60,7 +60,7 @@ def test_a_confirmation_that_loses_its_race_is_decided_again(faulty: World) -> N
     faulty.add("a")
     faulty.ledger.before("apply", lambda: faulty.work("weigh"))  # type: ignore[attr-defined]
     answer = confirm_outside(faulty.ctx, ROUTE, "a", "weigh", Done(True), by="partner")
-    assert str(answer) == "known: the item is through this stage already"
+    assert str(answer) == "known: the item has completed this stage"
 
 
 def test_unknown_items_and_worthless_words(world: World) -> None:

@@ -87,7 +87,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(world: World) -> None:
     assert (report.matched, report.done, report.refused_count) == (2, 0, 2)
     assert dict(report.refused) == {
         "nobody": "there is no item with this key",
-        "a": "a worker holds it now; wait for its outcome, or cancel it first",
+        "a": "a worker has claimed it; wait for its outcome, or cancel it first",
     }
 
 

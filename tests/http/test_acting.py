@@ -57,7 +57,7 @@ def test_a_preview_changes_nothing_and_needs_no_reason(failed: Visitor) -> None:
 def test_each_item_is_done_or_refused_by_itself(failed: Visitor) -> None:
     report = act(failed, "cancel", keys=["fine", "a", "nobody"]).body
     assert (report["matched"], report["done"], report["refused_count"]) == (3, 1, 2)
-    assert dict(report["refused"]) == {"a": "it has ended already (REJECTED)", "nobody": "there is no item with this key"}
+    assert dict(report["refused"]) == {"a": "it has already ended (REJECTED)", "nobody": "there is no item with this key"}
     assert row(failed, "fine")["status"] == "CANCELLED"
 
 
@@ -76,7 +76,7 @@ def test_every_verb_does_what_the_command_of_its_name_does(failed: Visitor) -> N
 def test_what_was_said_before_is_named_among_the_refused(failed: Visitor) -> None:
     for _ in range(2):
         report = act(failed, "confirm", keys=["fine"], stage="deliver").body
-    assert report["refused"] == [["fine", "known: the item is through this stage already"]]
+    assert report["refused"] == [["fine", "known: the item has completed this stage"]]
 
 
 def test_an_act_that_was_cut_off_is_gone_on_with(failed: Visitor) -> None:

@@ -185,7 +185,7 @@ def test_no_partner_moves_what_a_person_has_cancelled(office: Office, caplog: py
     assert noted == [{"for": stage, "too late": {"type": "done", "output": {"shelf": 7}}}]
     assert told(office.confirm()) == (200, "known"), "what it was through already is known as ever"
     assert office.show()["status"] == "CANCELLED"
-    with pytest.raises(ActRefused, match="only a person can bring it back"):
+    with pytest.raises(ActRefused, match="only an operator can start it again"):
         office.visitor.milepost.confirm("loans", office.key, stage, by="partner")
 
 

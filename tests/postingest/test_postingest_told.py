@@ -153,7 +153,7 @@ def test_what_is_put_again_is_known_and_what_differs_is_told_apart() -> None:
     [
         ({"assetId": ASSET, "batchId": BATCH}, "the field 'input' is missing"),
         ({"assetId": ASSET, "input": "x"}, "the field 'batchId' is missing"),
-        ({**ROW, "colour": "red"}, "the field 'colour' is none that this route takes: assetId, batchId, input, correlationId"),
+        ({**ROW, "colour": "red"}, "the field 'colour' is unknown; this route accepts assetId, batchId, input, correlationId"),
         ({**ROW, "correlationId": 7}, "the field 'correlationId' is int, not text"),
     ],
 )

@@ -1,1 +1,1 @@
-"""The rules of the life of an item: pure functions on values. No I/O, no clock, no chance; nothing of ours is imported."""
+"""The rules of an item's life: pure functions on values, without I/O, clock or randomness; imports no other package of Milepost."""

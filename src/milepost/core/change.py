@@ -1,4 +1,4 @@
-"""A change: the row before, the row after, the history line between them and the content that goes with it.
+"""A change: the row before and after, the history line between them, and the content written with it.
 
 It may be written only while the ledger still holds `before` (see `holds`): that is its precondition.
 """
@@ -21,18 +21,18 @@ class Change(Struct, frozen=True, gc=False):
     after: Row
     line: Line | None = None
     body: bytes = b""
-    """The line as written: exactly these bytes are stored and hashed."""
+    """The line as stored and hashed, byte for byte."""
     puts: tuple[Put, ...] = ()
     expired_at: int | None = None
-    """The lease expiry that this change was decided by: it must still stand, or the worker has extended its lease meanwhile."""
+    """The lease expiry that this change was decided by: a different one means that the worker has extended its lease."""
     breaker: Breaker | None = None
     """Set where a try failed in a way that its lane's breaker counts: that breaker (see `core.consequences.breaker_after`)."""
 
 
 def holds(change: Change, current: Row) -> bool:
-    """May this change be written over `current`?
+    """Whether this change may be written over `current`.
 
-    The head tells items apart that share a number, the stage tells a renaming, the status a look that made no line.
+    The head distinguishes items that share a number, the stage shows a rename, and the status shows a look without a line.
     """
     before = change.before
     return (
@@ -46,21 +46,21 @@ def holds(change: Change, current: Row) -> bool:
 
 
 def keeps_lease(change: Change) -> bool:
-    """Does this change leave the item with its worker, such as a note does? Then the ledger leaves the lease's expiry as it is now:
-    the worker may have extended it since `before` was read."""
+    """Whether this change leaves the item with its worker, as a note does. Then the ledger keeps the present lease expiry: the worker
+    may have extended it since `before` was read."""
     before, after = change.before, change.after
     return after.lease is not None and after.lease == before.lease and after.look_at == before.look_at
 
 
 class Author(Struct, frozen=True, gc=False):
-    """Who says so: a worker since its claim, a person with a reason, a bulk act."""
+    """The author of a change: a worker since its claim, an operator with a reason, a bulk act."""
 
     by: str | None = None
     since: int | None = None
     why: str | None = None
     act: str | None = None
     claim: str | None = None
-    """Digest of the lease that this ends, or is about."""
+    """Digest of the lease that this change ends or concerns."""
 
 
 NOBODY = Author()
@@ -68,7 +68,7 @@ NOBODY = Author()
 Fields = dict[str, Any]
 
 FREE: Fields = {"lease": None, "holder": None, "claimed_at": None}
-"""What every write that takes an item out of a worker's hands sets."""
+"""Fields set by every write that ends a worker's claim."""
 
 
 def next_line(
@@ -83,7 +83,7 @@ def next_line(
     offered: str | None,
     note: Any,
 ) -> tuple[Line, bytes, bytes]:
-    """The line that follows the row's last one, as it is written, and the head of the chain with it: the version rises by one."""
+    """The next history line as stored, and the new head of the chain: the version rises by one."""
     line = Line(
         row.version + 1, now, reason, row.stage, status, to, author.by, author.since, author.why, author.act, attempt, output, offered,
         note, author.claim, row.life,
@@ -107,7 +107,7 @@ def change(
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
-    """One write with its line; `fields` of the row are set. Keeps `fields` for itself: nothing is copied that need not be."""
+    """One write with its line; sets `fields` of the row. Takes ownership of `fields`, to avoid a copy."""
     line, body, head = next_line(row, reason, now, status, author, to, attempt, output, offered, note)
     fields["version"] = line.version
     fields["head"] = head
@@ -129,7 +129,7 @@ def end(
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
-    """The item ends where it is: nothing is due any more, and nobody holds it. `error` is the one that it ends with, if any."""
+    """End the item at its stage: nothing is due, and no worker has claimed it. `error` is the one it ends with, if any."""
     line, body, head = next_line(row, reason, now, status, author, None, attempt, output, None, note)
     after = replace(
         row,
@@ -152,5 +152,5 @@ def end(
 
 
 def also(change: Change, **fields: Any) -> Change:
-    """The same change, with these fields of its row set as well."""
+    """The same change with more fields of its row set."""
     return replace(change, after=replace(change.after, **fields))

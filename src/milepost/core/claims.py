@@ -1,7 +1,7 @@
-"""Whether the outcome of a claim was written: its history line says so.
+"""Check whether the outcome of a claim was written, by its history line.
 
-A line names the claim that it ends by a digest of the lease (`core.history.claim_digest`). Holder and time do not identify a claim:
-one worker can claim an item twice within a millisecond, and the line of a lost claim names them too.
+A line identifies the claim that it ends by a digest of the lease (`core.history.claim_digest`). Holder and time do not identify a
+claim: one worker can claim an item twice within a millisecond, and the line of a lost claim has them too.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ OUTCOMES = frozenset(
         Reason.UNDECIDED,
     }
 )
-"""Lines that a worker's outcome leads to. A partner's confirmation that was kept replaces that outcome, and counts for it."""
+"""Reasons of lines that record a worker's outcome. A kept confirmation of a partner replaces that outcome and counts as it."""
 KEPT_BY = "kept"
 """The author of a line that was decided by a kept confirmation."""
 
 
 def is_outcome_of(line: Line, claim: str) -> bool:
-    """Does this line hold the outcome of the claim with this digest? The line of its loss does not, even where that ended the item:
-    no worker reported it, so it has no response time."""
+    """Whether this line records the outcome of the claim with this digest. The line of its loss does not, even where it ended the item:
+    no worker reported an outcome, so there is no response time."""
     if line.claim != claim or line.reason not in OUTCOMES:
         return False
     return line.reason is not Reason.EXHAUSTED or (line.attempt is not None and line.attempt.response_ms is not None)
 
 
-def says(line: Line, outcome: Outcome) -> bool:
-    """Is this outcome the one that the line records? A line that was decided otherwise (undecided, by a kept confirmation, or since
-    the outcome could not be stored) stands for any outcome of its claim."""
+def records(line: Line, outcome: Outcome) -> bool:
+    """Whether the line records this outcome. A line that was decided otherwise (undecided, by a kept confirmation, or because the
+    outcome could not be stored) stands for any outcome of its claim."""
     if line.reason is Reason.UNDECIDED or line.by == KEPT_BY or (line.attempt is not None and line.attempt.category == CANNOT_BE_STORED):
         return True
     if isinstance(outcome, Done):
@@ -52,5 +52,5 @@ def says(line: Line, outcome: Outcome) -> bool:
         return line.reason is Reason.HANDED_OVER and line.note == outcome.note
     assert isinstance(outcome, (Retry, Reject))
     ends = (Reason.REJECTED,) if isinstance(outcome, Reject) else (Reason.RETRY, Reason.EXHAUSTED)
-    told = None if line.attempt is None else (line.attempt.category, line.attempt.message)
-    return line.reason in ends and told == (outcome.category, message_of(outcome))
+    error = None if line.attempt is None else (line.attempt.category, line.attempt.message)
+    return line.reason in ends and error == (outcome.category, message_of(outcome))

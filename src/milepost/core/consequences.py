@@ -1,4 +1,4 @@
-"""What must follow from a change: offers, events, counter deltas, and what the lane's breaker learns. Pure functions of the change."""
+"""Consequences of a change: offers, events, counter deltas and the lane's breaker record, as pure functions of the change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GroupKey = tuple[str, str, str]
 
 
 class Offer(Struct, frozen=True):
-    """Tell the item's stage that there is work, after a delay; only where the row itself is not the queue."""
+    """Offer the item to its stage by a message, after a delay; only where the row itself is not the queue."""
 
     stage: str
     delay_ms: int = 0
@@ -38,7 +38,7 @@ class Consequences(Struct, frozen=True):
 
 
 def consequences(change: Change, plan: Plan) -> Consequences:
-    """Everything that the world must be told about this change."""
+    """All consequences of this change."""
     before, after = change.before, change.after
     offers: tuple[Offer, ...] = ()
     if after.status is Status.PENDING and (
@@ -59,7 +59,7 @@ def consequences(change: Change, plan: Plan) -> Consequences:
 
 
 def count_all(changes: Sequence[Change], counters: dict[CounterKey, int], groups: dict[GroupKey, int]) -> None:
-    """Add the deltas of many changes. Most of a batch makes the same move, so moves are added up first and counted once."""
+    """Add the deltas of many changes. Most changes of a batch are alike, so equal ones are added up first and counted once."""
     moves: dict[tuple[str, Status, int, str, str, Status, int, bool], int] = {}
     for change in changes:
         before, after = change.before, change.after
@@ -85,7 +85,7 @@ def count_all(changes: Sequence[Change], counters: dict[CounterKey, int], groups
 
 
 def count(before: Row, after: Row, counters: dict[CounterKey, int], groups: dict[GroupKey, int]) -> None:
-    """Add one change's deltas to running sums. A row of version 0 never was, so it is taken from nowhere."""
+    """Add one change's deltas to running sums. A row of version 0 did not exist, so nothing is subtracted for it."""
     to = (after.route, after.stage, after.status, after.entered_at // HOUR)
     if before.version:
         at = (before.route, before.stage, before.status, before.entered_at // HOUR)
@@ -97,7 +97,7 @@ def count(before: Row, after: Row, counters: dict[CounterKey, int], groups: dict
             counters[to] = counters.get(to, 0) + 1
     else:
         counters[to] = counters.get(to, 0) + 1
-    # An error that a moved item takes along to another stage is counted there from now on.
+    # The error of an item that moves to another stage is counted there from now on.
     if before.error is not after.error or (before.error is not None and before.stage != after.stage):
         if before.error is not None:
             lost = (before.route, before.stage, before.error.group)

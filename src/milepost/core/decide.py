@@ -1,4 +1,4 @@
-"""What the row becomes: the rules of intake, of outcomes and of moving on. Time and chance are passed in."""
+"""Decisions: the row after intake, after an outcome and at the next stage. Time and randomness are passed in."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from milepost.core.values.durations import iso, span_ms
 
 MAX_LOSSES = 10
 SHORTEST_LOOK_MS = 50
-"""Looking again without any pause would never rest."""
+"""Minimum pause between looks: without one they would never stop."""
 
 AGAIN = {"completed": "again"}
-"""Noted when an item that had been through the whole route before is through an added stage too: nobody is to take it for news."""
+"""Noted when an item that was COMPLETED before completes an added stage, so that subscribers do not take it for a new completion."""
 
-# Members that every item needs on its way: up to Python 3.11 an Enum finds a member by name five times as slowly as a module does.
+# As module constants: up to Python 3.11, looking up an Enum member is five times slower, and every item needs these.
 _PENDING, _QUEUED, _COMPLETED = Status.PENDING, Status.QUEUED, Status.COMPLETED
 _ADVANCED, _CONFIRMED, _THROUGH = Reason.ADVANCED, Reason.CONFIRMED, Reason.COMPLETED
 
 
 def valid_confirmation(value: Any, stage: Stage | None = None, payload: Any = None) -> bool:
-    """Does this value confirm the stage? See `refusal`."""
+    """Whether this value confirms the stage; see `refusal`."""
     return refusal(value, stage, payload) is None
 
 
 def refusal(value: Any, stage: Stage | None = None, payload: Any = None) -> str | None:
-    """Why this value does not confirm the stage; None: it does. True, a non-zero number, a non-empty object or list and text that is
-    not a way to say no confirm. A stage may judge by itself, also by its `payload` (None: that is not known yet)."""
+    """Why this value does not confirm the stage; None: it does. Valid are true, a non-zero number, a non-empty object or list, and text
+    that does not mean no. A stage may have its own rule, also by its `payload` (None: not known yet)."""
     if stage is None or stage.accepts is None:
         confirms = value.strip().lower() not in EMPTY_WORDS if isinstance(value, str) else bool(value)
         return None if confirms else f"{_excerpt(value)} confirms nothing; give true, a number, text or an object"
@@ -51,7 +51,7 @@ def refusal(value: Any, stage: Stage | None = None, payload: Any = None) -> str 
 
 
 REFUSAL_LIMIT = 1_000
-"""The most characters of a reason why an answer confirms nothing."""
+"""Maximum characters of the reason why an answer does not confirm."""
 
 
 def _excerpt(value: Any) -> str:
@@ -62,7 +62,7 @@ EMPTY_WORDS = frozenset({"", "false", "no", "0", "null", "{}", "[]"})
 
 
 class Acceptance:
-    """What new items that are accepted at one moment have in common. Called for each of them, it makes the item's first change."""
+    """Common values of items accepted at the same time. Calling it makes the first change of one item."""
 
     def __init__(
         self,
@@ -119,11 +119,11 @@ def accept(
     not_before: int | None = None,
     anew: bool = False,
 ) -> Change:
-    """A new item at the route's first stage, or where it is said to be already. `before` is the row that never was: version 0, a
-    chain that only begins. One that is not to start before a later moment waits for it as PENDING, and is late counted from then.
+    """A new item at the route's first stage, or at the given one. `before` is a row that never existed: version 0, start of the chain.
+    An item with a later start waits for it as PENDING, and its lateness counts from then.
 
-    Where the key may have had an item before (the route forgets keys, or `anew`), this is a life of its own: its ids and its chain
-    are not those of the item before."""
+    Where the key may have had an item before (the route forgets keys, or `anew`), this is a separate life: its ids and its chain
+    differ from those of the earlier item."""
     common = Acceptance(plan, now, list_id=list_id, by=by, why=why, note=note, stage=stage, not_before=not_before, anew=anew)
     return common(key, content, correlation_id=correlation_id, digest=digest)
 
@@ -132,8 +132,8 @@ NOTHING = Row("", "", "", Status.PENDING, 0, b"", 0, 0, 0, "", b"")
 
 
 def stand(stage: Stage, now: int, not_before: int | None) -> tuple[Status, int, int, int | None]:
-    """How an item stands that has just come to a stage: its status, its next look, the time from which it is there, and the time before
-    which it does not start, if that is still to come. Without grace the offer is part of the same write."""
+    """Status, next look, entry time and remaining `not_before` of an item that has just reached a stage. Without grace the offer is
+    part of the same write."""
     if not_before is not None and not_before > now:
         return _PENDING, not_before, not_before, not_before
     if stage.grace_ms:
@@ -154,8 +154,8 @@ def arrive(
     note: Any = None,
     puts: tuple[Put, ...] = (),
 ) -> Change:
-    """The item comes to `stage`, from another or once more. Nothing of the stage before counts there: what is not named here starts as
-    it does for a new item. `kept`: the confirmations that stay kept, where not all of the row's do."""
+    """Bring the item to `stage`, from another or once more. Fields not named here start as for a new item: nothing of the stage before
+    counts. `kept`: the confirmations to keep, if not all of the row's."""
     row = item.row
     name = stage.name
     if pass_no is None:
@@ -167,7 +167,7 @@ def arrive(
         look_at = now
     offered = work_id(row.route, row.key, name, pass_no, row.life) if stage.external and status is _QUEUED else None
     line, body, head = next_line(row, reason, now, status, author, None if name == row.stage else name, None, output, offered, note)
-    # One call of at most 30 values (a keyword counts twice): beyond that Python collects them in a list and a dict first.
+    # One call of at most 30 values (a keyword counts twice): beyond that Python first builds a list and a dict.
     after = Row(
         row.route,
         row.key,
@@ -198,7 +198,7 @@ def arrive(
 
 
 def rescheduled(row: Row, stage: Stage, not_before: int, now: int) -> tuple[Status, Fields, str | None]:
-    """The status and fields of a row that waits at `stage` for another moment, and the work_id of its offer, if that is now."""
+    """Status and fields of a row that waits at `stage` for another time, and the work_id of its offer, if that is now."""
     status, look_at, entered_at, later = stand(stage, now, not_before)
     fields: Fields = {"look_at": look_at, "entered_at": entered_at, "not_before": later}
     fields["overdue_at"] = None if stage.overdue_ms is None else entered_at + stage.overdue_ms
@@ -221,11 +221,11 @@ def decide(
     expired: bool = False,
     forced: str | None = None,
 ) -> Change:
-    """The one rule for every outcome, a handler's or an outsider's.
+    """The rule for every outcome, of a handler or from outside.
 
-    A kept outside outcome for the item's stage beats the worker's. `jitter` is a number in [-1, 1]. `expired`: the lease on the row
-    has run out, so this is no outcome of its claim. `forced`: an operator confirms the stage although the answer would be refused, for
-    this reason.
+    A kept confirmation for the item's stage takes precedence over the worker's outcome. `jitter` is in [-1, 1]. `expired`: the lease
+    has run out, so this is not the outcome of its claim. `forced`: an operator confirms the stage although the answer would be
+    refused for this reason.
     """
     row = item.row
     if row.kept and not outside and row.stage in row.kept:
@@ -250,7 +250,7 @@ def decide(
 
 
 def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, author: Author, forced: str | None = None) -> Change:
-    """Through this stage: on to the next, or to the end of the route. `forced` is noted: why the answer would have been refused."""
+    """Complete this stage: advance to the next, or to the end. `forced` is noted: why the answer would have been refused."""
     row, content = item.row, item.content
     here, kept = row.stage, row.kept
     puts: tuple[Put, ...] = ()
@@ -259,16 +259,16 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, author
         output = digest_of(done.output).hex()
         puts = (Put("result", here, done.output),)
     elif here in content.results:
-        # Sent back and done again without a result: the one of the earlier pass is no longer true.
+        # Sent back and completed again without a result: the earlier result is no longer valid.
         puts = (Put("result", here, None),)
     following = plan.following[here]
     if following is not None:
         payload = done.payload
         if payload is UNSET:
-            # A plain "true" from outside only says yes: it is no content for the next stage to work on.
+            # A plain "true" from outside only means yes: it is no payload for the next stage.
             bare = output is None or (done.output is True and reason is _CONFIRMED)
             payload = item.payload if bare else plan.by_name[here].payload_after(done.output)
-        # Without a payload of its own a stage works on the input; one left from an earlier pass must not stand in the way.
+        # A stage without a payload of its own works on the input; remove a payload left from an earlier pass.
         if payload is not content.input or following.name in content.payloads:
             puts = (*puts, Put("payload", following.name, payload))
         if kept:
@@ -285,15 +285,15 @@ def pass_on(item: Item, done: Done, plan: Plan, now: int, reason: Reason, author
 
 
 def _arriving(kept: dict[str, Any], stage: Stage, payload: Any) -> tuple[dict[str, Any], Any]:
-    """The confirmations that stay kept of an item that comes to a stage, and what is to be noted: a confirmation that came early may
-    not confirm what the stage is now given to do."""
-    told = kept.get(stage.name)
-    if told is None or stage.accepts is None:
+    """The confirmations to keep for an item that reaches a stage, and a note, if any: an early confirmation may not confirm the payload
+    that the stage now has."""
+    given = kept.get(stage.name)
+    if given is None or stage.accepts is None:
         return kept, None
-    early = outcome_from_builtins(told)
+    early = outcome_from_builtins(given)
     if not isinstance(early, Done) or valid_confirmation(early.output, stage, payload):
         return kept, None
-    return without(kept, stage.name), {"for": stage.name, "confirms nothing": told}
+    return without(kept, stage.name), {"for": stage.name, "confirms nothing": given}
 
 
 def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, fields: Fields, author: Author) -> Change:
@@ -307,19 +307,19 @@ def _not_yet(row: Row, stage: Stage, outcome: NotYet, now: int, jitter: float, f
     fields |= {"undecided": None, "note": note}
     if row.looks == 0 or note != row.note:
         return change(row, Reason.NOT_YET, now, Status.WAITING, fields, author, note=note)
-    # Nothing new was said: the row moves, the history does not grow. The row alone knows then that the claim was settled.
+    # Nothing new: the row changes, the history does not grow. Then only the row records that the claim was settled.
     settled = author.claim or row.settled
     return Change(row, replace(row, updated_at=now, status=Status.WAITING, settled=settled, **fields))
 
 
 def given_back(row: Row, now: int, *, why: str, unknown: bool = False) -> Change:
-    """A worker lets go of an item it has not finished: uncounted, due at once."""
+    """A worker returns an item that it has not finished: not counted, due at once."""
     fields = {**FREE, "look_at": now, "unknown": row.unknown or unknown}
     return change(row, Reason.GIVEN_BACK, now, Status.QUEUED, fields, Author(row.holder, row.claimed_at, why, claim=_claim_of(row)))
 
 
 def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = None) -> Change:
-    """A note that a worker's outcome came after its lease was gone, and was refused. `lease` is the one that it had."""
+    """A note that a worker's outcome came after its lease had ended, and was refused. `lease` is that lease."""
     note = {"refused": type(outcome).__name__}
     if isinstance(outcome, (Retry, Reject)):
         note["error"] = message_of(outcome)
@@ -328,13 +328,12 @@ def late(row: Row, outcome: Outcome, now: int, *, by: str, lease: str | None = N
 
 
 def undecided(row: Row, outcome: Outcome, now: int, *, by: str) -> Change:
-    """A process whose route is out of date settles what it holds: the outcome is kept as it is, due at once for a newer
-    process to decide. `row` is the row as the ledger holds it now (its stage may have been renamed), still under the
-    lease of whoever worked on it: the lease ends here, the holder stays on record for the line that decides. An outcome that is
-    too large to be kept is kept as a failed try that says so."""
+    """The outcome of a process whose route is out of date: stored as it is, due at once for a newer process to decide. `row` is the
+    ledger's present row (its stage may have been renamed), still under the worker's lease. The lease ends here; the holder stays for
+    the line that decides. An outcome too large to be stored becomes a failed attempt that says so."""
     large = too_large(outcome)
     if large is not None:
-        outcome = Retry(f"this outcome cannot be kept until it is decided: {large}", category=CANNOT_BE_STORED, unknown=True)
+        outcome = Retry(f"this outcome cannot be stored until it is decided: {large}", category=CANNOT_BE_STORED, unknown=True)
     fields = {"undecided": outcome_to_builtins(outcome), "look_at": now, "lease": None}
     return change(row, Reason.UNDECIDED, now, row.status, fields, Author(by, row.claimed_at, claim=_claim_of(row)))
 
@@ -348,13 +347,13 @@ def without(kept: dict[str, Any], stage: str) -> dict[str, Any]:
 
 
 NOTE_LIMIT = 2_000
-"""Characters of a note that are kept."""
+"""Maximum characters of a note."""
 OUTCOME_LIMIT = 1_048_576
-"""Bytes of JSON of an outcome that is kept beside the row: an outside confirmation, or an outcome that waits to be decided."""
+"""Maximum JSON bytes of an outcome stored beside the row: a confirmation, or an outcome to be decided."""
 
 
 def cut_note(note: str | None) -> str | None:
-    """The note, cut to size; its end then says how long it was."""
+    """The note, cut to size; its end then gives the original length."""
     if note is None or len(note) <= NOTE_LIMIT:
         return note
     marker = f"… (cut: {len(note):,} characters)"
@@ -362,8 +361,8 @@ def cut_note(note: str | None) -> str | None:
 
 
 def too_large(outcome: Outcome) -> str | None:
-    """Why this outcome cannot be kept beside the row; None: it can."""
+    """Why this outcome cannot be stored beside the row; None if it can."""
     size = len(canonical_json(outcome))
     if size <= OUTCOME_LIMIT:
         return None
-    return f"it takes {size:,} bytes as JSON, and at most {OUTCOME_LIMIT:,} can be kept; keep the rest elsewhere, and give its address"
+    return f"it has {size:,} bytes as JSON; the limit is {OUTCOME_LIMIT:,}; store the content elsewhere and give its address"

@@ -1,4 +1,4 @@
-"""One tree of errors. Every message says what is wrong, where, and what would be right.
+"""Exceptions: one tree. Every message says what is wrong, where, and what would be right.
 
 MilepostError
 ├── UsageError              the call itself is wrong (command line exit code 2)
@@ -6,15 +6,15 @@ MilepostError
 │   └── ConfigMistake       milepost.toml, --ledger or --routes say something that cannot be
 ├── MalformedInput          one item's input cannot be taken in (the others can)
 ├── RouteChanged            this process's route differs from the one the ledger holds
-├── EventRefused            a subscriber says that it will never take this event
+├── EventRefused            a subscriber will never accept this event
 └── LedgerError             the ledger cannot be used
-    ├── LedgerBusy          other processes held the file longer than we are willing to wait
-    ├── LedgerFull          no space left where the ledger lives
+    ├── LedgerBusy          other processes locked the file for longer than the timeout
+    ├── LedgerFull          no space left where the ledger is
     ├── LedgerReadOnly      the ledger may not be written
     ├── LedgerDamaged       the file is corrupt
-    ├── LedgerForeign       the file is not a ledger of ours
-    ├── LedgerMissing       the table or queue is not there
-    ├── LedgerMoved         its items have been moved to another ledger
+    ├── LedgerForeign       the file is not a ledger
+    ├── LedgerMissing       the table or queue does not exist
+    ├── LedgerMoved         its items were moved to another ledger
     └── LedgerTooNew        a later Milepost made this ledger
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 
 class MilepostError(Exception):
-    """Anything that Milepost itself has to say."""
+    """Base of all errors that Milepost raises."""
 
 
 class UsageError(MilepostError):
@@ -38,7 +38,7 @@ class ConfigMistake(UsageError):
 
 
 class MalformedInput(MilepostError):
-    """One input cannot be taken in. `field` names what is wrong in it and `expected` says what would be right, where that can be said."""
+    """One input cannot be taken in. `field` names the wrong field and `expected` says what would be right, where known."""
 
     def __init__(self, message: str, *, field: str = "", expected: str = "") -> None:
         super().__init__(message)
@@ -50,27 +50,27 @@ class RouteChanged(MilepostError):
 
 
 class ActRefused(MilepostError):
-    """What was asked of an item cannot be done; nothing was changed."""
+    """An act on an item cannot be carried out; nothing was changed."""
 
 
 class EventRefused(MilepostError):
-    """Raised by a subscriber that will never accept the event it was given: the item is parked for it at once."""
+    """Raised by a subscriber that will never accept this event: the item is parked for it at once."""
 
 
 class LedgerError(MilepostError):
     """The ledger cannot be used."""
 
     def after(self, done: str) -> None:
-        """Say in the message what had been done before."""
+        """Add to the message what had been done before."""
         self.args = (f"{self}. {done}", *self.args[1:])
 
 
 class LedgerBusy(LedgerError):
-    """Other processes held the ledger for too long."""
+    """Other processes locked the ledger for too long."""
 
 
 class LedgerFull(LedgerError):
-    """No space is left where the ledger lives."""
+    """No space is left where the ledger is."""
 
 
 class LedgerReadOnly(LedgerError):
@@ -82,15 +82,15 @@ class LedgerDamaged(LedgerError):
 
 
 class LedgerForeign(LedgerError):
-    """The file belongs to some other program."""
+    """The file belongs to another program."""
 
 
 class LedgerMissing(LedgerError):
-    """The table or queue is not there."""
+    """The table or queue does not exist."""
 
 
 class LedgerMoved(LedgerError):
-    """The route's items have been, or are being, moved to another ledger."""
+    """The route's items were, or are being, moved to another ledger."""
 
 
 class LedgerTooNew(LedgerError):

@@ -1,4 +1,4 @@
-"""Events: facts told to subscribers. Each is a pure function of its history line, so a repeat has the same id."""
+"""Events: facts delivered to subscribers. Each is a pure function of its history line, so a repeat has the same id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso
 
 QUIET = frozenset({Reason.UNDECIDED, Reason.GIVEN_BACK, Reason.KEPT, Reason.NOTED, Reason.LATE, Reason.OFFERED, Reason.RESENT})
-"""Lines that are kept for the record and told to nobody; an external stage's offer is an event of its own."""
+"""Lines for the record only, without an event; the offer of an external stage has its own event."""
 
 
 class Event(Struct, frozen=True):
@@ -33,8 +33,8 @@ class Event(Struct, frozen=True):
 
 
 class Envelope(dict[str, Any]):
-    """What a subscriber is told of an event: a plain dict that also knows its `event`. A route may give it any form (then it is
-    `formed`), and one who files or groups events must still know what each is about."""
+    """The delivered form of an event: a dict that also has its `event`. A route may give the dict any form (then it is `formed`), and a
+    subscriber that files or groups events still needs to know what each is about."""
 
     __slots__ = ("event", "formed")
 
@@ -45,13 +45,13 @@ class Envelope(dict[str, Any]):
 
 
 def event_id(route: str, key: str, version: int, kind: str, life: int = 0) -> str:
-    """An event's id: it follows from what it names alone, so a receiver recognises a repeat. The life of the key is part of it
-    where a key may have several."""
+    """An event's id: a digest of its arguments, so that a receiver recognises a repeat. It includes the life of the key where a key may
+    have several."""
     return f"{route}/{key}/{life}.{version}/{kind}" if life else f"{route}/{key}/{version}/{kind}"
 
 
 def events_of(line: Line, route: str, key: str, correlation_id: str, payload: Any = None) -> tuple[Event, ...]:
-    """The events of one line, in order. `payload` is what an offered external stage is to work on."""
+    """The events of one line, in order. `payload` is that of an offered external stage."""
     events: tuple[Event, ...] = ()
     if line.reason not in QUIET:
         kind = line.reason.value

@@ -1,4 +1,4 @@
-"""Failing: a counted try, what the next one's delay is, and which errors are alike."""
+"""Failed attempts: how they are counted, the delay of the next one, and groups of similar errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from milepost.core.values.redaction import redacted, redacted_text
 
 MESSAGE_LIMIT = 2_000
 CANNOT_BE_STORED = "CANNOT_BE_STORED"
-"""Category of a try whose outcome the ledger's storage could not take."""
+"""Category of an attempt whose outcome the ledger's storage refused."""
 CANNOT_BE_READ = "CANNOT_BE_READ"
-"""Category of an item whose row or content the ledger's storage cannot read any more."""
+"""Category of an item whose row or content the ledger cannot read any more."""
 
 
 def fail(
@@ -33,8 +33,8 @@ def fail(
     author: Author = NOBODY,
     response_ms: int | None = None,
 ) -> Change:
-    """A counted try: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED. The lane's breaker counts it
-    too, unless it says nothing about the stage's partner: a rejected item, an outcome that the ledger's storage cannot take."""
+    """A counted attempt: another one later, or the end. At the threshold the item ends MAX_RETRIES_EXCEEDED. The lane's breaker counts
+    it too, except a rejected item and an outcome that the storage refuses: these say nothing about the stage's partner."""
     failed = _fail(row, stage, outcome, now, jitter, fields, author, response_ms)
     breaker = None if isinstance(outcome, Reject) or outcome.category == CANNOT_BE_STORED else stage.breaker_of(row.lane)
     return failed if breaker is None else replace(failed, breaker=breaker)
@@ -47,11 +47,11 @@ def _fail(
     message = message_of(outcome)
     details = redacted(outcome.details)
     failure = Failure(outcome.category, message, now, group_of(stage.name, outcome.category, message), details, outcome.http_status)
-    # Kept at an end too: a person's retry must ask first as well.
+    # Kept at an end too: after an operator's retry, `verify` must run first as well.
     unknown = isinstance(outcome, Retry) and outcome.unknown
     fields |= {"attempts": number, "total_attempts": row.total_attempts + 1, "unknown": unknown}
     facts = (number, outcome.category, message, details, response_ms, outcome.http_status)
-    # In the line alone: the row is on every write's way.
+    # In the line only: every write carries the whole row.
     trace = None if outcome.traceback is None else bounded_traceback(outcome.traceback)
     if isinstance(outcome, Reject):
         return also(end(row, Reason.REJECTED, now, Status.REJECTED, author, failure, attempt=Attempt(*facts, traceback=trace)), **fields)
@@ -68,24 +68,24 @@ def _fail(
 
 
 def unstorable(row: Row, stage: Stage, reason: str, now: int, jitter: float, response_ms: int | None = None) -> Change:
-    """A counted try instead of a write that the storage cannot take, in as little room as can be: the row's note goes."""
+    """A counted attempt in place of a write that the storage refuses, as small as possible: the row's note is removed."""
     outcome = Retry(f"this outcome cannot be stored: {reason[:300]}", category=CANNOT_BE_STORED, unknown=True)
     return fail(row, stage, outcome, now, jitter, {"note": None}, _worker_of(row), response_ms)
 
 
 def unreadable(row: Row, stage: Stage, reason: str, now: int) -> Change:
-    """The end of an item whose content cannot be read any more: trying again would not help, a person has to put it right."""
-    outcome = Reject(f"what it carries cannot be read: {reason[:300]}", category=CANNOT_BE_READ)
+    """End an item whose content cannot be read: another attempt would not help, an operator has to correct it."""
+    outcome = Reject(f"its content cannot be read: {reason[:300]}", category=CANNOT_BE_READ)
     return fail(row, stage, outcome, now, 0.0, {}, _worker_of(row))
 
 
 def _worker_of(row: Row) -> Author:
-    """The worker that holds the item, if one does, with its claim."""
+    """The worker that has claimed the item, if any, with its claim."""
     return Author(row.holder, row.claimed_at, claim=None if row.lease is None else claim_digest(row.lease))
 
 
 def message_of(outcome: Retry | Reject) -> str:
-    """What is kept of an error: without secrets, and cut to size only then, since half a secret does not always look like one."""
+    """The stored message of an error: redacted first and then cut, since a cut secret is not always recognised."""
     return redacted_text(outcome.error[: 2 * MESSAGE_LIMIT])[:MESSAGE_LIMIT]
 
 
@@ -93,6 +93,6 @@ _VARYING = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|\d+|'[^']*'|\"[^\"]*\"", 
 
 
 def group_of(stage: str, category: str, message: str) -> str:
-    """A name for all errors that are alike: numbers, ids and quoted words do not make a difference."""
+    """The group name of similar errors: numbers, ids and quoted words are ignored."""
     like = _VARYING.sub("#", message[:300])
     return sha256(f"{stage}\x1f{category}\x1f{like}".encode()).hexdigest()[:10]

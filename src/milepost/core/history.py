@@ -1,4 +1,4 @@
-"""History lines and the chain that holds them together. The line is also the outbox: events are made from it alone."""
+"""History lines and their hash chain. The history is also the outbox: events are made from lines alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milepost.core.values.durations import iso
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One failed try: which, why, and when the next one is."""
+    """One failed attempt: its number, the error, and when the next one is."""
 
     number: int
     category: str
@@ -31,7 +31,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Line(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One line of an item's history. `stage` is where it happened, `to` where the item is after it, if elsewhere."""
+    """One line of an item's history. `stage` is where it happened, `to` is where the item is afterwards, if elsewhere."""
 
     version: int
     at: int
@@ -45,14 +45,14 @@ class Line(Struct, frozen=True, omit_defaults=True, gc=False):
     act: str | None = None
     attempt: Attempt | None = None
     output: str | None = None
-    """Digest of the stage's output, so that the kept result can be proved to be the one reported."""
+    """Digest of the stage's output, to prove that the kept result is the reported one."""
     offered: str | None = None
-    """The work_id under which an external stage was offered by this write."""
+    """The work_id of the offer to an external stage made by this write."""
     note: Any = None
     claim: str | None = None
-    """Digest of the lease of the claim that this line ends, or is about (see `claim_digest`)."""
+    """Digest of the lease of the claim that this line ends or concerns (see `claim_digest`)."""
     life: int = 0
-    """Which life of its key the item is in (see `core.item.Row.life`)."""
+    """The life of its key that the item is in (see `core.item.Row.life`)."""
 
     @property
     def after_stage(self) -> str:
@@ -63,25 +63,25 @@ _decode = msgspec.json.Decoder(Line).decode
 
 
 def origin(route: str, key: str, input_digest: bytes, life: int = 0) -> bytes:
-    """Where an item's chain begins: with which item it is, in which life of its key, and what was handed over."""
+    """The start of an item's chain: a digest of route, key, life of the key, and first input."""
     named = f"{route}\x1f{key}\x1f{life}\x1f" if life else f"{route}\x1f{key}\x1f"
     return sha256(named.encode() + input_digest).digest()
 
 
 @lru_cache(maxsize=256)
 def claim_digest(lease: str) -> str:
-    """A claim's public name, made from its secret lease token: 12 hex digits. Items that are claimed together share a lease, so the
-    last digests are remembered."""
+    """A claim's public name, made from its secret lease token: 12 hex digits. Items claimed together share a lease, so the last digests
+    are cached."""
     return sha256(lease.encode()).hexdigest()[:12]
 
 
 encode_line: Callable[[Line], bytes] = msgspec.json.Encoder().encode
-"""The line's one written form: what is stored is what is hashed."""
+"""The only encoding of a line: the stored bytes are the hashed bytes."""
 
 
 def decode_line(body: bytes) -> Line:
-    """The line in these bytes. One that somebody has made unreadable is shown as a note, so that it stops nobody; the chain
-    tells where it is broken."""
+    """The line in these bytes. An unreadable one is returned as a note, so that it stops no reader; the chain shows where it is
+    broken."""
     try:
         return _decode(body)
     except msgspec.MsgspecError:
@@ -90,13 +90,13 @@ def decode_line(body: bytes) -> Line:
 
 
 def link(previous: bytes, body: bytes) -> bytes:
-    """The digest of a line: of the digest before it and its own body."""
+    """The digest of a line: of the previous digest and its own body."""
     return sha256(previous + body).digest()
 
 
 def verify_chain(links: Iterable[tuple[bytes, bytes]], start: bytes, head: bytes) -> int | None:
-    """Walk (digest of the one before, body) pairs from `start` (see `origin`), oldest first; None if all holds and ends at
-    `head`, else the number (from 1) of the first line that does not, or of the line missing at the end."""
+    """Check (previous digest, body) pairs from `start` (see `origin`), oldest first. None: the chain is correct and ends at `head`;
+    else the number (from 1) of the first wrong line, or of the line missing at the end."""
     expected, number = start, 0
     for number, (previous, body) in enumerate(links, 1):
         if previous != expected:
@@ -106,7 +106,7 @@ def verify_chain(links: Iterable[tuple[bytes, bytes]], start: bytes, head: bytes
 
 
 def line_to_public(line: Line, correlation_id: str) -> dict[str, Any]:
-    """A line for people and programs: ISO times, and for a failed try all the fields of the retry document."""
+    """A line for people and programs: ISO times, and for a failed attempt all fields of the retry document."""
     public: dict[str, Any] = {
         "version": line.version,
         "at": iso(line.at),

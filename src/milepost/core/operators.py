@@ -1,4 +1,4 @@
-"""What people may do to items. Each verb is a pure rule: the change, or a sentence that says why not."""
+"""Operators' acts on items. Each is a pure rule that returns the change, or a sentence that says why not."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ VERBS = ("retry", "skip", "confirm", "cancel", "resend", "rerun", "replace", "re
 def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
     """Start the item's stage again (or send it back to an earlier one): counts return to zero, the round rises.
 
-    Confirmations of what is done again (the stage itself, or all if it is sent back) move into the history in the same write;
-    one that came early for a later stage still waits for the item.
+    Confirmations of repeated work (of the stage, or all if it is sent back) move into the history in the same write; an early one for
+    a later stage still waits for the item.
     """
     row = item.row
     if row.status is Status.COMPLETED:
         return impossible("it is COMPLETED; to run it again use rerun")
     if row.later_than(now):
-        return impossible(f"it is not to start before {iso(row.not_before)}; to start it now use reschedule")
+        return impossible(f"it must not start before {iso(row.not_before)}; to start it now use reschedule")
     if row.status is Status.PROCESSING:
-        return impossible("a worker holds it now; wait for its outcome, or cancel it first")
+        return impossible("a worker has claimed it; wait for its outcome, or cancel it first")
     target = plan.by_name.get(stage or row.stage)
     if target is None:
         return _no_stage(plan, stage or row.stage)
@@ -40,24 +40,24 @@ def retry(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new:
         return impossible(f"it has not reached {target.name!r} yet; use skip to move it forward")
     back = plan.position[target.name] < here
     pass_no = row.pass_no + 1 if back or as_new else row.pass_no
-    stale = row.kept if back or as_new else {name: told for name, told in row.kept.items() if name == target.name}
-    kept = {name: told for name, told in row.kept.items() if name not in stale} if stale else row.kept
+    stale = row.kept if back or as_new else {name: given for name, given in row.kept.items() if name == target.name}
+    kept = {name: given for name, given in row.kept.items() if name not in stale} if stale else row.kept
     note = {"kept": stale} if stale else None
     arrived = arrive(item, target, now, Reason.OPERATOR_RETRY, Author(**author), pass_no=pass_no, kept=kept, note=note)
-    # The same work again: if nobody knows whether it was done, verify asks first.
+    # The same work again: if its result is unknown, `verify` runs first.
     return also(arrived, round=1 if back else row.round + 1, unknown=row.unknown and not back and not as_new)
 
 
 def rerun(item: Item, plan: Plan, now: int, *, stage: str | None = None, as_new: bool = False, **author: Any) -> Change | Refusal:
     """Run a finished item again from a stage: the route's first if none is named.
 
-    Work on a stage that the item has left gets a new work_id. At the last stage, where a finished item stands, it keeps the old one,
-    so that a partner recognises the repeat, unless it is `as_new`.
+    Work on a stage that the item has left gets a new work_id. At the last stage, where a completed item is, it keeps the old one, so
+    that a partner recognises the repeat, unless `as_new`.
     """
     row = item.row
     if row.status is not Status.COMPLETED:
         return impossible(
-            f"it is {row.status} at {row.stage!r}; only a COMPLETED item is run again"
+            f"it is {row.status} at {row.stage!r}; only a COMPLETED item can be run again"
             + (": use retry" if row.terminal else "; wait for its end, or use retry")
         )
     target = plan.first if stage is None else plan.by_name.get(stage)
@@ -84,18 +84,18 @@ def replace(
 ) -> Change | Refusal:
     """Give the item other content; it starts again at the route's first stage, or, with `here`, at its own.
 
-    Whatever was under way for the old content is void: a worker finds its outcome refused, kept confirmations move into the history,
-    and the work has a new work_id. `old` is what the history line keeps of the old content (see `engine.replacing`). A COMPLETED item
-    is replaced only if it is to run again with the new content (`rerun`).
+    Work on the old content is void: a worker's outcome is refused, kept confirmations move into the history, and the work has a new
+    work_id. `old` is the old content as kept in the history line (see `engine.acts`). A COMPLETED item is replaced only if it is to
+    run again with the new content (`rerun`).
     """
     row = item.row
     if digest == row.current_digest:
         return Refusal(RefusalKind.UNCHANGED, "it has this content already; nothing was changed")
     if row.status is Status.COMPLETED and not rerun:
-        return impossible("it is COMPLETED; to give it other content and run it again with that, add rerun")
+        return impossible("it is COMPLETED; to run it again with other content, add rerun")
     target = plan.by_name.get(row.stage) if here else plan.first
     if target is None:
-        return impossible(f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
+        return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
     # Where the content itself names the time before which the item does not start, the new content's counts.
     start = row.not_before if plan.route.not_before is None else plan.route.start_of(content, now)
     renewed = Item(structs.replace(row, not_before=start), Content(content, item.content.payloads, item.content.results))
@@ -106,7 +106,7 @@ def replace(
     stale = [name for name in item.content.results if plan.position.get(name, -1) >= first]
     puts = (Put("input", "", content), *(Put("result", name, None) for name in stale))
     if target.name in item.content.payloads and (target is plan.first or digest_of(item.payload_of(target.name)) == row.current_digest):
-        # The stage was given the old input itself: now it is given the new one. What a stage before has made stays.
+        # The stage's payload was the input: now it is the new one. Payloads made by earlier stages stay.
         puts = (*puts, Put("payload", target.name, content))
     arrived = arrive(renewed, target, now, Reason.REPLACED, Author(**author), pass_no=row.pass_no + 1, kept={}, note=note, puts=puts)
     return structs.replace(also(arrived, content_digest=None if digest == row.input_digest else digest, again=False), before=row)
@@ -117,13 +117,13 @@ def reschedule(item: Item, plan: Plan, now: int, *, not_before: int, **author: A
     row = item.row
     stage = plan.by_name.get(row.stage)
     if stage is None:
-        return impossible(f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
+        return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
     if row.status is Status.QUEUED and stage.external:
-        return impossible(f"it has been offered to {row.stage!r} already; cancel it, or wait for the answer")
+        return impossible(f"it was already offered to {row.stage!r}; cancel it, or wait for the answer")
     if row.status not in (Status.PENDING, Status.QUEUED):
-        return impossible(f"it is {row.status} at {row.stage!r}; only an item that has not been started is moved to another time")
+        return impossible(f"it is {row.status} at {row.stage!r}; only an item that has not started can be rescheduled")
     if not_before == row.not_before:
-        return Refusal(RefusalKind.UNCHANGED, "it is set for this time already; nothing was changed")
+        return Refusal(RefusalKind.UNCHANGED, "it already has this start time; nothing was changed")
     status, fields, offered = rescheduled(row, stage, not_before, now)
     note = {"not_before": iso(not_before) if not_before > now else None}
     return change(row, Reason.RESCHEDULED, now, status, fields, Author(**author), offered=offered, note=note)
@@ -139,10 +139,10 @@ def skip(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     if row.status is Status.COMPLETED:
         return impossible("it is COMPLETED; there is no stage to skip")
     if row.stage not in plan.by_name:
-        return impossible(f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
+        return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
     if not plan.route.skips:
         return impossible(
-            f"route {plan.name!r} lets nobody skip a stage; if its work is done, confirm it: milepost confirm … --stage {row.stage}"
+            f"route {plan.name!r} does not allow skipping a stage; if its work is done, confirm it: milepost confirm … --stage {row.stage}"
         )
     return pass_on(item, Done(), plan, now, Reason.SKIPPED, Author(**author))
 
@@ -151,7 +151,7 @@ def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     """Off the route. A worker that still holds the item will find its outcome refused."""
     row = item.row
     if row.terminal:
-        return impossible(f"it has ended already ({row.status})")
+        return impossible(f"it has already ended ({row.status})")
     cancelled = end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
     return also(cancelled, unknown=row.unknown or row.status is Status.PROCESSING)
 
@@ -159,24 +159,24 @@ def cancel(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
 def resend(item: Item, plan: Plan, now: int, **author: Any) -> Change | Refusal:
     """Offer the item's stage again now: an external one to its partner, one of ours to its workers. No try is counted.
 
-    Where work was handed over and its answer is awaited, the handler runs again, after `verify` has asked whether it is needed.
+    Where work was handed over and its answer is awaited, the handler runs again, after `verify` has checked whether that is needed.
     """
     row = item.row
     stage = plan.by_name.get(row.stage)
     if stage is None:
-        return impossible(f"it is at {row.stage!r}, which is not a stage of this route any more; run 'milepost routes apply'")
+        return impossible(f"it is at {row.stage!r}, which is no longer a stage of this route; run 'milepost routes apply'")
     if row.terminal:
         return impossible(
-            f"it has ended already ({row.status})" + ("; to run it again use rerun" if row.status is Status.COMPLETED else ": use retry")
+            f"it has already ended ({row.status})" + ("; to run it again use rerun" if row.status is Status.COMPLETED else ": use retry")
         )
     if row.later_than(now):
-        return impossible(f"it is not to start before {iso(row.not_before)}; to start it now use reschedule")
+        return impossible(f"it must not start before {iso(row.not_before)}; to start it now use reschedule")
     if row.status is Status.PROCESSING:
-        return impossible("a worker holds it now; wait for its outcome")
+        return impossible("a worker has claimed it; wait for its outcome")
     if row.status is Status.PENDING:
-        return impossible(f"it has only just come to {row.stage!r} and is offered by itself in a moment")
+        return impossible(f"it has just reached {row.stage!r} and will be offered in a moment")
     if not stage.external and row.status is Status.QUEUED and (row.look_at or now) <= now and not stage.offer_life_ms:
-        return impossible("it waits for a worker, and the next free one takes it: there is no message that could be sent again")
+        return impossible("it waits for the next free worker; there is no message to send again")
     return resent(row, stage, now, **author)
 
 
@@ -184,13 +184,13 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Cha
     """A route has changed: an item at a stage that is gone comes to the stage named instead, or ends if `to` is None."""
     row = item.row
     if row.status is Status.COMPLETED or (row.terminal and row.status not in FAILED | {Status.CANCELLED}):
-        return impossible("it has ended already")
+        return impossible("it has already ended")
     if to is None:
         if row.terminal:
-            return impossible("it has ended already")
+            return impossible("it has already ended")
         return end(row, Reason.CANCELLED, now, Status.CANCELLED, Author(**author), row.error)
     if row.terminal:
-        # A failed item keeps its end; only its place is renamed, so that it can be found and retried.
+        # A failed item stays ended; only its stage changes, so that it can be found and retried.
         place: Fields = {"stage": to, "lane": plan.by_name[to].lane_of(item.input)}
         return change(row, Reason.NOTED, now, row.status, place, Author(**author), to=to, note={"moved": row.stage})
     return arrive(item, plan.by_name[to], now, Reason.MOVED, Author(**author))
@@ -199,5 +199,5 @@ def move(item: Item, plan: Plan, to: str | None, now: int, **author: Any) -> Cha
 def back_fill(item: Item, plan: Plan, to: str, now: int, **author: Any) -> Change | Refusal:
     """A finished item goes on to a stage that was added after it had finished."""
     if item.row.status is not Status.COMPLETED:
-        return impossible(f"it is {item.row.status}; only finished items are back-filled")
+        return impossible(f"it is {item.row.status}; only completed items can be back-filled")
     return also(arrive(item, plan.by_name[to], now, Reason.BACK_FILL, Author(**author)), again=True)

@@ -1,4 +1,4 @@
-"""What a stage can say. A handler returns one of these; an outside confirmation counts like one of our own."""
+"""Outcomes of a stage: returned by a handler, or given by an outside confirmation, which counts the same."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from milepost.core.values.durations import span_ms
 from milepost.core.values.redaction import redacted_text
 
 TRACEBACK_LIMIT = 4_000
-"""Characters that are kept of a traceback: its beginning and its end."""
+"""Maximum characters of a stored traceback: its beginning and its end."""
 TRACEBACK_FRAMES = 50
 
 
 class Done(Struct, frozen=True, tag="done", omit_defaults=True):
-    """The stage is through. `output` is kept as the stage's result and becomes the next stage's payload,
-    unless `payload` says otherwise; with neither, the payload travels on."""
+    """The stage is completed. `output` is stored as the stage's result and becomes the next stage's payload, unless `payload` is
+    given; with neither, the next stage gets the same payload."""
 
     output: Any = None
     payload: Any | UnsetType = UNSET
 
 
 class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
-    """Looked, and it is not there yet: normal, never counted. `after` wins over the stage's schedule of checks."""
+    """Checked, and not there yet: normal, never counted. `after` takes precedence over the stage's schedule of checks."""
 
     after: float | int | str | None = None
     note: str | None = None
@@ -37,7 +37,7 @@ class NotYet(Struct, frozen=True, tag="not-yet", omit_defaults=True):
 
 
 class HandedOver(Struct, frozen=True, tag="handed-over", omit_defaults=True):
-    """The work was given to a partner whose answer comes later. Silence past `within` is a counted try (NO_ANSWER)."""
+    """The work was given to a partner whose answer comes later. No answer after `within` is a counted attempt (NO_ANSWER)."""
 
     within: float | int | str
     note: str | None = None
@@ -47,7 +47,7 @@ class HandedOver(Struct, frozen=True, tag="handed-over", omit_defaults=True):
 
 
 class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
-    """This try failed and counts; there may be another. `after` is a floor for the delay (a partner's Retry-After)."""
+    """This attempt failed and counts; there may be another. `after` is a minimum for the delay (a partner's Retry-After)."""
 
     error: str = "failed"
     after: float | int | str | None = None
@@ -55,9 +55,9 @@ class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
     details: Any = None
     http_status: int | None = None
     unknown: bool = False
-    """True if the partner may have done the work all the same: the next try runs the stage's `verify` first."""
+    """True if the partner may have done the work nevertheless: the next attempt runs the stage's `verify` first."""
     traceback: str | None = None
-    """Where the error came from; filled in for a raised exception. Kept in the history, cut to size and without secrets."""
+    """Traceback of a raised exception. Stored in the history, redacted and cut to size."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "error", str(self.error))
@@ -66,7 +66,7 @@ class Retry(Struct, frozen=True, tag="retry", omit_defaults=True):
 
 
 class Reject(Struct, frozen=True, tag="reject", omit_defaults=True):
-    """Failed for good: trying again would not help."""
+    """Failed permanently: another attempt would not help."""
 
     error: str = "rejected"
     category: str = "REJECTED"
@@ -105,18 +105,18 @@ def outcome_of_exception(error: BaseException) -> Retry | Reject:
 
 
 def _traceback_of(error: BaseException) -> str:
-    """The traceback with the exceptions that caused it, without the first frame, which is the engine's own call of the handler."""
+    """The traceback with the exceptions that caused it, without the first frame, which is the engine's call of the handler."""
     first = error.__traceback__
     frames = first.tb_next or first if first is not None else None
-    told = traceback.TracebackException(type(error), error, frames, limit=-TRACEBACK_FRAMES, compact=True)
-    return bounded_traceback("".join(told.format()))
+    trace = traceback.TracebackException(type(error), error, frames, limit=-TRACEBACK_FRAMES, compact=True)
+    return bounded_traceback("".join(trace.format()))
 
 
 def bounded_traceback(text: str) -> str:
-    """A traceback as it is kept: without secrets, then its first quarter and its end where it is too long."""
+    """A traceback for storage: redacted, then its first quarter and its end if it is too long."""
     text, whole = text.rstrip(), len(text)
     if whole > 8 * TRACEBACK_LIMIT:
-        # The end begins with a whole word: half a secret does not look like one.
+        # The end begins at a word boundary: half a secret is not recognised as one.
         text = text[: 2 * TRACEBACK_LIMIT] + "\n" + text[-6 * TRACEBACK_LIMIT :].partition(" ")[2]
     text = redacted_text(text).rstrip()
     if len(text) <= TRACEBACK_LIMIT:
@@ -126,7 +126,7 @@ def bounded_traceback(text: str) -> str:
 
 
 def as_outcome(answer: object) -> Outcome:
-    """What a handler returned, as an outcome; anything that is none says what was expected."""
+    """A handler's return value as an outcome; any other value becomes a failure that says what was expected."""
     if isinstance(answer, OUTCOMES):
         return answer
     return Retry(
@@ -140,7 +140,7 @@ _decoder = msgspec.json.Decoder(Outcome)
 
 
 def outcome_to_builtins(outcome: Outcome) -> Any:
-    """The outcome as plain JSON values, for keeping beside a row."""
+    """The outcome as plain JSON values, to be stored beside a row."""
     return msgspec.json.decode(_encoder.encode(outcome))
 
 

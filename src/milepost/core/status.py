@@ -1,4 +1,4 @@
-"""Where an item can be, and every edge it may take: the one table that the code, the tests and the docs' diagram share."""
+"""Statuses, reasons and allowed edges: the one table that the code, the tests and the diagram in the docs share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Status(StrEnum):
-    # Plain text's own hash: an Enum's is written in Python, and statuses are dictionary keys on every item's way.
+    # The hash of plain text: an Enum's is written in Python, and statuses are dictionary keys for every item.
     __hash__ = str.__hash__
     PENDING = "PENDING"
     QUEUED = "QUEUED"
@@ -45,7 +45,7 @@ class Reason(StrEnum):
     RERUN = "rerun"
     REPLACED = "replaced"
     RESCHEDULED = "rescheduled"
-    # Lines that change no status: facts worth keeping beside the item.
+    # Lines that change no status: facts to keep with the item.
     OVERDUE = "overdue"
     KEPT = "kept"
     NOTED = "noted"
@@ -64,11 +64,11 @@ STATUS_MEANING: dict[Status, str] = {
     S.PENDING: "recorded at its stage; not yet offered",
     S.QUEUED: "offered to its stage",
     S.PROCESSING: "a worker holds the lease",
-    S.WAITING: "looked at and not there yet, or handed over",
-    S.RETRY_SCHEDULED: "failed; tried again at its due time",
-    S.COMPLETED: "through the last stage",
+    S.WAITING: "checked and not there yet, or handed over",
+    S.RETRY_SCHEDULED: "failed; next attempt at its due time",
+    S.COMPLETED: "completed the last stage",
     S.MAX_RETRIES_EXCEEDED: "failed after too many attempts",
-    S.REJECTED: "failed for good (a permanent error)",
+    S.REJECTED: "failed permanently",
     S.CANCELLED: "taken off the route by an operator",
 }
 
@@ -104,7 +104,7 @@ REASON_MEANING: dict[Reason, str] = {
 
 
 class Edge(NamedTuple):
-    """From any of `sources` to `target`; `None` is the time before the item was recorded."""
+    """From any of `sources` to `target`; `None` means not recorded yet."""
 
     sources: frozenset[Status | None]
     target: Status
@@ -152,7 +152,7 @@ _SECOND = {(S.PENDING, S.QUEUED), (S.QUEUED, S.PROCESSING), (S.PENDING, S.PROCES
 
 
 def allowed(before: Status | None, after: Status, reason: Reason) -> bool:
-    """May one write lead from `before` to `after` and give this reason?"""
+    """Whether one write may lead from `before` to `after` with this reason."""
     if reason in NOTES:
         return before is after or (reason is R.OVERDUE and allowed(before, after, R.CLAIMED))
     for edge in EDGES:

@@ -1,1 +1,1 @@
-"""Routes as users write them: stages, keys, backoff; and the plan that a ledger works by."""
+"""Routes as users write them: stages, keys, backoff; and the plan that a ledger uses."""

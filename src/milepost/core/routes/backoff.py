@@ -1,4 +1,4 @@
-"""How long to wait before the next try, and between looks. Chance is passed in."""
+"""Delays before the next attempt, and between looks. Randomness is passed in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milepost.core.values.durations import Span, span_ms
 
 
 class Delay(NamedTuple):
-    """A delay in milliseconds with the parts it was made of."""
+    """A delay in milliseconds with its components."""
 
     ms: int
     exponential_ms: int
@@ -22,7 +22,7 @@ class Delay(NamedTuple):
 class Backoff(Struct, frozen=True, kw_only=True):
     """`base * factor**n` within `cap`, n = failures before this one; spread uniformly by ± `jitter` (a share of it).
 
-    `attempts` is the threshold: when that many tries have failed, the item ends MAX_RETRIES_EXCEEDED.
+    `attempts` is the threshold: when that many attempts have failed, the item ends MAX_RETRIES_EXCEEDED.
     """
 
     attempts: int = 3
@@ -53,7 +53,7 @@ class Backoff(Struct, frozen=True, kw_only=True):
         return min(cap, base * float(self.factor**failures_before))
 
     def delay(self, failures_before: int, chance: float, floor_ms: int | None = None) -> Delay:
-        """The delay for this failure. `chance` is in [-1, 1]; `floor_ms` is a partner's "after", which jitter only adds to."""
+        """The delay after this failure. `chance` is in [-1, 1]; `floor_ms` is a partner's minimum delay, which jitter only increases."""
         exponential = self.exponential_ms(failures_before)
         jitter = exponential * self.jitter * chance
         total = max(0.0, exponential + jitter)
@@ -64,10 +64,10 @@ class Backoff(Struct, frozen=True, kw_only=True):
 
 
 class Checks(Struct, frozen=True, kw_only=True):
-    """How often a stage that answers NotYet is looked at again: from `every`, doubling up to `up_to`.
+    """Intervals between looks at a stage that answers NotYet: from `every`, doubling up to `up_to`.
 
     Each pause is spread uniformly by ± `jitter` (a share of it), so that items taken in together are not looked at together.
-    After `overdue` at the stage people are told, once; the item is not given up.
+    After `overdue` at the stage the item is reported once; looks continue.
     """
 
     every: Span = "1m"
@@ -78,7 +78,7 @@ class Checks(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         every, up_to = span_ms(self.every, "Checks(every=…)"), span_ms(self.up_to, "Checks(up_to=…)")
         if every <= 0:
-            raise UsageError("Checks(every=0): looking again without a pause would never rest; give a span such as '10s'")
+            raise UsageError("Checks(every=0): a pause between looks is needed; give a span such as '10s'")
         if up_to < every:
             raise UsageError(f"Checks(up_to={self.up_to!r}) is shorter than every={self.every!r}; make it at least as long")
         if self.overdue is not None:
@@ -87,7 +87,7 @@ class Checks(Struct, frozen=True, kw_only=True):
             raise UsageError(f"Checks(jitter={self.jitter!r}): give a share from 0 up, below 1, such as 0.25")
 
     def after_ms(self, looks_before: int, chance: float = 0.0) -> int:
-        """The pause before the next look, after this many looks that said "not yet" before this one. `chance` is in [-1, 1]."""
+        """The pause before the next look, after this many earlier looks without result. `chance` is in [-1, 1]."""
         every, up_to = span_ms(self.every, "every"), span_ms(self.up_to, "up_to")
         pause = up_to if looks_before >= 40 else min(up_to, every << looks_before)
         return math.ceil(pause * (1 + self.jitter * chance))

@@ -1,4 +1,4 @@
-"""Mistakes in a route, told while its file is being imported: what is wrong with which option, and what would be right."""
+"""Checks of a route's options, run while its file is imported: what is wrong with which option, and what would be right."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from milepost.core.errors import RouteMistake, UsageError
 from milepost.core.values.durations import span_ms
 
 
-def told(parse: Callable[[Any, str], Any], value: Any, subject: str) -> Any:
-    """Parse an option of a route, telling a mistake as a mistake of the route."""
+def parse_option(parse: Callable[[Any, str], Any], value: Any, subject: str) -> Any:
+    """Parse an option of a route; a mistake in it becomes a RouteMistake."""
     try:
         return parse(value, subject)
     except UsageError as error:
@@ -19,10 +19,10 @@ def told(parse: Callable[[Any, str], Any], value: Any, subject: str) -> Any:
 
 
 def some_ms(value: Any, subject: str) -> int:
-    """A span that may not be nothing."""
+    """A span above zero."""
     ms = span_ms(value, subject)
     if ms == 0:
-        raise RouteMistake(f"{subject} is {value!r}; give more than nothing, such as '10s'")
+        raise RouteMistake(f"{subject} is {value!r}; give a span above 0, such as '10s'")
     return ms
 
 
@@ -42,7 +42,7 @@ def check_kind(value: object, kind: type, subject: str, sample: str) -> None:
 
 
 def judge(function: Callable[..., bool] | None, subject: str) -> Callable[[Any, Any], bool] | None:
-    """What tells whether an answer confirms: a function of the answer, or of the answer and of what the stage was given to do."""
+    """The rule for valid confirmations: a function of the answer, or of the answer and the stage's payload."""
     if function is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What is handed over: which item it is, what it carries, and under which name it is followed elsewhere."""
+"""Parsing of a submitted input: the item's key, content and correlation id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = str | Sequence[str] | Callable[[Any], Any]
 
 
 class ParsedInput(Struct, frozen=True, gc=False):
-    """One item as it was handed over."""
+    """One submitted item, parsed."""
 
     key: str
     content: Any
@@ -30,7 +30,7 @@ def key_in(content: Any, key: Key) -> str:
     if isinstance(key, str):
         if isinstance(content, dict):
             value = content.get(key)
-            # The quick way for the plain case; anything else is looked at part by part below.
+            # Fast path for the plain case; anything else is checked part by part below.
             if type(value) is str and value and len(value) <= 1024 and value.isprintable() and value[0] != " " != value[-1]:
                 return value
         return _part(content, key)
@@ -44,16 +44,16 @@ def key_in(content: Any, key: Key) -> str:
 
 
 def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[Any, str | None]:
-    """What an item carries whose key, content and correlation id come in fields of their own; and that id, if it has one.
+    """Content and correlation id (if any) of an input whose key, content and correlation id are separate fields.
 
-    Text that is JSON is read as JSON, as it is where the same fields are attributes of a table's row.
+    Text that is JSON is parsed, as it is where the same fields are attributes of a table's row.
     """
     for name in content:
         if name not in key and name not in (field, CORRELATION):
             taken = ", ".join([*key, field, CORRELATION])
-            raise MalformedInput(f"the field {name!r} is none that this route takes: {taken}", field=name, expected=taken)
+            raise MalformedInput(f"the field {name!r} is unknown; this route accepts {taken}", field=name, expected=taken)
     if content.get(field) is None:
-        raise MalformedInput(f"the field {field!r} is missing", field=field, expected="what the item carries")
+        raise MalformedInput(f"the field {field!r} is missing", field=field, expected="the item's content")
     correlation_id = content.get(CORRELATION)
     if correlation_id is not None and not isinstance(correlation_id, str):
         raise MalformedInput(f"the field {CORRELATION!r} is {type(correlation_id).__name__}, not text", field=CORRELATION, expected="text")
@@ -67,7 +67,7 @@ def carried(content: dict[str, Any], key: Sequence[str], field: str) -> tuple[An
 
 
 def start_in(content: Any, field: str) -> str | None:
-    """The time before which an item does not start, from a field of what it carries; absent, null or empty: it may start at once."""
+    """The time before which an item does not start, from a field of its content; absent, null or empty: it may start at once."""
     value = content.get(field) if isinstance(content, dict) else None
     if value is None or value == "":
         return None

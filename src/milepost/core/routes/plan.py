@@ -1,4 +1,4 @@
-"""A route made ready for one ledger."""
+"""Plan: a route prepared for one ledger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTERNAL_RESEND = 14 * 86_400_000
 
 
 class Plan:
-    """A route made ready for one ledger: frozen stages, quick look-ups, and the version that the ledger holds."""
+    """A route prepared for one ledger: frozen stages, fast look-ups, and the version in the ledger."""
 
     __slots__ = ("by_name", "digest", "first", "following", "name", "position", "route", "shape", "stages", "version")
 
@@ -47,13 +47,13 @@ class Plan:
         }
 
     def at_version(self, version: int) -> Plan:
-        """The same plan, holding the version number that the ledger gave it."""
+        """The same plan with the version number that the ledger gave it."""
         self.version = version
         return self
 
     def with_offer_lives(self, lives: Mapping[str, int]) -> Plan:
-        """The same plan, with the time for which each stage's queue keeps an offer, in ms, where the ledger has found out. A stage
-        that says by itself when it is to be offered again keeps to that."""
+        """The same plan with the time for which each stage's queue keeps an offer, in ms, where known. A stage with its own `resend_after`
+        keeps that."""
         self._arrange(
             replace(stage, offer_life_ms=stage.resend_after_ms or lives.get(stage.name, stage.offer_life_ms)) for stage in self.stages
         )
@@ -61,5 +61,5 @@ class Plan:
 
 
 def shape_digest(shape: Sequence[Sequence[str]]) -> str:
-    """Digest of the stages' names, kinds and order: what may not change silently while items are on the way."""
+    """Digest of the stages' names, kinds and order: these must not change silently while items are in progress."""
     return sha256("\x1e".join("\x1f".join(pair) for pair in shape).encode()).hexdigest()[:16]

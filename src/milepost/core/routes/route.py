@@ -1,4 +1,4 @@
-"""A route as a user writes it: a name, a key and stages in order. Mistakes are told while the file is being imported."""
+"""Route definition: a name, a key and stages in order. Mistakes raise an error while the file is imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milepost.core.errors import RouteMistake
 from milepost.core.item import Item
 from milepost.core.routes.backoff import Backoff, Checks
 from milepost.core.routes.breaker import Breaker
-from milepost.core.routes.mistakes import check_count, check_kind, check_name, check_shape, judge, some_ms, told
+from milepost.core.routes.mistakes import check_count, check_kind, check_name, check_shape, judge, parse_option, some_ms
 from milepost.core.routes.parsed_input import Key, ParsedInput, carried, key_in, start_in
 from milepost.core.values.durations import Span, moment_ms, rate_per_second, span_ms
 
@@ -26,8 +26,8 @@ RETRY_SAMPLE = "retry=mp.Backoff(attempts=3, base=1)"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What one lane of a stage may use: `rate` for the whole ledger, `concurrency` per process. `breaker` and `retry` hold for this
-    lane in place of the stage's."""
+    """Limits of one lane of a stage: `rate` for the whole ledger, `concurrency` per process. `breaker` and `retry` replace the
+    stage's for this lane."""
 
     rate: str | float | None = None
     concurrency: int | None = None
@@ -43,12 +43,12 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Stage(Struct, frozen=True, kw_only=True):
-    """One step of a route, checked and ready. `grace_ms` and `offer_life_ms` are filled in by the ledger at wiring."""
+    """One step of a route, checked and ready. The ledger fills in `grace_ms` and `offer_life_ms` at wiring."""
 
     name: str
     handler: Handler | None = None
     remote: bool = False
-    """Its workers are elsewhere, and come for work over HTTP: it has no handler here, and yet it is not external."""
+    """Its workers run elsewhere and claim over HTTP: it has no handler here, but it is not external."""
     retry: Backoff
     checks: Checks
     timeout_ms: int | None = None
@@ -59,19 +59,19 @@ class Stage(Struct, frozen=True, kw_only=True):
     lanes: dict[str, Limits] = {}
     batch: int = 1
     claims: bool = True
-    """False: a pure check, which may run without a lease where workers are called by messages."""
+    """False: a pure check, which may run without a lease where messages call workers."""
     verify: Handler | None = None
     accepts: Callable[[Any, Any], bool] | None = None
-    """Does this answer confirm what the stage was given to do? (None, where that is not known yet.) A ValueError says why not."""
+    """Whether this answer confirms the stage's payload (None: not known yet). A ValueError says why not."""
     next_payload: Callable[[Any], Any] | None = None
-    """Makes the next stage's payload of this stage's output, where the outcome itself names none."""
+    """Makes the next stage's payload from this stage's output, where the outcome itself has none."""
     announce: str | None = None
     medium: str | None = None
-    """The storage medium that its confirmations speak of, such as "disk" or "tape"; for preservation metadata."""
+    """The storage medium that its confirmations refer to, such as "disk" or "tape"; for preservation metadata."""
     queue: str | None = None
-    """The address of somebody's own queue at which an external stage is offered, where offers go by queue."""
+    """The address of a partner's own queue for offers of an external stage, where offers go by queue."""
     message: Callable[[dict[str, Any]], Any] | None = None
-    """What an external stage's offer says there, made from all that there is to say."""
+    """Formats the message of an external stage's offer, from the complete offer."""
     resend_after_ms: int | None = None
     overdue_ms: int | None = None
     grace_ms: int = 0
@@ -106,7 +106,7 @@ class Stage(Struct, frozen=True, kw_only=True):
         return self.breaker is not None or any(limits.breaker is not None for limits in self.lanes.values())
 
     def lane_of(self, content: Any) -> str:
-        """The lane of an item with this input; a lane function that fails puts the item into the default lane."""
+        """The lane of an item with this input; if the lane function fails, the default lane."""
         if self.lane is None:
             return ""
         try:
@@ -115,7 +115,7 @@ class Stage(Struct, frozen=True, kw_only=True):
             return ""
 
     def payload_after(self, output: Any) -> Any:
-        """The next stage's payload, made of this stage's output; all of it where `next_payload` is not given or fails."""
+        """The next stage's payload, made from this stage's output; the whole output if `next_payload` is missing or fails."""
         if self.next_payload is None:
             return output
         try:
@@ -127,13 +127,13 @@ class Stage(Struct, frozen=True, kw_only=True):
 class Route:
     """The ordered stages of one kind of item. `key` is a field of the input, several fields, or a function of it.
 
-    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long an ended row stays where rows leave by
-    themselves (None: until it is pruned; 0: it goes as soon as its last event is out). `dialect`: the names that others read and
-    write, as in the design documents ("seed") or as in the systems of today ("today"). `carries`: the one field of what is handed
-    over that is the item's input; beside it there may be the key's fields and `correlationId`, and nothing else. `skips=False`: no
-    operator may move an item past a stage whose work was not done. `evidence=True`: what an item's stages gave and its whole
-    history are kept for good, beside the ledger, when its row leaves. `not_before`: the field of the input that holds the time before
-    which an item does not start (an embargo's end, say); where it is absent or empty, the item starts at once.
+    `remember`: how long an ended item's key stays known (None: for good). `keep`: how long an ended row stays where rows leave
+    automatically (None: until it is pruned; 0: it leaves as soon as its last event is delivered). `dialect`: names that other programs
+    read and write, as in the design documents ("seed") or in today's systems ("today"). `carries`: the one field of a submitted item
+    that is its input; the only other fields are those of the key and `correlationId`. `skips=False`: no operator may skip a stage
+    whose work was not done. `evidence=True`: results and the whole history of an item are kept for good, beside the ledger, when its
+    row leaves. `not_before`: the field of the input with the time before which an item does not start (the end of an embargo, for
+    example); if it is absent or empty, the item starts at once.
     """
 
     def __init__(
@@ -159,27 +159,29 @@ class Route:
             and not (isinstance(key, Sequence) and key and all(isinstance(part, str) and part for part in key))
         ):
             raise RouteMistake(f"route {name!r}: key is {key!r}; give a field's name, a list of names, or a function of the input")
-        self.remember_ms = None if remember is None else told(span_ms, remember, f"route {name!r}: remember")
-        self.keep_ms = None if keep is None else told(span_ms, keep, f"route {name!r}: keep")
+        self.remember_ms = None if remember is None else parse_option(span_ms, remember, f"route {name!r}: remember")
+        self.keep_ms = None if keep is None else parse_option(span_ms, keep, f"route {name!r}: keep")
         if dialect not in DIALECTS:
             raise RouteMistake(f"route {name!r}: dialect is {dialect!r}; write {' or '.join(map(repr, DIALECTS))}")
         self.dialect = dialect
         if carries is not None and (callable(key) or carries in self._fields):
-            raise RouteMistake(f"route {name!r}: carries is {carries!r}; give a field beside the key's own, and name the key's fields")
+            raise RouteMistake(
+                f"route {name!r}: carries is {carries!r}; give a field that is not part of the key, and name the key's fields"
+            )
         self.carries = carries
         self.skips = skips
         if evidence and remember is not None:
-            raise RouteMistake(f"route {name!r}: evidence is found by the key that is remembered; leave out remember, or evidence")
+            raise RouteMistake(f"route {name!r}: evidence is found by a remembered key; leave out remember or evidence")
         self.evidence = evidence
         if not_before is not None and not (isinstance(not_before, str) and not_before):
-            raise RouteMistake(f"route {name!r}: not_before is {not_before!r}; give the name of the field that holds the time")
+            raise RouteMistake(f"route {name!r}: not_before is {not_before!r}; give the name of the field with the time")
         self.not_before = not_before
         if form is not None:
             check_shape(form, f"route {name!r}: form", "envelope")
         self.form = form
         self.follow_up: FollowUp | None = None
         self.closed: str | None = None
-        """Why nobody can hand over items of it; None: anybody can."""
+        """Why items of this route cannot be submitted; None if they can."""
         self.stages: list[Stage] = []
 
     def stage(
@@ -206,8 +208,8 @@ class Route:
         """Declare the next stage; decorates its handler, `async def` or plain `def`, of one item (or, with `batch`, a list).
 
         `claims=False` promises that the handler only looks: two may look at the same item at once, and neither changes anything.
-        `remote=True` declares the stage as it stands, without a handler: workers elsewhere, in any language, claim its items over HTTP.
-        What a process is to our own workers, a worker's name is to these: one holds at most `concurrency` times `batch` items.
+        `remote=True` declares a stage without a handler here: workers elsewhere, in any language, claim its items over HTTP. For them a
+        worker's name counts as a process: one holds at most `concurrency` times `batch` items.
         `accepts` and `next_payload` are as for `external`. `breaker` stops calls while the stage's partner is down; each lane has a
         breaker of its own (see `Breaker`).
         """
@@ -229,7 +231,7 @@ class Route:
         used = checks or Checks()
         if remote and (timeout is not None or verify is not None or not claims):
             raise RouteMistake(
-                f"{subject} is remote: its worker says by its lease how long it takes, and is told by `unknown` when it must look first; "
+                f"{subject} is remote: its worker sets the time limit by its lease, and `unknown` tells it when to check first; "
                 "leave out timeout, verify and claims"
             )
 
@@ -242,9 +244,9 @@ class Route:
                     remote=remote,
                     retry=retry or Backoff(),
                     checks=used,
-                    timeout_ms=None if timeout is None else told(some_ms, timeout, f"{subject}: timeout"),
+                    timeout_ms=None if timeout is None else parse_option(some_ms, timeout, f"{subject}: timeout"),
                     concurrency=concurrency,
-                    rate=None if rate is None else told(rate_per_second, rate, f"{subject}: rate"),
+                    rate=None if rate is None else parse_option(rate_per_second, rate, f"{subject}: rate"),
                     breaker=breaker,
                     lane=lane,
                     lanes=dict(lanes or {}),
@@ -261,15 +263,15 @@ class Route:
 
         def declare(handler: H) -> H:
             if remote:
-                raise RouteMistake(f"{subject} is remote, so no handler of ours runs it; leave out the handler, or remote=True")
+                raise RouteMistake(f"{subject} is remote, so it has no handler here; leave out the handler, or remote=True")
             check_shape(handler, f"{subject}: its handler", "items" if batch > 1 else "item")
             add(handler)
             return handler
 
         if rate is not None:
-            told(rate_per_second, rate, f"{subject}: rate")
+            parse_option(rate_per_second, rate, f"{subject}: rate")
         if timeout is not None:
-            told(some_ms, timeout, f"{subject}: timeout")
+            parse_option(some_ms, timeout, f"{subject}: timeout")
         if remote:
             add(None)
         return declare
@@ -289,14 +291,14 @@ class Route:
         queue: str | None = None,
         message: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
-        """Declare a stage that somebody else carries out: it is offered to them, and they confirm it.
+        """Declare a stage that a partner carries out: Milepost offers it, and the partner confirms it.
 
-        `queue` is the address of their own queue, where offers go by queue; without it the ledger has one for the stage. `message`
-        gives such an offer another form: a function of the usual one that returns text, or what is to be written as JSON.
+        `queue` is the address of the partner's own queue, where offers go by queue; without it the ledger has one for the stage.
+        `message` formats such an offer: a function of the usual offer that returns text, or a value to be sent as JSON.
 
-        `accepts` judges an answer: a function of the answer, or of the answer and the stage's payload (None before the item has come
-        to the stage). It returns a bool; a ValueError that it raises refuses the answer and says why. An answer that is refused is
-        noted, and the stage is offered again after a short pause. `next_payload` makes the next stage's payload of the output.
+        `accepts` judges an answer: a function of the answer, or of the answer and the stage's payload (None before the item has reached
+        the stage). It returns a bool; a ValueError that it raises refuses the answer and says why. A refused answer is noted, and the
+        stage is offered again after a short pause. `next_payload` makes the next stage's payload from the output.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
@@ -317,16 +319,18 @@ class Route:
                 medium=medium,
                 queue=queue,
                 message=message,
-                resend_after_ms=None if resend_after is None else told(some_ms, resend_after, f"{subject}: resend_after"),
-                overdue_ms=None if overdue is None else told(span_ms, overdue, f"{subject}: overdue"),
+                resend_after_ms=None if resend_after is None else parse_option(some_ms, resend_after, f"{subject}: resend_after"),
+                overdue_ms=None if overdue is None else parse_option(span_ms, overdue, f"{subject}: overdue"),
             )
         )
 
     def then(self, route: Route, make_input: MakeInput) -> None:
-        """Hand over an item of another route for each item that completes. `make_input` gets the item and the time (UTC) at which it
-        completed, and gives what is handed over (None: nothing). The other route belongs to this one: it need not be named beside it."""
+        """Submit an item of another route for each item that completes. `make_input` gets the item and the time (UTC) of its completion,
+        and returns the input (None: no item). The other route belongs to this one: it need not be named beside it."""
         if not isinstance(route, Route) or route is self or not callable(make_input) or self.follow_up is not None:
-            raise RouteMistake(f"route {self.name!r}: then takes one other route, and a function of an item and a time; it is said once")
+            raise RouteMistake(
+                f"route {self.name!r}: then takes another route and a function of an item and a time, and may be called once"
+            )
         self.follow_up = FollowUp(route, make_input)
 
     def key_of(self, content: Any) -> str:
@@ -334,23 +338,23 @@ class Route:
         return key_in(content, self.key)
 
     def read(self, content: Any) -> ParsedInput:
-        """What was handed over, taken apart; raises MalformedInput if it cannot be."""
+        """The parsed input; raises MalformedInput if it is invalid."""
         key = key_in(content, self.key)
         handed = ParsedInput(key, content) if self.carries is None else ParsedInput(key, *carried(content, self._fields, self.carries))
         if self.not_before is not None:
-            self.start_of(handed.content, 0)  # what is no time is malformed
+            self.start_of(handed.content, 0)  # raises MalformedInput for an invalid time
         return handed
 
     def read_all(self, contents: Iterable[Any]) -> list[ParsedInput]:
-        """What was handed over, each taken apart; raises MalformedInput if one of them cannot be."""
+        """The parsed inputs; raises MalformedInput if one of them is invalid."""
         if self.carries is not None or self.not_before is not None:
             return [self.read(content) for content in contents]
         key = self.key
         return [ParsedInput(key_in(content, key), content) for content in contents]
 
     def start_of(self, content: Any, now: int) -> int | None:
-        """The time before which an item with this input does not start, by the field that the route names for it; raises
-        MalformedInput if that is no time."""
+        """The time before which an item with this input does not start, from the route's field for it; raises MalformedInput if it is not
+        a time."""
         found = None if self.not_before is None else start_in(content, self.not_before)
         return None if found is None else moment_ms(found, now, self.not_before or "")
 
@@ -365,11 +369,11 @@ class Route:
 
 
 MakeInput = Callable[[Item, datetime], Any]
-"""What is handed over to the other route for this item, which completed at that time (UTC); None: nothing."""
+"""The input for the other route, for an item that completed at this time (UTC); None: no item."""
 
 
 class FollowUp(Struct, frozen=True):
-    """Which route the follow-up items are for, and what they carry."""
+    """The route of the follow-up items, and the function that makes their input."""
 
     route: Any  # a Route, which msgspec does not know
     make_input: MakeInput

@@ -1,4 +1,4 @@
-"""The difference between two JSON values, as people read it: which fields were added, removed or changed."""
+"""Difference between two JSON values for people: fields added, removed and changed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from msgspec import UNSET, Struct, UnsetType
 from milepost.core.item import canonical_json
 
 SHOWN = 100
-"""So many differences are told; of two quite different values nobody reads more."""
+"""Maximum differences shown; of two completely different values more would not help."""
 LONGEST = 500
-"""Characters of a value that are told."""
+"""Maximum characters shown of a value."""
 
 
 class FieldDifference(Struct, frozen=True, omit_defaults=True):
-    """One field that differs. `old` is absent where it was added, `new` where it was removed; long values are cut."""
+    """One field that differs. `old` is absent if it was added, `new` if it was removed; long values are cut."""
 
     field: str
-    """Where it is, such as `author.name` or `files[2]`; empty: the whole value."""
+    """Path of the field, such as `author.name` or `files[2]`; empty: the whole value."""
     text: str
     """The same in one line: `+ field: new`, `- field: old`, or `~ field: old → new`."""
     old: Any | UnsetType = UNSET
@@ -29,7 +29,7 @@ class FieldDifference(Struct, frozen=True, omit_defaults=True):
 
 
 def difference(old: Any, new: Any) -> list[FieldDifference]:
-    """The fields in which two values differ, in order of their names, at most so many."""
+    """The fields in which two values differ, sorted by name, up to the maximum."""
     found: list[FieldDifference] = []
     _compare(old, new, "", found)
     return found
@@ -52,7 +52,7 @@ def _compare(old: Any, new: Any, field: str, found: list[FieldDifference]) -> No
 
 
 def _cut(value: Any) -> Any:
-    """The value, or how it begins where it is long."""
+    """The value, or its beginning if it is long."""
     if value is UNSET:
         return UNSET
     text = canonical_json(value).decode()

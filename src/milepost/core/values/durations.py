@@ -1,6 +1,6 @@
-"""Spans of time and rates, as people write them ("10m", "2d", "50/s"), turned into numbers once.
+"""Durations and rates as people write them ("10m", "2d", "50/s"), parsed into numbers.
 
-Inside Milepost a moment is an integer of milliseconds since 1970 (UTC) and a span is an integer of milliseconds.
+Inside Milepost a time is an integer of milliseconds since 1970 (UTC) and a span is an integer of milliseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST = 100 * 365 * 86_400_000
 
 
 def span_ms(value: Span, subject: str) -> int:
-    """The span in milliseconds; `subject` names it in the error if it cannot be one."""
+    """The span in milliseconds; `subject` names it in the error if it is invalid."""
     ms: float | None = None
     if isinstance(value, timedelta):
         ms = value.total_seconds() * 1000
@@ -57,8 +57,8 @@ Moment = str | datetime | timedelta
 
 
 def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC) -> int:
-    """A moment in milliseconds, from ISO-8601 text or a datetime, or from a span of time ("2h"), which counts from now. What names no
-    zone of its own is in `zone`; a date alone is its first moment."""
+    """A time in milliseconds, from ISO-8601 text, a datetime, or a span from now ("2h"). A value without a time zone is in `zone`; a date
+    alone is its first moment."""
     try:
         if isinstance(value, timedelta):
             return now + span_ms(value, subject)
@@ -72,7 +72,7 @@ def moment_ms(value: Moment, now: int, subject: str, zone: tzinfo = UTC) -> int:
 
 
 def iso(ms: int | None) -> str | None:
-    """A moment as fixed-width ISO-8601 in UTC with milliseconds, so that text sorts like time."""
+    """A time as fixed-width ISO-8601 in UTC with milliseconds, so that text sorts like time."""
     if ms is None:
         return None
     seconds, rest = divmod(ms, 1000)

@@ -1,5 +1,5 @@
-"""How deep JSON may be. Reading and writing it takes a call for each level, and how many calls are left depends on who reads: what the
-door could just take, a worker or the relay could not read again, and with it nothing of what stands beside it."""
+"""Depth limit for JSON: reading and writing takes one call per level, and a worker or relay may have fewer calls left than the process
+that accepted the value."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import accumulate
 
 DEEPEST = 200
 SHALLOW = 2 * DEEPEST
-"""JSON of up to so many bytes cannot be deeper: a level takes two of them."""
+"""JSON of up to so many bytes cannot be deeper, because a level takes two of them."""
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-"""A level more, and one less, as signed bytes."""
+"""One level deeper, and one less, as signed bytes."""
 _OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 def check_depth(text: bytes) -> None:
-    """Raise a ValueError if this JSON is nested too deeply to be kept."""
+    """Raise a ValueError if this JSON is nested too deeply to be stored."""
     if len(text) <= SHALLOW or text.count(b"[") + text.count(b"{") <= DEEPEST:
         return
     steps = _TEXTS.sub(b"", text).translate(_STEPS, _OTHERS)
@@ -25,11 +25,11 @@ def check_depth(text: bytes) -> None:
 
 
 _LONE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
-"""The first half of a pair that has no second half."""
+"""The first half of a surrogate pair without a second half."""
 
 
 def json_fault(data: bytes | str, error: Exception) -> str:
-    """What is wrong, for people. The reader takes half a pair of surrogates near the end for an end that came too early."""
+    """The fault in JSON, for people. The decoder reports half a surrogate pair near the end as a premature end."""
     if "truncated" in str(error) and (lone := _LONE.search(data.encode() if isinstance(data, str) else data)):
-        return f"{lone[1].decode()} is half of a pair, and stands for no character alone"
+        return f"{lone[1].decode()} is half of a surrogate pair and no character by itself"
     return str(error)

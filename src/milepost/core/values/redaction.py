@@ -1,4 +1,4 @@
-"""Redacting: what is kept of errors, and what is logged, holds no passwords, keys or tokens."""
+"""Redaction: removes passwords, keys and tokens from stored errors and from logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORD = r"token|credentials?"
 _NAME = re.compile(rf"(?:^|[^a-z])(?:{_SECRET}|{_WORD})$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TEXT = re.compile(
-    # A word that names a secret, then its value. "token: expired" is a sentence, so that its value must follow more closely.
+    # A word that names a secret, then its value. "token: expired" is a sentence, so there the value must follow more closely.
     rf"(?P<name>(?:{_SECRET})[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic)\s+)?|(?:{_WORD})(?:[\"']\s*:\s*[\"']?|=))[^\s\"',;&)}}\]]+"
     r"|(?P<scheme>\b(?:bearer|basic)\s+)[\w.~+/-]{8,}=*"
     r"|(?P<user>://[^\s/:@]*:)[^\s/@]+(?=@)"
@@ -21,17 +21,17 @@ _TEXT = re.compile(
     re.IGNORECASE,
 )
 _HINTS = ("pass", "secret", "key", "authorization", "cookie", "token", "credential", "bearer", "basic", "mp_", "@")
-"""A text with none of these holds nothing to take out: most errors, and far quicker to see."""
+"""A text without any of these contains no secret; a fast check that covers most errors."""
 
 
 @lru_cache(4096)
 def is_secret(name: str) -> bool:
-    """Does a field of this name hold what nobody else should read? ("api_key", "X-Auth-Token", "clientSecret")"""
+    """Whether a field of this name holds a secret ("api_key", "X-Auth-Token", "clientSecret")."""
     return _NAME.search(_CAMEL.sub("_", name)) is not None
 
 
 def redacted(value: Any) -> Any:
-    """The same value, with what secrets' names hold taken out, at any depth, and what looks like one in its texts."""
+    """The same value with secrets removed at any depth: fields with secrets' names, and text that looks like a secret."""
     if isinstance(value, str):
         return redacted_text(value)
     if isinstance(value, dict):
@@ -42,7 +42,7 @@ def redacted(value: Any) -> Any:
 
 
 def redacted_text(text: str) -> str:
-    """The same text, with what follows a secret's name taken out, and passwords in addresses, and keys of ours."""
+    """The same text without values that follow a secret's name, passwords in URLs, and Milepost's own keys."""
     lower = text.lower()
     if not any(hint in lower for hint in _HINTS):
         return text

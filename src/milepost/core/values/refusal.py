@@ -1,4 +1,4 @@
-"""Refusals: why nothing is written for an item, as a value with a kind that code can tell apart and a sentence for people."""
+"""Refusals: why nothing is written for an item, as a value with a kind for code and a sentence for people."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ class RefusalKind(StrEnum):
     IMPOSSIBLE = "impossible"
     """The item's status or its route does not allow it."""
     UNCHANGED = "unchanged"
-    """The item is as it is asked to be."""
+    """The item is already in the requested state."""
     KNOWN = "known"
-    """The same was said before, and agreed with: no failure."""
+    """The same confirmation was given and accepted before: no failure."""
     NOTED_BEFORE = "noted-before"
-    """The same was said before; it did not agree with what stands, and that was noted then: no failure."""
+    """The same contradicting confirmation was given before and is already noted: no failure."""
     ENDED = "ended"
-    """The item has ended, and a partner's word cannot change that. Worth a note (`core.confirmations.too_late`)."""
+    """The item has ended, and a partner's confirmation cannot change that. Worth a note (`core.confirmations.too_late`)."""
     CONFIRMS_NOTHING = "confirms-nothing"
     """The answer does not confirm what the stage was given to do. Worth a note (`core.confirmations.refused`)."""
     DONE_BEFORE = "done-before"
-    """The same act has dealt with the item already."""
+    """The same act has already handled the item."""
     CHANGED_SINCE = "changed-since"
     """The item has changed since the act began, or changes all the time."""
     GONE = "gone"
-    """There is no row any more, or there never was one."""
+    """The row does not exist (any more)."""
     UNREADABLE = "unreadable"
     """The storage cannot read the row."""
     UNSTORABLE = "unstorable"
-    """The storage cannot take the change."""
+    """The storage refuses the change."""
     OUTDATED = "outdated"
     """The ledger holds a newer version of the route."""
 
 
 SAID_BEFORE = frozenset({RefusalKind.KNOWN, RefusalKind.NOTED_BEFORE})
-"""Refusals that are no failure: the same was said before."""
+"""Refusals that are no failure: the same confirmation was given before."""
 
 
 class Refusal(Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.claims import is_outcome_of, says
+from milepost.core.claims import is_outcome_of, records
 from milepost.core.decide import decide, given_back, late, undecided
 from milepost.core.errors import LedgerError
 from milepost.core.history import claim_digest
@@ -215,7 +215,7 @@ def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = N
     if current.settled == claim:
         return outcome is None or isinstance(outcome, NotYet)
     lines = [written.line for written in ctx.ledger.history(current.route, current.key)]
-    return any(is_outcome_of(line, claim) and (outcome is None or says(line, outcome)) for line in lines)
+    return any(is_outcome_of(line, claim) and (outcome is None or records(line, outcome)) for line in lines)
 
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
