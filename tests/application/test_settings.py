@@ -85,3 +85,23 @@ def test_a_name_that_can_be_no_table_and_no_command_is_refused(name: str) -> Non
 def test_settings_must_be_declared_as_such() -> None:
     with pytest.raises(mp.UsageError, match="write a subclass of"):
         mp.Application("mail", dict)  # type: ignore[type-var]
+
+
+class Caller(mp.AppSettings, frozen=True):
+    allow_cidrs: tuple[str, ...] = ()
+
+
+def test_an_application_adds_to_the_networks_that_requests_may_go_to() -> None:
+    application = mp.Application("caller", Caller)
+    found = application.configured({"allow_cidrs": ["10.1.0.0/16"]}, {}, allow_cidrs=["127.0.0.0/8"])
+    assert found.settings == Caller(allow_cidrs=("127.0.0.0/8", "10.1.0.0/16"))
+    assert application.configured({}, {}, allow_cidrs=["127.0.0.0/8"]).settings == Caller(allow_cidrs=("127.0.0.0/8",))
+    by_variable = application.configured({}, {"MILEPOST_CALLER_ALLOW_CIDRS": '["10.1.0.0/16"]'}).settings
+    assert by_variable == Caller(allow_cidrs=("10.1.0.0/16",))
+    without = mp.Application("mail-box", Wishes).configured({"inbox": "in"}, {}, allow_cidrs=["127.0.0.0/8"])
+    assert without.settings == Wishes(inbox="in")
+
+
+def test_a_network_that_cannot_be_is_named_with_its_field() -> None:
+    with pytest.raises(mp.ConfigMistake, match=r"milepost.toml: \[caller\] allow_cidrs\[1\] is '10.0.0.1/8', .* write '10.0.0.0/8'"):
+        mp.Application("caller", Caller).configured({"allow_cidrs": ["::1/128", "10.0.0.1/8"]}, {})

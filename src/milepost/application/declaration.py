@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -203,11 +203,17 @@ class Application(Generic[S]):
         return ConfiguredApplication(self, settings)
 
     def configured(
-        self, table: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None, place: str = "milepost.toml"
+        self,
+        table: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        place: str = "milepost.toml",
+        allow_cidrs: Sequence[str] = (),
     ) -> ConfiguredApplication[S]:
         """This application with the settings of a table, over which the environment has precedence: MILEPOST_NAME_FIELD is a field's
-        text, or JSON. Raises ConfigMistake that names the field and says what would be right."""
-        return ConfiguredApplication(self, read_settings(self.settings, self.name, table or {}, environment, place))
+        text, or JSON. `allow_cidrs` are the networks for all applications, which its own settings add to. Raises ConfigMistake that names
+        the field and says what would be right."""
+        settings = read_settings(self.settings, self.name, table or {}, environment, place, allow_cidrs)
+        return ConfiguredApplication(self, settings)
 
 
 class ConfiguredApplication(Generic[S]):

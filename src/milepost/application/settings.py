@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from milepost.core.errors import ConfigMistake
+from milepost.core.errors import ConfigMistake, UsageError
 from milepost.core.field_faults import field_fault
 
 PREFIX = "MILEPOST"
@@ -17,15 +17,18 @@ PREFIX = "MILEPOST"
 
 class AppSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Base class for an application's settings and for the tables within them: `class Settings(mp.AppSettings, frozen=True)`. A field
-    that is not declared is a mistake."""
+    that is not declared is a mistake. A field `allow_cidrs` holds the networks at the top of milepost.toml and then the application's own, for
+    `net.Client(allow_cidrs=settings.allow_cidrs)`."""
 
 
 S = TypeVar("S", bound=AppSettings)
 
 
-def read_settings(kind: type[S], name: str, table: Mapping[str, Any], environment: Mapping[str, str] | None, place: str) -> S:
+def read_settings(
+    kind: type[S], name: str, table: Mapping[str, Any], environment: Mapping[str, str] | None, place: str, allow_cidrs: Sequence[str] = ()
+) -> S:
     """The settings of the application `name`: the table's, over which the environment has precedence (MILEPOST_NAME_FIELD is a field's
-    text, or JSON; None: `os.environ`). `place` names the table's file in mistakes."""
+    text, or JSON; None: `os.environ`). `place` names the table's file in mistakes. `allow_cidrs` are the networks for all applications."""
     given = dict(table)
     for field in msgspec.structs.fields(kind):
         variable = f"{PREFIX}_{name}_{field.encode_name}".upper().replace("-", "_")
@@ -33,9 +36,24 @@ def read_settings(kind: type[S], name: str, table: Mapping[str, Any], environmen
         if text is not None:
             given[field.encode_name] = _from_text(text, field.type, variable)
     try:
-        return msgspec.convert(given, kind)
+        settings = msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise _mistake(error, kind, f"{place}: [{name}]") from None
+    return _with_networks(settings, allow_cidrs, f"{place}: [{name}] allow_cidrs")
+
+
+def _with_networks(settings: S, allow_cidrs: Sequence[str], field: str) -> S:
+    """The settings, in whose `allow_cidrs` the networks for all applications come first, if they have such a field."""
+    own = getattr(settings, "allow_cidrs", None)
+    if not isinstance(own, (list, tuple)):
+        return settings
+    from milepost.net.guard import AddressGuard
+
+    try:
+        AddressGuard.allowing(own, field)
+    except UsageError as error:
+        raise ConfigMistake(str(error)) from None
+    return msgspec.structs.replace(settings, allow_cidrs=type(own)([*allow_cidrs, *own]))
 
 
 def _from_text(text: str, wanted: Any, variable: str) -> Any:

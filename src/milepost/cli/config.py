@@ -84,7 +84,7 @@ class CliSettings:
                 if name not in found and APPLICATIONS not in os.environ:
                     there = f"applications names {', '.join(found)}" if found else 'name it: applications = ["NAME"]'
                     raise ConfigMistake(f"{FILE}: [{name}] is the table of no application; {there}")
-            self._applications = [one.configured(tables.get(one.name)) for one in found.values()]
+            self._applications = [one.configured(tables.get(one.name), allow_cidrs=self.allow_cidrs) for one in found.values()]
         return self._applications
 
     def routes(self) -> list[Route]:
