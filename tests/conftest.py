@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.aws import standins
 
+from milepost.testing.aws_model import AwsModel
+
 # No time limits: on a busy machine they would say more about the machine than about the code.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", settings.get_profile("explore"), derandomize=True)
@@ -37,3 +39,13 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[standins.Ser
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where boto3 finds an empty account: the model in this process, or, for tests marked as `wire`, ministack."""
+    if request.node.get_closest_marker("wire") is not None:
+        yield request.getfixturevalue("ministack").url
+        return
+    with AwsModel(standins.REGION).served() as url:
+        yield url

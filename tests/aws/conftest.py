@@ -20,7 +20,6 @@ from postingest_scene import Opener, Postingest, opener
 from table_scene import Process, Scene, scene_at
 
 from milepost.ledgers.aws.tables.documents import Control
-from milepost.testing.aws_model import AwsModel
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -70,16 +69,6 @@ def account(monkeypatch: pytest.MonkeyPatch) -> str:
     # boto3 keeps one session, with the credentials that it found first.
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     return fresh
-
-
-@pytest.fixture
-def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where boto3 finds an empty account: the model in this process, or, for tests marked as `wire`, ministack."""
-    if request.node.get_closest_marker("wire") is not None:
-        yield request.getfixturevalue("ministack").url
-        return
-    with AwsModel(standins.REGION).served() as url:
-        yield url
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import pytest
 from confirmer_scene import Scene
 from tests.aws import standins
 
-from milepost.testing.aws_model import AwsModel
-
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[boto3.session.Session]:
@@ -19,16 +17,6 @@ def session() -> Iterator[boto3.session.Session]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("no_proxy", standins.environment(account)["no_proxy"])
         yield boto3.session.Session(aws_access_key_id=account, aws_secret_access_key="none", region_name=standins.REGION)
-
-
-@pytest.fixture
-def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The model in this process, or, for tests marked as `wire`, ministack."""
-    if request.node.get_closest_marker("wire") is not None:
-        yield request.getfixturevalue("ministack").url
-        return
-    with AwsModel(standins.REGION).served() as url:
-        yield url
 
 
 @pytest.fixture
