@@ -109,6 +109,21 @@ def lists(parts: Parts) -> list[iam.PolicyStatement]:
     ]
 
 
+def services(parts: Parts) -> list[iam.PolicyStatement]:
+    """Runs the services of applications: looks up what is known, adds what is new. What else they call is for their own policies."""
+    routes = [route.name for route in parts.settings.routes]
+    return [
+        _rows(parts, "Rows", (*READ, "PutItem"), routes),
+        _shared(parts, "history", READ),
+        _shared(parts, "seen", LOOK_UP),
+        *_control(parts, EVERYONE_READS, (*EVERYONE_WRITES, *FIRST)),
+        _retention(parts, routes),
+        _quarantine(parts),
+        *_blobs(parts, "GetObject", "PutObject", "AbortMultipartUpload", under=routes),
+        *use_key(parts),
+    ]
+
+
 def process(parts: Parts) -> list[iam.PolicyStatement]:
     """`milepost up` and `milepost work` outside Lambda: worker, relay and resender in one, with the API and the page."""
     places = [(route.name, stage.name) for route, stage in parts.stages() if stage.ours]

@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             routes_in_code=places_in_code(asked.routes),
             applications_in_code=places_in_code(asked.application),
             variables=variables_of([one.name for one in applications], os.environ),
+            services={f"{one.name}-{part.name}": part.every_ms for one in applications for part in one.application.services},
             code=Path(asked.code),
             alarm_emails=tuple(asked.alarm_email),
             alarm_topic=asked.alarm_topic,

@@ -1,4 +1,4 @@
-"""Functions: one worker per stage with a handler; relay, resender and list intake once. And what calls them, but for schedules."""
+"""Functions: one worker per stage with a handler; relay, resender, list intake and the services of applications once. And what calls them, but for schedules."""
 
 from __future__ import annotations
 
@@ -64,6 +64,10 @@ def add_functions(parts: Parts) -> None:
     parts.functions["lists"] = _function(
         parts, code, "lists", f"{prefix}-lists", "lists", LONGEST_RUN_S, access.lists(parts), memory_mb=LISTS_MEMORY_MB
     )
+    if parts.settings.services:
+        parts.functions["services"] = _function(
+            parts, code, "services", f"{prefix}-services", "services", LONGEST_RUN_S, access.services(parts)
+        )
     _read_streams(parts)
     _keep_failed_lists(parts)
 

@@ -1,4 +1,4 @@
-"""The clock: the resender every minute, and its repair scan once a day. Each schedule has a role that may call just that function."""
+"""The clock: the resender every minute, and its repair scan once a day; each service of an application as it asks. Each schedule has a role that may call just that function."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ LONGEST_NAME = 64
 
 def add_schedules(parts: Parts) -> None:
     # A minute later it is called anyway.
-    _schedule(parts, "resend", "rate(1 minute)", {}, retries=0)
-    _schedule(parts, "repair", "cron(17 3 * * ? *)", {"repair": True}, retries=10)
+    _schedule(parts, "resend", "resender", "rate(1 minute)", {}, retries=0)
+    _schedule(parts, "repair", "resender", "cron(17 3 * * ? *)", {"repair": True}, retries=10)
+    for service, every_ms in parts.settings.services.items():
+        _schedule(parts, service, "services", _rate(every_ms), {"service": service}, retries=0)
 
 
-def _schedule(parts: Parts, name: str, when: str, event: dict[str, object], *, retries: int) -> None:
-    resender = parts.functions["resender"]
+def _rate(every_ms: int) -> str:
+    """As the scheduler writes it; it knows nothing shorter than a minute."""
+    minutes = max(1, round(every_ms / 60_000))
+    return f"rate({minutes} {'minute' if minutes == 1 else 'minutes'})"
+
+
+def _schedule(parts: Parts, name: str, called: str, when: str, event: dict[str, object], *, retries: int) -> None:
+    function = parts.functions[called]
     scope = parts.scope("schedules")
     role = iam.Role(
         scope,
@@ -27,7 +35,7 @@ def _schedule(parts: Parts, name: str, when: str, event: dict[str, object], *, r
         assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": parts.stack.account}}),
         inline_policies={
             "call": iam.PolicyDocument(
-                statements=[iam.PolicyStatement(sid="Call", actions=["lambda:InvokeFunction"], resources=[resender.function_arn])]
+                statements=[iam.PolicyStatement(sid="Call", actions=["lambda:InvokeFunction"], resources=[function.function_arn])]
             )
         },
     )
@@ -38,7 +46,7 @@ def _schedule(parts: Parts, name: str, when: str, event: dict[str, object], *, r
         schedule_expression=when,
         flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
         target=scheduler.CfnSchedule.TargetProperty(
-            arn=resender.function_arn,
+            arn=function.function_arn,
             role_arn=role.role_arn,
             input=json.dumps(event),
             retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(

@@ -47,6 +47,8 @@ class Settings:
     """Where the functions find the applications, as MILEPOST_APPLICATIONS."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """The applications' settings, as variables of the functions' environment."""
+    services: Mapping[str, int] = field(default_factory=dict)
+    """The applications' services, with how many milliseconds there are between two calls."""
     alarm_emails: tuple[str, ...] = ()
     alarm_topic: str | None = None
     key: str | None = None

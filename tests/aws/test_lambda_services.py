@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lambda_scene import Context, named
+from access_check import Watch, allowed_of, denied
+from lambda_scene import named
+from postingest_scene import WallClock
+from pump import Context
 from standins import REGION
+from tests.infra.code_folder import synthesise
 
 from milepost.core.errors import MilepostError
 from milepost.lambdas import services, start
+
+pytestmark = pytest.mark.wire
 
 SOURCE = """
 import milepost as mp
@@ -39,7 +45,9 @@ def poll(app):
 
 @application.service("count", every="1m")
 def count(app):
-    app.submit("desk", {"id": "counted"})
+    app.submit("desk", {"id": "counted"}, {"id": "large", "text": "x" * 9000})
+    app.submit("desk", {"id": "large", "text": "other"})
+    app.show("desk", "counted")
 """
 
 
@@ -79,3 +87,24 @@ def test_a_service_that_fails_hinders_no_other_and_the_run_fails(monkeypatch: py
     with pytest.raises(MilepostError, match="these services failed; the log says why: desk-poll"):
         services.handler({}, call())
     assert keys() == ["counted"]
+
+
+@pytest.mark.slow
+def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = synthesise(tmp_path / "stack", "desk.py", SOURCE, "--application")
+    monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/test?endpoint={endpoint}")
+    start.opened()
+    # From now on as deployed: everything is there, and nothing is made.
+    start.forget()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/test")
+    watch = Watch(monkeypatch, WallClock())
+    called = watch.over("test-services", services.handler)
+    for _ in range(2):
+        called({}, named(Context(), "test-services"))
+    for container in watch.containers.values():
+        container.ledger.close()
+    used = watch.uses["test-services"]
+    assert ("dynamodb:PutItem", "table test-desk") in {(use.action, use.place) for use in used}
+    refused = denied(used, allowed_of(template, template.statements("test-services").values()))
+    assert not refused, f"the services may not: {refused}"

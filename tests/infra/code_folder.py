@@ -29,13 +29,13 @@ def fill(folder: Path) -> None:
             shutil.copy2(place, folder / place.name)
 
 
-def synthesise(folder: Path, file: str, source: str) -> Template:
-    """The stack of one route file."""
+def synthesise(folder: Path, file: str, source: str, option: str = "--routes") -> Template:
+    """The stack of one route file, or of one application."""
     fill(folder / "code")
     (folder / "code" / "routes").mkdir()
     for place in (folder, folder / "code" / "routes"):
         (place / file).write_text(source)
-    asked = ["--routes", folder / file, "--prefix", "test", "--alarm-email", EMAIL]
+    asked = [option, folder / file, "--prefix", "test", "--alarm-email", EMAIL]
     made = subprocess.run(
         [BIN / "python", "-m", "infra", *asked, "--code", folder / "code", "--out", folder / "out"],
         cwd=ROOT,

@@ -63,6 +63,11 @@ def routes(settings: mp.AppSettings) -> list[mp.Route]:
     route = mp.Route("desk", key="id")
     route.external("answer")
     return [route]
+
+
+@application.service("poll", every="5m")
+def poll(app: mp.AppContext[mp.AppSettings]) -> None:
+    app.submit("desk", {"id": "polled"})
 """
 
 EMAIL = "ops@example.org"
@@ -94,7 +99,7 @@ def write_case(folder: Path, name: str) -> list[str]:
     arguments = ["--prefix", "test", "--out", str(folder / "out"), "--code", str(folder / "code"), *alarms]
     lambdas = folder / "code" / "milepost" / "lambdas"
     lambdas.mkdir(parents=True)
-    for handler in ("worker", "relay", "resender", "lists"):
+    for handler in ("worker", "relay", "resender", "lists", "services"):
         (lambdas / f"{handler}.py").write_text(HANDLER)
     (lambdas / "__pycache__").mkdir()
     for python in ("313", "311"):

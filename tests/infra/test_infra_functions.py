@@ -54,8 +54,19 @@ def test_functions_know_the_applications_of_the_stack(templates: dict[str, Templ
     variables = found.named("Lambda::Function", "FunctionName")["test-resender"]["Environment"]["Variables"]
     assert (variables["MILEPOST_APPLICATIONS"], variables["MILEPOST_ROUTES"]) == ("routes/desk.py", "")
     assert "test-desk" in found.named("DynamoDB::Table", "TableName")
-    others = templates["assets"].named("Lambda::Function", "FunctionName")["test-resender"]["Environment"]["Variables"]
-    assert "MILEPOST_APPLICATIONS" not in others
+    others = templates["assets"].named("Lambda::Function", "FunctionName")
+    assert "MILEPOST_APPLICATIONS" not in others["test-resender"]["Environment"]["Variables"]
+    assert "test-services" not in others
+
+
+def test_each_service_of_an_application_has_a_schedule(templates: dict[str, Template]) -> None:
+    found = templates["application"]
+    function = found.named("Lambda::Function", "FunctionName")["test-services"]
+    assert function["Handler"] == "milepost.lambdas.services.handler"
+    schedule = found.named("Scheduler::Schedule", "Name")["test-desk-poll"]
+    assert schedule["ScheduleExpression"] == "rate(5 minutes)"
+    assert json.loads(schedule["Target"]["Input"]) == {"service": "desk-poll"}
+    assert schedule["Target"]["Arn"] == found.id_of("Lambda::Function", "FunctionName", "test-services")
 
 
 def test_a_queue_calls_its_worker(both: Template) -> None:
@@ -107,17 +118,18 @@ def test_a_stream_calls_the_relay(both: Template) -> None:
 
 
 def test_every_schedule_may_call_what_it_calls(template: Template) -> None:
-    resender = template.id_of("Lambda::Function", "FunctionName", "test-resender")
     schedules = template.named("Scheduler::Schedule", "Name")
     roles = template.of("IAM::Role")
-    for schedule in schedules.values():
-        assert schedule["Target"]["Arn"] == resender
+    for name, schedule in schedules.items():
+        function = "test-resender" if name in ("test-resend", "test-repair") else "test-services"
+        called = template.id_of("Lambda::Function", "FunctionName", function)
+        assert schedule["Target"]["Arn"] == called
         role = roles[schedule["Target"]["RoleArn"]]
         (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
         assert trusted["Principal"] == {"Service": "scheduler.amazonaws.com"}
         (call,) = statements(role).values()
-        assert (call["Action"], call["Resource"]) == (["lambda:InvokeFunction"], [resender])
-    assert len({schedule["Target"]["RoleArn"] for schedule in schedules.values()}) == 2
+        assert (call["Action"], call["Resource"]) == (["lambda:InvokeFunction"], [called])
+    assert len({schedule["Target"]["RoleArn"] for schedule in schedules.values()}) == len(schedules)
     assert schedules["test-resend"]["ScheduleExpression"] == "rate(1 minute)"
     assert schedules["test-repair"]["ScheduleExpression"].startswith("cron(")
     assert json.loads(schedules["test-repair"]["Target"]["Input"]) == {"repair": True}

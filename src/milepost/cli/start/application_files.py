@@ -55,7 +55,7 @@ def hand_in(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
     return mp.Answer(Taken(call.body.id, receipt.answer), 202)
 
 
-@application.page("/NAME", title="NAME")
+@application.page("/NAME", title="TITLE")
 def overview(app: mp.AppContext[Settings], call: mp.Call) -> mp.Page:
     return mp.Page("NAME.html", {"total": _total(app), "longest": app.settings.longest})
 
@@ -88,9 +88,9 @@ def _total(app: mp.AppContext[Settings]) -> int:
 '''
 
 TEMPLATE = """{% extends "base.html" %}
-{% block title %}NAME · Milepost{% endblock %}
+{% block title %}TITLE · Milepost{% endblock %}
 {% block main %}
-<h1>NAME</h1>
+<h1>TITLE</h1>
 <section class="card">
   <p>{{ total|n }} requests so far; each may have {{ longest|n }} characters.
   <a href="{{ base }}/items/NAME">Show them</a>.</p>
@@ -110,4 +110,5 @@ def application_files(name: str) -> dict[str, str]:
     """The files of a new application, by their paths."""
     file = name.replace("-", "_")
     texts = {f"{file}.py": APPLICATION, f"templates/{name}.html": TEMPLATE, "milepost.toml": SETTINGS}
-    return {path: text.replace("NAME", name).replace("FILE", file) for path, text in texts.items()}
+    title = name.replace("-", " ").capitalize()
+    return {path: text.replace("NAME", name).replace("FILE", file).replace("TITLE", title) for path, text in texts.items()}
