@@ -20,7 +20,7 @@ from milepost.engine.heads.route import heads_for
 from milepost.engine.views.neighbours import attach_all
 from milepost.ports.answers import Progress, RestoreReport
 from milepost.ports.blobs import Blobs
-from milepost.ports.ledger import LACKS, Ledger
+from milepost.ports.ledger import MISSING_CAPABILITIES, Ledger
 from milepost.ports.runner import Chance, Clock
 from milepost.runners.clock import SystemChance, SystemClock
 
@@ -59,7 +59,9 @@ def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_pro
     """Put a backup in the place of the ledger that the URL names. Only a ledger in a SQLite file can be restored."""
     scheme, _, rest = url.partition(":")
     if scheme != "sqlite" or not rest.startswith("///") or len(rest) < 4:
-        raise ConfigMistake(f"a backup can be restored to a ledger in a file alone, sqlite:///FILE, not to {url!r}; {LACKS['backup']}")
+        raise ConfigMistake(
+            f"a backup can be restored to a ledger in a file alone, sqlite:///FILE, not to {url!r}; {MISSING_CAPABILITIES['backup']}"
+        )
     from milepost.ledgers.sqlite.file.backup import restore
 
     return restore(file, rest[3:], overwrite=overwrite, force=force, on_progress=on_progress)

@@ -68,5 +68,5 @@ def test_removing_is_repeatable(blobs: Blobs) -> None:
 )
 def test_a_name_cannot_leave_the_folder(blobs: Blobs, name: str) -> None:
     for act in (lambda: blobs.write(name, [b""]), lambda: blobs.read(name), lambda: blobs.remove(name)):
-        with pytest.raises(ValueError, match="no name for a blob"):
+        with pytest.raises(ValueError, match="not a valid blob name"):
             act()

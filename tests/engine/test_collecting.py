@@ -120,7 +120,7 @@ def test_names_that_nobody_knows_are_one_label(monkeypatch: pytest.MonkeyPatch) 
     assert counter(collector, "http_requests") == {(OTHER, "/x", "405"): 50}
     monkeypatch.setattr(collecting, "MOST_SERIES", 4)
     for number in range(50):
-        collector.told(f"subscriber-{number}", 1, 0)
+        collector.delivered(f"subscriber-{number}", 1, 0)
     assert len(collector.figures().counters["told"]) == 5
     assert counter(collector, "told")[OTHER, OTHER] == 48
 
@@ -140,8 +140,8 @@ def test_two_observers_hear_the_same(world: World, collector: Collector) -> None
     [item] = world.claim("weigh")
     settle(world.ctx, [JobResult(item, Done(), 5)])
     world.ctx.observer.claimed(ROUTE, "weigh", 1, 0)
-    world.ctx.observer.seen_to(ROUTE, [("weigh", "lost")])
-    world.ctx.observer.told("ear", 1, 0)
+    world.ctx.observer.resent(ROUTE, [("weigh", "lost")])
+    world.ctx.observer.delivered("ear", 1, 0)
     world.ctx.observer.called("GET", "/x", 200, 0.1)
     assert collector.figures() == other.figures()
     assert len(other.figures().counters) == 8

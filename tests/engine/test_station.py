@@ -31,7 +31,7 @@ from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.documents import PROCESS
 from milepost.ports.ledger import Ledger, Query
 from milepost.runners.clock import SystemClock
-from milepost.runners.handler_pool import AsyncCrew, ThreadCrew
+from milepost.runners.handler_pool import AsyncHandlerPool, ThreadHandlerPool
 from milepost.runners.threads import ThreadRunner
 from milepost.station import Station
 from milepost.testing.audit import audit
@@ -248,7 +248,7 @@ def test_a_thread_crew_made_smaller_is_smaller_at_once_though_jobs_lie_there() -
         taken.release()
         return Done()
 
-    pool = ThreadCrew(stage_with(handler), 4, run_plain, lambda: None)
+    pool = ThreadHandlerPool(stage_with(handler), 4, run_plain, lambda: None)
     pool.put(jobs(*map(str, range(24))))
     while not all(event.wait(0.01) for event in first):
         pool.take()
@@ -272,7 +272,7 @@ def test_an_async_crew_made_smaller_leaves_no_job_lying() -> None:
         ended.release()
         return Done()
 
-    pool = AsyncCrew(stage_with(handler), 4, run_async, lambda: None, loop)
+    pool = AsyncHandlerPool(stage_with(handler), 4, run_async, lambda: None, loop)
     pool.put(jobs(*map(str, range(8))))
     for _ in range(4):
         assert begun.acquire(timeout=TIMEOUT)

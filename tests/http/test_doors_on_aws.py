@@ -66,7 +66,7 @@ SEEN: dict[str, dict[str, list[str]]] = {
     "/acts": {"/acts": ["cancel", "1 item by key", "a test"]},
     "/acts/{id}": {"/acts/cancel-one": ["1 done"]},
     "/system": {
-        "/system": ["nobody can read it", "lanes of a stage share a queue"],
+        "/system": ["nobody can read it", "Lanes of a stage share a queue"],
         "/system?doctor=1": ["Some things need a look", "up to date"],
     },
     "/static/{version}/{name}": {"/static/any/look.css": ["--accent"]},

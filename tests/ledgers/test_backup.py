@@ -20,7 +20,7 @@ from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ledgers.sqlite.file import backup
 from milepost.ledgers.sqlite.file.backup import back_up, examine, restore
 from milepost.ledgers.sqlite.file.store import blobs_folder
-from milepost.ports.ledger import LACKS, Query
+from milepost.ports.ledger import MISSING_CAPABILITIES, Query
 
 KEYS = [f"L-{number}" for number in range(300)]
 
@@ -304,6 +304,6 @@ def test_what_cannot_be_backed_up_says_so_and_what_to_do() -> None:
     from milepost.ledgers.aws.ledger import AwsLedger
 
     assert "backup" in AwsLedger.missing_capabilities
-    assert "point-in-time recovery" in LACKS["backup"]
+    assert "point-in-time recovery" in MISSING_CAPABILITIES["backup"]
     with pytest.raises(UsageError, match="point-in-time recovery"):
         mp.restore("copy.db", "dynamodb://eu-west-2/try")

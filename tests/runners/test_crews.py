@@ -19,11 +19,11 @@ from milepost.core.routes.route import Route, Stage
 from milepost.engine.work.execute import run_async, run_plain
 from milepost.ports.runner import Job, JobResult
 from milepost.runners import handler_pool
-from milepost.runners.handler_pool import PORTION, AsyncCrew, ThreadCrew
+from milepost.runners.handler_pool import PORTION, AsyncHandlerPool, ThreadHandlerPool
 from milepost.runners.jobs import Jobs
 
 TIMEOUT = 30
-Crew = AsyncCrew | ThreadCrew
+Crew = AsyncHandlerPool | ThreadHandlerPool
 
 
 def jobs(*keys: str, lane: str = "") -> list[Job]:
@@ -75,13 +75,13 @@ def crew_of(kind: str, handler: Handler, width: int = 4) -> Iterator[Crew]:
     thread.start()
     pool: Crew
     if kind == "threads":
-        pool = ThreadCrew(stage_with(handler), width, run_plain, lambda: None)
+        pool = ThreadHandlerPool(stage_with(handler), width, run_plain, lambda: None)
     else:
 
         async def call(item: Item) -> Outcome:
             return await handler.coroutine(item)
 
-        pool = AsyncCrew(stage_with(call), width, run_async, lambda: None, loop)
+        pool = AsyncHandlerPool(stage_with(call), width, run_async, lambda: None, loop)
     pool._mean_ms = 0.0
     try:
         yield pool
@@ -193,7 +193,7 @@ def test_a_thread_has_put_its_results_before_it_asks_whether_they_were_the_last(
             return super().__bool__()
 
     monkeypatch.setattr(handler_pool, "SIGNAL_MS", 1_000 * TIMEOUT)  # only the last result wakes the engine
-    pool = ThreadCrew(stage_with(handler), 1, run_plain, woken.set)
+    pool = ThreadHandlerPool(stage_with(handler), 1, run_plain, woken.set)
     pool._jobs = Watched()
     pool._mean_ms = 0.0
     pool.put(jobs(*KEYS))

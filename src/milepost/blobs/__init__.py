@@ -1,4 +1,4 @@
-"""Places for blobs: larger pieces that are kept beside the ledger."""
+"""Blob stores: large values that are kept beside the ledger."""
 
 from __future__ import annotations
 

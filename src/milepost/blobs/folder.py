@@ -1,4 +1,4 @@
-"""Blobs as files in a folder. A blob appears whole, and is on disk when `write` returns."""
+"""Blobs as files in a folder. A blob appears complete, and is on disk when `write` returns."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pathlib import Path
 
 CHUNK = 1 << 18
 
-# No part may begin with a dot: that keeps out '..', and leaves dotted names to our own unfinished files.
+# No part may begin with a dot: this excludes '..' and reserves such names for unfinished files.
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 
 
 def check_name(name: str) -> None:
-    """A blob's name stays inside its folder; ValueError says how names are made."""
+    """Check that a blob's name stays inside its folder; ValueError describes valid names."""
     if len(name) > 200 or not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no name for a blob; use letters, digits, '-', '_' and '.', in parts joined by '/', none beginning with '.'"
+            f"{name!r} is not a valid blob name; use letters, digits, '-', '_' and '.', in parts joined by '/', none beginning with '.'"
         )
 
 
 class FolderBlobs:
-    """One file a blob under `path`; the folder is made when the first blob is written."""
+    """One file per blob under `path`; the folder is created with the first blob."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Whole or not at all, also through a power cut: written aside, synced, then renamed into place."""
+        """Atomic, also in a power failure: written to a temporary file, synced, then renamed."""
         target = self._file(name)
         _make_folder(target.parent)
         aside = target.parent / f".unfinished-{secrets.token_hex(8)}"
@@ -53,7 +53,7 @@ class FolderBlobs:
         return _chunks(file)
 
     def remove(self, name: str) -> None:
-        """The blob is gone; it does not matter whether it was there."""
+        """Remove the blob, if it exists."""
         self._file(name).unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:
@@ -68,7 +68,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 def _make_folder(path: Path) -> None:
-    """Make the folder and those above it; a new folder's entry in its parent is synced too, or the blob could be lost with it."""
+    """Create the folder and its parents; a new folder's entry in its parent is synced too, or the blob could be lost with it."""
     if path.is_dir():
         return
     _make_folder(path.parent)

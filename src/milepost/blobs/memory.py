@@ -8,7 +8,7 @@ from milepost.blobs.folder import check_name
 
 
 class MemoryBlobs:
-    """Keeps blobs for as long as it lives; takes the same names as a folder does."""
+    """Keeps blobs in memory; accepts the same names as a folder."""
 
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""Where blobs are kept, as people write it."""
+"""Blob store from its address: s3://BUCKET/PREFIX or a folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from milepost.ports.blobs import Blobs
 def open_blobs(
     place: str | None, region: str | None = None, endpoint: str | None = None, left: Callable[[], float] = lambda: math.inf
 ) -> Blobs:
-    """The place for the large values of a ledger on AWS: s3://BUCKET/PREFIX, or a folder that all its processes share. Without a
-    region or an endpoint boto3 looks for them where it always does. `left`: seconds until the end of the work at hand."""
+    """The blob store of a ledger on AWS: s3://BUCKET/PREFIX, or a folder that all its processes share. Without a region or an endpoint
+    boto3 uses its own configuration. `left`: seconds until the deadline."""
     if place is None:
         return NoBlobs("set MILEPOST_BLOBS to s3://BUCKET/PREFIX, or to a folder that every process can reach")
     if place.startswith("s3://"):

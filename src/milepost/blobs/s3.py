@@ -1,4 +1,4 @@
-"""Blobs as objects in an S3 bucket. A blob appears whole, and is kept when `write` returns."""
+"""Blobs as objects in an S3 bucket. A blob appears complete, and is durable when `write` returns."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from milepost.blobs.folder import CHUNK, check_name
 from milepost.core.errors import UsageError
 
 PART = 8 << 20
-"""A blob up to this size is one request; a larger one goes in parts of it (S3 takes 10,000 of them: 78 GB)."""
+"""A blob up to this size is one request; a larger one is uploaded in parts of it (S3 accepts 10,000 of them: 78 GB)."""
 
 Limits = tuple[int, float, float]
-"""How often a request is tried, and the seconds after which it gives up connecting, and waiting for an answer."""
+"""Tries of a request, and its connect and read timeouts in seconds."""
 LIMITS: tuple[Limits, ...] = ((5, 3, 20), (2, 3, 20), (1, 3, 20), (1, 1, 5), (1, 0.5, 1.5))
-"""The usual ones first; the others are for requests that are made shortly before the end of a function call."""
+"""The usual limits first; the others are for requests shortly before the end of a function call."""
 PAUSES_S = 20.0
-"""As long as botocore waits between five tries, at most."""
+"""Longest total pause of botocore between five tries."""
 
 _GONE = frozenset({"NoSuchKey", "404"})
 
 
 class S3Blobs:
-    """One object a blob, under `prefix` in `bucket`. What AWS refuses is told as an OSError, as a folder's troubles are.
+    """One object per blob, under `prefix` in `bucket`. Errors of AWS are raised as OSError, like those of a folder.
 
-    Whoever reads needs s3:ListBucket too: without it S3 says "access denied" where it means "there is none". Parts of an
-    upload whose process died are seen by nobody, but paid for: give the bucket a rule that ends unfinished uploads.
+    Reading needs s3:ListBucket too: without it S3 answers "access denied" for a missing object. Parts of an upload whose process died
+    are invisible but charged: give the bucket a lifecycle rule that aborts incomplete uploads.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class S3Blobs:
         endpoint: str | None = None,
         left: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """`left`: how many seconds there are until the end of the work at hand; no request lasts longer."""
+        """`left`: seconds until the deadline; no request lasts longer."""
         self.bucket = bucket
         self.prefix = prefix.strip("/")
         self._given, self._region, self._endpoint, self._left = client, region, endpoint, left
@@ -52,14 +52,14 @@ class S3Blobs:
 
     @property
     def _client(self) -> Any:
-        """A client whose requests end in time. Raises OSError where there is no time for one."""
+        """A client whose requests end before the deadline. Raises OSError where there is no time for one."""
         if self._given is not None:
             return self._given
         left = self._left()
         for limits in LIMITS:
             if _longest_s(limits) <= left:
                 return self._client_of(limits)
-        raise OSError(f"the bucket {self.bucket} is not asked any more, since the function's time is nearly over")
+        raise OSError(f"no request to bucket {self.bucket}: the function call is about to time out")
 
     def _client_of(self, limits: Limits) -> Any:
         with self._making:
@@ -68,7 +68,7 @@ class S3Blobs:
             return self._clients[limits]
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Whole or not at all. S3 compares a SHA-256 of what it received with that of what was sent."""
+        """Atomic. S3 compares a SHA-256 of the received content with the one that was sent."""
         place = self._place(name)
         parts = _parts_of(chunks)
         first, second = next(parts, b""), next(parts, None)
@@ -86,7 +86,7 @@ class S3Blobs:
         return self._chunks(name, answer["Body"])
 
     def remove(self, name: str) -> None:
-        """The blob is gone; it does not matter whether it was there."""
+        """Remove the blob, if it exists."""
         place = self._place(name)
         with self._trouble(name, "removed"):
             self._client.delete_object(**place)
@@ -103,7 +103,7 @@ class S3Blobs:
             with self._trouble(name, "written"):
                 self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": sent})
         except BaseException:
-            # The trouble is what counts here. An upload that cannot be ended now is ended by the bucket's rule.
+            # Raise the original error. The bucket's lifecycle rule aborts an upload that cannot be aborted now.
             with suppress(Exception):
                 self._client.abort_multipart_upload(**upload)
             raise
@@ -118,7 +118,7 @@ class S3Blobs:
 
     @contextmanager
     def _trouble(self, name: str, act: str) -> Iterator[None]:
-        """What botocore raises, as an OSError that says which blob could not be read, written or removed."""
+        """Raise botocore's errors as an OSError that names the blob and the operation."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -132,7 +132,7 @@ class S3Blobs:
 
 
 def _parts_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, cut anew: every part but the last is PART long, and none is empty."""
+    """The same bytes in new chunks: every part except the last has the length PART, and none is empty."""
     held = bytearray()
     for chunk in chunks:
         held += chunk
@@ -150,7 +150,7 @@ def _all(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _longest_s(limits: Limits) -> float:
-    """How long one request may take with these limits, all tries and the pauses between them included."""
+    """Maximum duration of one request with these limits, with all tries and pauses."""
     tries, connect_s, read_s = limits
     return tries * (connect_s + read_s) + PAUSES_S * (tries - 1) / 4
 
@@ -162,6 +162,6 @@ def _client(region: str | None, endpoint: str | None, limits: Limits) -> Any:
     except ImportError:
         raise UsageError("blobs in S3 need boto3, which is not installed: pip install 'milepost[aws]'") from None
     tries, connect_s, read_s = limits
-    # Every request here may be repeated without harm, and nobody above tries again: botocore does.
+    # Every request here is idempotent, and no caller retries: botocore does.
     config = Config(retries={"mode": "standard", "total_max_attempts": tries}, connect_timeout=connect_s, read_timeout=read_s)
     return boto3.client("s3", region_name=region, endpoint_url=endpoint, config=config)

@@ -10,7 +10,7 @@ from milepost.core.routes.plan import Plan
 from milepost.engine.share import Accepts
 from milepost.ports.blobs import Blobs
 from milepost.ports.ledger import Ledger
-from milepost.ports.observer import NOBODY, Observer
+from milepost.ports.observer import NO_OBSERVER, Observer
 from milepost.ports.runner import Chance, Clock
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Context:
         self.clock = clock
         self.chance = chance
         self.blobs = blobs
-        self.observer: Observer = NOBODY
+        self.observer: Observer = NO_OBSERVER
         self.accepts = Accepts()
         self.checks: tuple[Check, ...] = ()
         """The health checks of applications."""

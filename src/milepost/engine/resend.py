@@ -136,7 +136,7 @@ class Resender:
         for change in written:
             if change.after.total_attempts > change.before.total_attempts:
                 warn_of_failed_try(change.after, change.before.stage)
-        ctx.observer.seen_to(plan.name, seen_to)
+        ctx.observer.resent(plan.name, seen_to)
         follow_up(ctx, [change.after for change in written])
 
     def _write(self, changes: Sequence[Change], plan: Plan, now: int) -> list[Change]:

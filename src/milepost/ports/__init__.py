@@ -1,1 +1,1 @@
-"""What the rules need from the world: a ledger, a clock, somebody who runs things, a place for blobs."""
+"""Ports: the interfaces that the rules need: ledger, clock, runner, observer, subscriber, blob store."""

@@ -1,4 +1,4 @@
-"""What a ledger answers when it is asked about itself: counts, groups, documents, and what its upkeep came to."""
+"""Results of ledger queries and upkeep: counts, groups, documents, reports."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Count(Struct, frozen=True):
     stage: str
     status: Status
     hour: int
-    """Hours since 1970 at which these items entered their stage, or ended."""
+    """Hour, since 1970, in which these items entered their stage, or ended."""
     n: int
 
 
 class Group(Struct, frozen=True):
-    """Like errors, across items. `now` have it at present; `total` have ever had it."""
+    """A group of similar errors. `now` items have it at present; `total` items ever had it."""
 
     route: str
     stage: str
@@ -39,37 +39,37 @@ class Document(Struct, frozen=True):
 
 
 class Pruned(Struct, frozen=True):
-    """What one call of `prune` came to."""
+    """Result of one call of `prune`."""
 
     items: int
     forgotten: int
-    """Seals that were older than the route remembers."""
+    """Seals older than the route remembers."""
     more: bool
     lines: int = 0
-    """Items whose rows had left, and whose lines left now."""
+    """Items without a row whose lines were removed now."""
     statuses: dict[Status, int] = {}
-    """The rows that left, by status."""
+    """Removed rows by status."""
 
 
 class TransferResult(Struct, frozen=True):
-    """What became of a record that was taken over: the places of its lines here, and (key, why) for rows that were not written
-    because another row stands there."""
+    """Result of transferring a record: the places of its lines here, and (key, why) for rows that were not written because another row
+    exists."""
 
     places: list[int]
     refused: list[tuple[str, str]]
 
 
 class ScanCost(Struct, frozen=True):
-    """What a question costs, at most, that no index answers: all rows of the route are read."""
+    """Maximum cost of a query without an index: all rows of the route are read."""
 
     rows: int
     units: int
     dollars: float | None
-    """None: no prices are known for where the ledger is."""
+    """None: the prices of the ledger's region are not known."""
 
 
 class BackupReport(Struct, frozen=True):
-    """What a backup holds. `last_seq` is the place of its last history line in the order in which the ledger was written."""
+    """Contents of a backup. `last_seq` is the place of its last history line."""
 
     file: str
     bytes: int
@@ -79,11 +79,11 @@ class BackupReport(Struct, frozen=True):
     seals: int
     last_seq: int
     broken: list[str]
-    """Keys of items whose history does not end at the head in their row: something else than Milepost has changed them."""
+    """Keys of items whose history does not end at the head in their row: another program has changed them."""
 
 
 class RestoreReport(Struct, frozen=True):
-    """What was restored; `set_aside` is the new name of the ledger that was there before."""
+    """Result of a restore; `set_aside` is the new name of the ledger that was there before."""
 
     ledger: str
     file: str
@@ -96,4 +96,4 @@ class RestoreReport(Struct, frozen=True):
 
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the bytes done and the bytes in all."""
+"""Progress callback: bytes done, bytes in total."""

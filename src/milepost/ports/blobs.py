@@ -1,4 +1,4 @@
-"""Blobs: larger pieces kept beside the ledger, by name (a folder, or a bucket)."""
+"""Blob store: large values kept beside the ledger, by name (a folder or a bucket)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 class Blobs(Protocol):
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Whole or not at all: a reader never sees half a blob."""
+        """Atomic: a reader never sees part of a blob."""
 
     def read(self, name: str) -> Iterator[bytes]:
         """The blob in chunks; FileNotFoundError if there is none."""

@@ -1,4 +1,4 @@
-"""The control documents that processes share through the ledger: small, named, and written conditionally.
+"""Control documents: small named values that processes share through the ledger, written conditionally.
 
 Holds, limits and breakers are named by the scope that they apply to (see `core.admission.controls`).
 """
@@ -19,7 +19,7 @@ ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, 
 
 
 class RouteVersion(Struct, frozen=True):
-    """Which stages a route has, as of this version."""
+    """The stages of a route in this version."""
 
     version: int
     digest: str
@@ -27,49 +27,49 @@ class RouteVersion(Struct, frozen=True):
     at: int
     by: str = ""
     moves: dict[str, str | None] = {}
-    """Stages that are gone, and where their items are being moved (None: cancelled); empty once all have been."""
+    """Removed stages, and where their items are moved (None: cancelled); empty once all are moved."""
     pace: float | None = None
-    """How many finished items a second are to be sent on to an added stage, where these are among the moves; None: all at once."""
+    """Completed items per second to be sent to an added stage, if these are among the moves; None: all at once."""
 
 
 class BackFill(Struct, frozen=True):
-    """By the route's name: its finished items are being sent on to an added stage, or run again, at a pace, a portion at a time.
+    """Back-fill of a route (by its name): completed items are sent to an added stage, or run again, at a set pace in portions.
 
-    A portion is taken (`in_hand`, `held_until`) before it is sent on and laid down after; whoever comes upon one that was not laid
-    down in time goes on with it.
+    A process claims a portion (`in_hand`, `held_until`) before it sends the items, and releases it afterwards. A portion that was not
+    released in time is continued by another process.
     """
 
     stage: str
     since: int
-    """When the stage was added: what has finished later has been through it."""
+    """When the stage was added: items that completed later have passed it."""
     pace: float
-    """Items a second."""
+    """Items per second."""
     act: str
     by: str
     reason: str
     at: int
     total: int
-    """How many finished items there were; where rows can be brought back, with those whose rows have left."""
+    """Number of completed items; where rows can be restored, including those whose rows have left."""
     spent_to: int
-    """The moment up to which the pace has been used: the next portion is what has become free since."""
+    """Time up to which the pace is used: the next portion is what has become free since."""
     done: int = 0
     passed: int = 0
-    """Looked at and left alone: gone meanwhile, or through the stage already."""
+    """Items skipped: removed in the meantime, or already past the stage."""
     seals: bool = False
-    """All rows have been looked at: now come the keys whose rows have left."""
+    """All rows are done: next come the keys whose rows have left."""
     ledger: str = ""
     after: Any = None
-    """How far it has come, in the words of the ledger with that URL."""
+    """Position of the scan, in the form of the ledger with that URL."""
     in_hand: list[str] = []
     then: Any = None
-    """Where it goes on when that portion is laid down; None: nowhere, it was the last."""
+    """Position after the present portion; None: it is the last."""
     held_until: int = 0
     stopped_at: int | None = None
     stopped_by: str = ""
     stopped_why: str = ""
     finished_at: int | None = None
     rerun: dict[str, Any] | None = None
-    """The finished items are run again from the stage: which of them (the fields of a `Query`). None: they are sent on to it."""
+    """For running completed items again from the stage: which ones (the fields of a `Query`). None: they are sent to the stage."""
     as_new: bool = False
 
     @property
@@ -78,7 +78,7 @@ class BackFill(Struct, frozen=True):
 
 
 class Process(Struct, frozen=True):
-    """A process at work: who it is, when it was last heard of, when each of its roles last had a good run."""
+    """A running process: its identity, its last heartbeat, and the last successful run of each of its roles."""
 
     holder: str
     host: str
@@ -90,11 +90,11 @@ class Process(Struct, frozen=True):
     overrunning: list[dict[str, Any]] = []
     outdated: list[str] = []
     stopped: bool = False
-    """It has ended: by itself, or it was proved dead, and what it held was taken back."""
+    """It has ended, or was proved dead and its leases were taken back."""
 
 
 class Cursor(Struct, frozen=True):
-    """How far a subscriber has been told, and who tells it now."""
+    """A subscriber's position in the feed, and which process delivers to it now."""
 
     seq: int
     told_at: int
@@ -107,7 +107,7 @@ class Cursor(Struct, frozen=True):
 
 
 class Parked(Struct, frozen=True):
-    """An item whose event one subscriber refused: its later events wait behind that one, for that subscriber only."""
+    """An item whose event a subscriber refused: its later events wait behind that one, for that subscriber only."""
 
     subscriber: str
     route: str
@@ -118,11 +118,11 @@ class Parked(Struct, frozen=True):
     retry_at: int
     error: str
     behind: int = 0
-    """The place of the newest line that is known to wait behind it. Raising it voids a removal that does not know of that line."""
+    """The place of the newest line known to wait behind it. Raising it invalidates a removal that does not know of that line."""
 
 
 class Act(Struct, frozen=True):
-    """A bulk act by an operator. It touches only rows last changed before `started_at`; a rerun goes on where it stopped."""
+    """An operator's bulk act. It touches only rows last changed before `started_at`; a repeat continues where it stopped."""
 
     id: str
     verb: str
@@ -135,9 +135,9 @@ class Act(Struct, frozen=True):
     refused: int = 0
     finished_at: int | None = None
     expected: int | None = None
-    """About how many items there were when it began, where that was known without looking at each."""
+    """Approximate number of items when it began, where known without reading each."""
     moved_at: int | None = None
-    """When it last dealt with some of them: one that was cut off moves no more."""
+    """When it last handled some of them: an interrupted one makes no progress."""
 
 
 class ListRecord(Struct, frozen=True):
@@ -155,36 +155,36 @@ class ListRecord(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """In the ledger that a route is moved from, by the route's name: nobody works on it here any more."""
+    """In the source ledger of a move, by the route's name: no process works on the route here any more."""
 
     to: str
     at: int
     by: str
     reason: str
     routes: list[str]
-    """All that are moved together with it."""
+    """All routes that are moved together with it."""
     finished_at: int | None = None
-    """When everything had been found there just as it was here; None: the move is under way, or was cut off."""
+    """When the target was found identical; None: the move is in progress, or was interrupted."""
 
 
 class Moving(Struct, frozen=True):
-    """In the ledger that routes are moved to, by the name of the move: how far it has come."""
+    """In the target ledger of a move, by the name of the move: its progress."""
 
     source: str
     routes: list[str]
     since: int
     """The newest place in the feed when it began."""
     lines: int = 0
-    """The place, in the source's feed, up to which lines have been taken over."""
+    """The place in the source's feed up to which lines are transferred."""
     place: int = 0
-    """Where the last of them is here."""
+    """The place here of the last of them."""
     cursors: dict[str, int] = {}
-    """How far each subscriber has been told, in places here."""
+    """Each subscriber's position, as a place here."""
     finished_at: int | None = None
 
 
 class Key(Struct, frozen=True):
-    """By its name: a key to the door over HTTP. Of its secret only the digest is here."""
+    """API key for HTTP access, by its name. Only the digest of its secret is stored."""
 
     id: str
     name: str
@@ -192,16 +192,16 @@ class Key(Struct, frozen=True):
     """SHA-256 of the secret, in hex."""
     scopes: list[str]
     routes: list[str] | None
-    """The routes that it sees; None: all."""
+    """The routes it may see; None: all."""
     by: str
     at: int
     expires_at: int | None = None
     rate: float | None = None
-    """Calls a second, where that is not the usual."""
+    """Calls per second, if not the default."""
     burst: int | None = None
-    """Calls at once, where that is not the usual."""
+    """Concurrent calls, if not the default."""
     used_at: int | None = None
-    """About when it was last used: written once in a while."""
+    """Approximate time of last use: written once in a while."""
     revoked_at: int | None = None
     revoked_by: str = ""
     revoked_why: str = ""
@@ -211,7 +211,7 @@ class Key(Struct, frozen=True):
 
 
 class Session(Struct, frozen=True):
-    """By the digest of its cookie: somebody who has logged in with a key. It holds while that key does."""
+    """A login session, by the digest of its cookie. It is valid as long as its key."""
 
     key_id: str
     at: int

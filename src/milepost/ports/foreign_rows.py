@@ -1,4 +1,4 @@
-"""Rows that others put into a ledger, and the quarantine: what was set aside because it cannot be used."""
+"""Foreign rows (put into a ledger by other programs) and the quarantine of content that cannot be used."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from milepost.core.routes.plan import Plan
 
 
 class Stray(Struct, frozen=True):
-    """A row that others put and that has not been taken in: where it would be, and what it is said to have been through.
-    `wrong` says why it cannot be taken in at all."""
+    """A foreign row that is not adopted yet: the stage it would be at, and the stages it has completed. `wrong` says why it cannot be
+    adopted."""
 
     key: str
     stage: str = ""
@@ -21,16 +21,16 @@ class Stray(Struct, frozen=True):
 
 
 class Strays(Struct, frozen=True):
-    """A part of the table, gone through: so many rows, and the strays among them."""
+    """One scanned part of the table: number of rows, and the foreign rows among them."""
 
     rows: int
     found: list[Stray]
     next: Any = None
-    """Give it as `after` to go on; None: this was the last part."""
+    """Pass it as `after` to continue; None: this was the last part."""
 
 
 class Adopted(Struct, frozen=True):
-    """What became of one key. `done`: it is an item now; else `why` says why not. `stage` is where it was taken in."""
+    """Result for one key. `done`: it is an item now; else `why` says why not. `stage` is where it was adopted."""
 
     key: str
     done: bool
@@ -39,43 +39,42 @@ class Adopted(Struct, frozen=True):
 
 
 class QuarantineEntry(Struct, frozen=True):
-    """Something that was set aside. `kind` is "row", "record" (a change of a row), "message", or what Lambda gave up: "stream
-    batch" or "list"; "unknown" where others put it there."""
+    """A quarantine entry. `kind` is "row", "record" (a change of a row), "message", or what Lambda gave up: "stream batch" or "list";
+    "unknown" where another program put it there."""
 
     id: str
     kind: str
     reason: str
     content: Any
     at: int
-    """When it was set aside."""
+    """When it was put into quarantine."""
 
 
 class QuarantineStore(Protocol):
-    """What was set aside because it cannot be used: rows that cannot be read or written and, on a ledger that others write to, changes
-    of rows and messages."""
+    """Quarantine: unreadable or unwritable rows and, on a ledger that other programs write to, stream records and messages."""
 
     def put(self, refs: Sequence[tuple[str, str]], reason: str, now: int) -> None:
-        """Set these rows aside, each given by (route, key): they stay as they are, and are due no more until they are replayed."""
+        """Quarantine these rows, each given by (route, key): they stay unchanged, and are not due until they are replayed."""
 
     def set_aside(self, most: int) -> tuple[list[QuarantineEntry], bool]:
-        """What was set aside, oldest first, and whether there is more than that. It is left where it is."""
+        """Entries, oldest first, and whether there are more. They stay in quarantine."""
 
     def replay(self, plans: dict[str, Plan], ids: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
-        """See to these again: rows and changes by how the row stands now, messages by their queue. What is seen to is set aside
-        no more; what is not stays, with the reason."""
+        """Handle these again: rows and records by the row's present state, messages by their queue. Entries that succeed leave the
+        quarantine; the others stay, with the reason."""
 
     def drop(self, ids: Sequence[str]) -> list[str]:
-        """Take these off the list; those that there were. A row itself stays where it is."""
+        """Remove these entries; returns the ids that existed. A row itself stays unchanged."""
 
 
 class Outside(Protocol):
-    """Rows that others put."""
+    """Access to foreign rows."""
 
     def strays(self, plan: Plan, after: Any = None) -> Strays:
-        """Go through a part of the route's table for rows that are not taken in."""
+        """Scan a part of the route's table for foreign rows."""
 
     def stray(self, plan: Plan, keys: Sequence[str]) -> list[Stray | None]:
-        """The strays with these keys; None: there is no row, or it is taken in."""
+        """The foreign rows with these keys; None: there is no row, or it is adopted."""
 
     def adopt(self, plan: Plan, keys: Sequence[str], now: int, *, by: str, why: str) -> list[Adopted]:
-        """Take these rows in, each where it stands: at the stage that it names, with what it has been through."""
+        """Adopt these rows, each at the stage that it names, with its completed stages."""

@@ -1,6 +1,6 @@
-"""Eyes: whoever wants to hear what happens while it happens. By default nobody does, and nothing is done for it.
+"""Observer: callbacks for metrics while work happens. The default observer does nothing.
 
-What must not be lost is in the ledger; this is for figures. Whatever comes in batches is told in batches.
+Everything that must not be lost is in the ledger; this is for figures. Batches are reported as batches.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from milepost.core.item import Item
 from milepost.ports.runner import JobResult
 
 ABOUT: ContextVar[Item | str | None] = ContextVar("about", default=None)
-"""What this thread or task is busy with: the item whose handler runs, or the correlation id of a call. Log lines name it."""
+"""Log context of this thread or task: the item whose handler runs, or the correlation id of a call."""
 
 
 class Observer(Protocol):
-    """Told by many threads at once. It must be quick, and an error of its own must not come out of it."""
+    """Called by many threads at once. It must be fast and must not raise."""
 
     def submitted(self, route: str, answers: Iterable[str]) -> None:
-        """Items were handed over; an answer for each (new, known, changed, malformed)."""
+        """Items were submitted; one answer each (new, known, changed, malformed)."""
 
     def claimed(self, route: str, stage: str, items: int, lost: int) -> None:
-        """A worker took items in hand; so many leases of others were found to have run out."""
+        """A worker claimed items; `lost` expired leases of others were found."""
 
     def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None:
-        """Handlers have answered, and so many of their outcomes were written, refused (the lease was gone) or left undecided."""
+        """Handlers have finished; counts of outcomes written, refused (the lease had ended) and left undecided."""
 
-    def seen_to(self, route: str, items: Sequence[tuple[str, str]]) -> None:
-        """The resender has seen to items that had gone quiet: the stage of each, and what was done (resent, offered, lost, overdue,
-        no_answer, confirmed, decided)."""
+    def resent(self, route: str, items: Sequence[tuple[str, str]]) -> None:
+        """The resender handled items that had gone quiet: the stage of each, and the action (resent, offered, lost, overdue, no_answer,
+        confirmed, decided)."""
 
-    def told(self, subscriber: str, taken: int, failed: int) -> None:
-        """A subscriber was told events at once."""
+    def delivered(self, subscriber: str, taken: int, failed: int) -> None:
+        """Events were delivered to a subscriber, or failed."""
 
     def called(self, method: str, path: str, status: int, seconds: float) -> None:
-        """A call over HTTP was answered; `path` is the endpoint's, with its parameters' names."""
+        """An HTTP call was answered; `path` is the endpoint's, with the names of its parameters."""
 
 
-class Nobody:
-    """Hears nothing."""
+class NullObserver:
+    """Does nothing."""
 
     def submitted(self, route: str, answers: Iterable[str]) -> None: ...
 
@@ -48,11 +48,11 @@ class Nobody:
 
     def settled(self, rans: Sequence[JobResult], now: int, written: int, refused: int, undecided: int) -> None: ...
 
-    def seen_to(self, route: str, items: Sequence[tuple[str, str]]) -> None: ...
+    def resent(self, route: str, items: Sequence[tuple[str, str]]) -> None: ...
 
-    def told(self, subscriber: str, taken: int, failed: int) -> None: ...
+    def delivered(self, subscriber: str, taken: int, failed: int) -> None: ...
 
     def called(self, method: str, path: str, status: int, seconds: float) -> None: ...
 
 
-NOBODY = Nobody()
+NO_OBSERVER = NullObserver()

@@ -1,4 +1,4 @@
-"""The Runner: who runs the engine's turns and the users' handlers. The engine itself starts no thread and never sleeps."""
+"""The Runner port: runs the engine's services and the users' handlers. The engine itself starts no thread and never sleeps."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from milepost.core.routes.route import Stage
 
 
 class JobResult(Struct, gc=False, eq=False):
-    """One item's outcome, as the crew that ran it reports it."""
+    """One item's outcome, as reported by the handler pool."""
 
     item: Item
     outcome: Outcome
     response_ms: int
     calls: int = 0
-    """Handler calls beyond the first that this job needed (a halved batch); counted on one of its items."""
+    """Extra handler calls that this job needed (a halved batch); counted on one of its items."""
     failed_alone: bool = False
     cancelled: bool = False
-    """The call's task was cancelled, and not by its crew: a failed try, or, while the worker drains, an item to give back."""
+    """The call's task was cancelled, and not by its pool: a failed attempt or, while the worker drains, an item to give back."""
 
 
 Job = list[Item]
@@ -33,28 +33,28 @@ class HandlerPool(Protocol):
     """Runs one stage's handler calls, at most `width` at a time."""
 
     def put(self, jobs: Sequence[Job]) -> None:
-        """Hand over work; returns at once."""
+        """Add jobs; returns at once."""
 
     def take(self) -> list[JobResult]:
-        """What has finished since the last take."""
+        """Results since the last take."""
 
     def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
-        """Take back what has not been started: everything, or the jobs with an unwanted item."""
+        """Take back jobs that have not started: all, or those with an unwanted item."""
 
     def oldest(self) -> Item | None:
-        """Of what has not been started, the item that has waited longest."""
+        """The item that has waited longest to start."""
 
     def cancel(self) -> None:
-        """Ask running calls to stop, where they can (async handlers); what was cut off is not reported."""
+        """Ask running calls to stop, where possible (async handlers); interrupted calls are not reported."""
 
     def running(self) -> list[tuple[Item, int]]:
-        """The first item of each call under way, with the milliseconds it has taken so far."""
+        """The first item of each running call, with its duration so far in milliseconds."""
 
     def resize(self, width: int) -> None: ...
 
 
 class Service(Protocol):
-    """Something that is given turns: it does what is to be done now and says when it wants the next turn."""
+    """A background task that is called repeatedly: each turn does the present work and returns the time of the next."""
 
     name: str
 
@@ -68,13 +68,13 @@ ExecuteAsync = Callable[[Stage, Job, Callable[[], int]], Awaitable[list[JobResul
 
 class Runner(Protocol):
     def pool(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
-        """Hands for one stage; `wake` is called when there is something to take."""
+        """The handler pool of one stage; `wake` is called when there are results to take."""
 
     def run(self, services: Sequence[Service], stopped: Callable[[], bool]) -> None:
-        """Give turns to all services until `stopped()`; a service that raises stops them all and the error is raised here."""
+        """Run all services until `stopped()`; if one raises, all stop and the error is raised here."""
 
     def wake(self, name: str) -> None:
-        """Bring the next turn of the service of that name forward to now."""
+        """Run the next turn of the service with this name now."""
 
 
 class Clock(Protocol):
@@ -87,4 +87,4 @@ class Chance(Protocol):
         """Uniform in [-1, 1]."""
 
     def token(self) -> str:
-        """Never given twice."""
+        """A unique token."""

@@ -1,4 +1,4 @@
-"""Subscribers: whoever is told. A topic, a webhook, a mailbox, a log, a Python function."""
+"""Subscribers: receivers of events, such as a topic, a webhook, a log or a Python function."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from milepost.core.events import Envelope
 
 
 class Subscriber(Protocol):
-    """One that is told. Its `name` is the name of its cursor: under another name it is somebody else."""
+    """A receiver of events. Its `name` is the name of its cursor: under another name it starts anew."""
 
     name: str
     batch: int
-    """How many events it likes to be told at once."""
+    """Preferred number of events per call."""
 
     def tell(self, envelopes: Sequence[Envelope]) -> Sequence[Exception | None] | None:
-        """Take these events. None: all are taken. A list has one entry for each: None, or why it was not taken.
-        Raising says nothing about the single ones: each is told again by itself.
+        """Deliver these events. None: all are accepted. A list has one entry per event: None, or why it was not accepted. If it raises,
+        each event is delivered again by itself.
 
-        No two of one call are of the same item, so an event that fails is never overtaken by that item's next.
-        `milepost.core.errors.EventRefused`, returned or raised, means that this event will never be taken.
+        No two events of one call belong to the same item, so a failed event is never overtaken by that item's next.
+        `milepost.core.errors.EventRefused`, returned or raised, means that this event will never be accepted.
         """

@@ -1,1 +1,1 @@
-"""Who runs the engine: threads and an event loop for real, one seeded thread in the simulator (see testing)."""
+"""Runners: threads and an event loop in production; the simulator has a single seeded thread (see testing)."""

@@ -1,4 +1,4 @@
-"""Real time and real chance."""
+"""System clock and system randomness."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 
 
 class SystemClock:
-    """The wall clock, but for its jumps back: while the machine's clock is behind where it has been, time goes on from there.
-    Leases, retries and rates would otherwise stand still until it has caught up."""
+    """The wall clock without jumps back: while the machine's clock is behind an earlier reading, time continues from that reading.
+    Otherwise leases, retries and rates would stop until it has caught up."""
 
     def __init__(self) -> None:
         self._lead = 0
@@ -20,7 +20,7 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000 + self._lead
 
     def not_before(self, moment: int) -> None:
-        """Time is at least this far: something has happened then."""
+        """Set a minimum for the present time: something has happened then."""
         self._lead = max(self._lead, moment - time.monotonic_ns() // 1_000_000)
 
 

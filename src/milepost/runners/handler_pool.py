@@ -1,4 +1,4 @@
-"""Crews: the hands that run one stage's handler calls, threads for plain functions and tasks for async ones."""
+"""Handler pools: run one stage's handler calls, in threads for plain functions and in tasks for async ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SIGNAL_AFTER = 256
 SIGNAL_MS = 4
 STUCK_MS = 20
 QUICK_MS = 0.05
-"""Calls that take less than this on average are handed to a thread in portions: the hand-over would cost more than the call."""
+"""Calls that take less than this on average are given to a thread in portions, because the hand-over would cost more."""
 PORTION = 32
 PORTION_MS = 5
-"""A portion that takes longer is put down: its calls are not quick any more."""
+"""A portion that takes longer is interrupted: its calls are no longer quick."""
 
 
 def ticks() -> int:
@@ -31,7 +31,7 @@ def ticks() -> int:
 
 
 class Outbox:
-    """Finished work on its way back to the engine, which is woken in moderation: for a good many, or after a moment."""
+    """Finished work on its way back to the engine, which is woken rarely: after many results, or after a moment."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -42,9 +42,9 @@ class Outbox:
     def put(self, rans: list[JobResult]) -> None:
         self._done.extend(rans)
 
-    def tell(self, now: int, *, last: bool) -> None:
-        """Wake the engine if it is time. Whether this was the `last` job is asked after its results were put: else a thread that is
-        held up in between would leave its results lying, since those that came after it have told the engine already."""
+    def notify(self, now: int, *, last: bool) -> None:
+        """Wake the engine if it is time. Whether this was the `last` job is checked after its results were put: otherwise a delayed
+        thread could leave its results unnoticed, since later threads have already woken the engine."""
         if self._woken:
             return
         if not self._since:
@@ -56,7 +56,7 @@ class Outbox:
 
     def take(self) -> list[JobResult]:
         taken = []
-        # Before the first is taken: whatever is added from now on may wake again, and nothing is left lying.
+        # Before the first is taken: a result added from now on wakes the engine again, so none is left.
         self._woken = False
         done = self._done
         while done:
@@ -64,8 +64,8 @@ class Outbox:
         return taken
 
 
-class Hands:
-    """What both kinds of crew have in common."""
+class BaseHandlerPool:
+    """Common part of both kinds of pool."""
 
     def __init__(self, stage: Stage, width: int, wake: Callable[[], None]) -> None:
         self._stage = stage
@@ -89,20 +89,20 @@ class Hands:
         return [(item, now - began) for item, began in list(self._running.values())]
 
     def _most(self) -> int:
-        """How many jobs one hand takes at a time. While it runs one of them, the others can still be recalled, or run by another hand."""
+        """How many jobs one thread or task takes at a time. Those not started can still be recalled or taken by another."""
         return PORTION if self._mean_ms < QUICK_MS else 1
 
     def _learn(self, took: int, calls: int) -> None:
         self._mean_ms += (took / calls - self._mean_ms) * 0.2
 
     def _failed(self, job: Job, error: BaseException, began: int, *, cancelled: bool = False) -> list[JobResult]:
-        """Whatever else goes wrong around a call is a counted try too: no item may stay in hand unreported."""
-        outcome = Retry(f"the call broke off: {type(error).__name__}", category="EXCEPTION", unknown=True)
+        """Any other error around a call is a counted attempt too: no claimed item may stay unreported."""
+        outcome = Retry(f"the call was interrupted: {type(error).__name__}", category="EXCEPTION", unknown=True)
         return [JobResult(item, outcome, ticks() - began, cancelled=cancelled) for item in job]
 
 
-class ThreadCrew(Hands):
-    """Threads that take jobs from one shared queue: no future per item, and a slow call holds up only its own thread."""
+class ThreadHandlerPool(BaseHandlerPool):
+    """Threads that take jobs from one shared queue: no future per item, and a slow call delays only its own thread."""
 
     def __init__(self, stage: Stage, width: int, execute: Execute, wake: Callable[[], None]) -> None:
         super().__init__(stage, width, wake)
@@ -117,7 +117,7 @@ class ThreadCrew(Hands):
         self._rouse()
 
     def _rouse(self) -> None:
-        """Enough hands for what lies here: one at once, another each time those at work do not get through."""
+        """Start threads for the waiting jobs: one at once, another each time the running ones are not enough."""
         with self._more:
             if not self._jobs:
                 return
@@ -137,10 +137,10 @@ class ThreadCrew(Hands):
             taken = jobs.take(self._width, self._most())
             if taken is None:
                 with self._more:
-                    # Looked at once more under the lock: whoever brings a job from now on sees this thread wait.
+                    # Checked again under the lock: a job added from now on finds this thread waiting.
                     taken = jobs.take(self._width, self._most())
                     if taken is None:
-                        # A crew that is closed leaves what this thread may not take to the threads that run that lane.
+                        # In a closed pool, jobs that this thread may not take are left to the threads of their lane.
                         if not self._wait_for_more() and (self._closed or not jobs):
                             self._threads -= 1
                             return
@@ -148,7 +148,7 @@ class ThreadCrew(Hands):
             self._run(*taken, me)
 
     def _run(self, job: Job, portion: Portion, me: int) -> None:
-        """Run a job, and what else is left of its portion."""
+        """Run a job and the rest of its portion."""
         jobs, out, running, stage, execute = self._jobs, self._out, self._running, self._stage, self._execute
         first = began = ticks()
         if self._stage_is_slow() and len(running) + 1 < self._width and jobs:
@@ -166,16 +166,16 @@ class ThreadCrew(Hands):
             if following is None:
                 break
             out.put(rans)
-            out.tell(now, last=False)
+            out.notify(now, last=False)
             job, began = following, now
         self._learn(now - first, calls)
         del running[me]
         jobs.done(portion)
         out.put(rans)
-        out.tell(now, last=not jobs)
+        out.notify(now, last=not jobs)
 
     def _left(self) -> bool:
-        """Since a resize there are too many hands: one goes, and if it was called for a job another is."""
+        """After a resize there are too many threads: this one ends, and if it was woken for a job another is woken."""
         with self._more:
             if self._threads <= self._width:
                 return False
@@ -184,7 +184,7 @@ class ThreadCrew(Hands):
             return True
 
     def _stage_is_slow(self) -> bool:
-        """Calls this long are worth a thread each; shorter ones are done sooner by one thread than by many that contend."""
+        """Slow calls are worth a thread each; many short ones finish sooner in one thread than in several that contend."""
         return self._mean_ms > 0.2
 
     def _wait_for_more(self) -> bool:
@@ -199,16 +199,16 @@ class ThreadCrew(Hands):
     def take(self) -> list[JobResult]:
         if self._jobs:
             for _, took in self.running():
-                # Calls that were quick are slow now: another hand for each that is stuck.
+                # Calls that were quick are slow now: start another thread for each blocked one.
                 if took > STUCK_MS:
                     self._rouse()
         return super().take()
 
     def cancel(self) -> None:
-        """A plain function cannot be stopped; it ends with the process."""
+        """No-op: a plain function cannot be stopped; it ends with the process."""
 
     def close(self) -> None:
-        """No job will come any more: idle threads end now, the others when their handler returns."""
+        """No more jobs will come: idle threads end now, the others when their handler returns."""
         with self._more:
             self._closed = True
             self._more.notify_all()
@@ -218,7 +218,7 @@ class ThreadCrew(Hands):
         self._rouse()
 
 
-class AsyncCrew(Hands):
+class AsyncHandlerPool(BaseHandlerPool):
     """A few long-lived tasks on one event loop take jobs from a shared queue: no task per item."""
 
     def __init__(self, stage: Stage, width: int, execute: ExecuteAsync, wake: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
@@ -246,15 +246,15 @@ class AsyncCrew(Hands):
             while len(self._tasks) <= self._width and (taken := self._jobs.take(self._width, self._most())) is not None:
                 await self._run(*taken, task)
                 if ticks() - paused > PORTION_MS:
-                    # Handlers that never wait must not keep the others from the loop.
+                    # Handlers that never await must not block the loop for the others.
                     await asyncio.sleep(0)
                     paused = ticks()
         finally:
-            # Gone in the same step in which it saw no more jobs: whoever brings the next one must not count on this task.
+            # Removed in the same step in which it saw no more jobs, so that the next job does not rely on this task.
             self._tasks.discard(task)
 
     async def _run(self, job: Job, portion: Portion, task: asyncio.Task[None]) -> None:
-        """Run a job, and what else is left of its portion."""
+        """Run a job and the rest of its portion."""
         first = began = ticks()
         calls = 0
         try:
@@ -272,21 +272,21 @@ class AsyncCrew(Hands):
                 if following is None:
                     break
                 self._out.put(rans)
-                self._out.tell(now, last=False)
+                self._out.notify(now, last=False)
                 job, began = following, now
         finally:
             self._running.pop(id(task), None)
             self._jobs.done(portion)
         self._learn(now - first, calls)
         self._out.put(rans)
-        self._out.tell(now, last=not self._jobs)
+        self._out.notify(now, last=not self._jobs)
 
     async def _broken_off(self, job: Job, error: BaseException, began: int, task: asyncio.Task[None]) -> list[JobResult]:
-        """A handler cancelled its own task, or a program cancels every task on its loop: this task goes on."""
+        """A handler cancelled its own task, or a program cancels every task on its loop: this task continues."""
         while task.cancelling():
             task.uncancel()
-        # A program that ends cancels the tasks of its loop in one step: wait a step, so that it has told the station to stop
-        # before the worker reads this.
+        # A program that ends cancels all tasks of its loop in one step: wait a step, so that it has stopped the station before the worker
+        # reads this.
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         return self._failed(job, error, began, cancelled=isinstance(error, asyncio.CancelledError))
@@ -300,7 +300,7 @@ class AsyncCrew(Hands):
         self._loop.call_soon_threadsafe(stop)
 
     def close(self) -> None:
-        """Tasks end by themselves when there is no job."""
+        """No-op: tasks end by themselves when there is no job."""
 
     def resize(self, width: int) -> None:
         self._width = width

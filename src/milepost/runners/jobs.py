@@ -1,4 +1,4 @@
-"""What lies ready for a crew, lane by lane."""
+"""Job queue of a handler pool, by lane."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from milepost.ports.runner import Job
 
 
 class Portion:
-    """The jobs of one lane that a hand has taken to run one after the other. It never grows: until a job is begun it can still be
-    taken back, or taken by another hand."""
+    """The jobs of one lane that a thread or task has taken to run in sequence. It never grows; a job that has not started can be
+    recalled or taken by another."""
 
     __slots__ = ("_left", "lane")
 
@@ -24,14 +24,14 @@ class Portion:
         return len(self._left)
 
     def next(self) -> Job | None:
-        """The next job, for the hand that has the portion. Needs no lock: a job leaves a deque for exactly one taker."""
+        """The next job, for the owner of the portion. Needs no lock: a deque gives a job to exactly one taker."""
         try:
             return self._left.popleft()
         except IndexError:
             return None
 
     def last(self, most: int) -> deque[Job]:
-        """Up to so many jobs from the end, in their order, for another taker."""
+        """Up to so many jobs from the end, in order, for another taker."""
         taken: deque[Job] = deque()
         try:
             while len(taken) < most:
@@ -41,7 +41,7 @@ class Portion:
         return taken
 
     def first(self) -> Job | None:
-        """The job that is next, left where it is."""
+        """The next job, without removing it."""
         try:
             return self._left[0]
         except IndexError:
@@ -49,20 +49,20 @@ class Portion:
 
 
 class Jobs:
-    """A queue for many takers. The next job comes from the lane with the fewest hands at work, of several such lanes from the one that
-    was asked longest ago. Where there are several lanes, none is given the last hand: a slow lane has its share of them, and never all.
+    """A queue for many takers. The next job comes from the lane with the fewest takers at work; among equals, from the one served
+    longest ago. With several lanes, none gets the last taker: a slow lane has its share, and never all.
     """
 
     def __init__(self) -> None:
         self._lanes: dict[str, deque[Job]] = {}
         self._portions: dict[int, Portion] = {}
-        """What is taken and not all begun, by the portion's identity."""
+        """Portions that have jobs not started yet, by identity."""
         self._under_way: dict[str, int] = {}
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        """Is there any job that has not been begun?"""
+        """Whether any job has not started."""
         with self._lock:
             return bool(self._lanes) or any(self._portions.values())
 
@@ -81,8 +81,8 @@ class Jobs:
                 waiting.append(job)
 
     def take(self, width: int, most: int = 1) -> tuple[Job, Portion] | None:
-        """The next job for one of `width` hands, with up to `most` in all of its lane; None if there is none for it. Where no job waits,
-        half of what another hand has not begun. `done` must follow."""
+        """The next job for one of `width` takers, with up to `most` of its lane in all; None if there is none. If no job waits, half of
+        another taker's unstarted jobs. Call `done` afterwards."""
         with self._lock:
             found = self._waiting(width, most) or self._unbegun(width)
             if found is not None:
@@ -96,7 +96,7 @@ class Jobs:
         lanes = self._lanes
         if not lanes:
             return None
-        lane = next(iter(lanes)) if len(lanes) == 1 else min(lanes, key=self._hands)
+        lane = next(iter(lanes)) if len(lanes) == 1 else min(lanes, key=self._takers)
         if not self._may_have_another(lane, width):
             return None
         waiting = lanes.pop(lane)
@@ -109,27 +109,27 @@ class Jobs:
 
     def _unbegun(self, width: int) -> tuple[Job, Portion] | None:
         others = [portion for portion in self._portions.values() if portion and self._may_have_another(portion.lane, width)]
-        for portion in sorted(others, key=lambda portion: (self._hands(portion.lane), -len(portion))):
+        for portion in sorted(others, key=lambda portion: (self._takers(portion.lane), -len(portion))):
             taken = portion.last((len(portion) + 1) // 2)
             if taken:
                 return taken.popleft(), Portion(portion.lane, taken)
         return None
 
-    def _hands(self, lane: str) -> int:
+    def _takers(self, lane: str) -> int:
         return self._under_way.get(lane, 0)
 
     def _may_have_another(self, lane: str, width: int) -> bool:
-        return len(self._known) == 1 or width == 1 or self._hands(lane) < width - 1
+        return len(self._known) == 1 or width == 1 or self._takers(lane) < width - 1
 
     def done(self, portion: Portion) -> None:
-        """The hand is free again. What is left of its portion is next in its lane."""
+        """The taker is free again. The rest of its portion is next in its lane."""
         with self._lock:
             self._portions.pop(id(portion), None)
             if portion:
                 self._put_first(portion.lane, portion.last(len(portion)))
-            hands = self._under_way[portion.lane] - 1
-            if hands:
-                self._under_way[portion.lane] = hands
+            takers = self._under_way[portion.lane] - 1
+            if takers:
+                self._under_way[portion.lane] = takers
             else:
                 del self._under_way[portion.lane]
 
@@ -138,7 +138,7 @@ class Jobs:
             self._lanes[lane] = jobs + self._lanes.get(lane, deque())
 
     def recall(self, unwanted: Callable[[Item], bool] | None = None) -> list[Item]:
-        """Take back what has not been begun: everything, or the jobs with an unwanted item."""
+        """Take back jobs that have not started: all, or those with an unwanted item."""
         taken: list[Item] = []
         with self._lock:
             for portion in self._portions.values():
@@ -157,7 +157,7 @@ class Jobs:
         return taken
 
     def oldest(self) -> Item | None:
-        """The item that has waited longest to be begun."""
+        """The item that has waited longest to start."""
         with self._lock:
             next_ones = [waiting[0] for waiting in self._lanes.values()] + [portion.first() for portion in self._portions.values()]
             return min((job[0] for job in next_ones if job is not None), key=lambda item: item.row.claimed_at or 0, default=None)

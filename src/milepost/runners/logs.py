@@ -1,5 +1,5 @@
-"""The log of a process, in one of two forms: text for people, or a line of JSON for each record. Both name the item or the call that
-a line is about, by its correlation id, and both leave secrets out."""
+"""Log format of a process: text for people, or one line of JSON per record. Both name the item or call by its correlation id, and both
+redact secrets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from milepost.ports.observer import ABOUT
 
 FORMS = ("text", "json")
 TALKATIVE = ("botocore", "boto3", "urllib3", "uvicorn", "asyncio")
-"""Others whose everyday lines say nothing of the work."""
+"""Third-party loggers whose routine lines are not about the work."""
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 def about() -> dict[str, str]:
-    """What this thread or task is busy with."""
+    """The log context of this thread or task."""
     now = ABOUT.get()
     if isinstance(now, Item):
         return {"route": now.route, "stage": now.stage, "key": now.key, "correlation_id": now.correlation_id}
@@ -32,7 +32,7 @@ def about() -> dict[str, str]:
 
 
 class JsonLogFormat(logging.Formatter):
-    """One object a line. What a caller gives as `extra` stands beside the rest."""
+    """One JSON object per line, with the caller's `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         more = {name: value for name, value in vars(record).items() if name not in _USUAL}
@@ -50,7 +50,7 @@ class JsonLogFormat(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Time, level, message, and what it is about."""
+    """Time, level, message, and log context."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
@@ -64,7 +64,7 @@ class TextLines(logging.Formatter):
 
 
 class _Standard(logging.Handler):
-    """Writes to whatever standard error is at the time."""
+    """Writes to the present standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -76,8 +76,8 @@ class _Standard(logging.Handler):
 
 @contextmanager
 def logs(form: str) -> Iterator[None]:
-    """Meanwhile everything that is logged in this process goes to standard error in that form: as text only what is worth a word,
-    as JSON also what happens every day."""
+    """Write all logs of this process to standard error in this format: as text only warnings and important lines, as JSON also routine
+    ones."""
     root = logging.getLogger()
     handler = _Standard()
     handler.setFormatter(JsonLogFormat() if form == "json" else TextLines())

@@ -1,4 +1,4 @@
-"""Settings for a process that does nothing but Milepost's work (`milepost up`, `work`, and `submit` of a list); never made in a program that imports it."""
+"""Settings for a process that runs only Milepost (`milepost up`, `work`, `submit`); never applied in a program that imports it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import gc
 import sys
 
 
-def settle_in() -> None:
-    """Collect garbage more rarely: a batch of items is thousands of objects and not one cycle, and looking for cycles among
-    them costs a tenth of the time. What was imported is not looked at again."""
+def tune_garbage_collection() -> None:
+    """Collect garbage less often: a batch of items has thousands of objects and no cycles, and searching for cycles costs a tenth of
+    the time. Imported objects are not scanned again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
-def hand_over_soon() -> None:
-    """Give the interpreter to a waiting thread after 1 ms instead of 5, in a process that serves calls: its event loop needs it often
-    and for short, and so does the worker among handlers that compute."""
+def tune_thread_switching() -> None:
+    """Switch threads after 1 ms instead of 5, in a process that serves calls: its event loop needs the interpreter often and briefly,
+    and so does the worker among handlers that compute."""
     sys.setswitchinterval(0.001)

@@ -1,4 +1,4 @@
-"""The real Runner: a thread per service, threads for plain handlers, one event loop for async ones."""
+"""The production Runner: a thread per service, threads for plain handlers, one event loop for async ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from milepost.core.routes.route import Stage
 from milepost.ports.runner import Execute, ExecuteAsync, HandlerPool, Service
-from milepost.runners.handler_pool import AsyncCrew, ThreadCrew
+from milepost.runners.handler_pool import AsyncHandlerPool, ThreadHandlerPool
 
 STOP_SEEN_S = 0.1
 CUT_OFF_S = 1.0
@@ -19,24 +19,24 @@ LEAVE_S = 10.0
 
 
 _RUNNER: ContextVar[ThreadRunner | None] = ContextVar("runner", default=None)
-"""The runner whose service or handler runs here; threads and tasks that a handler starts with its context inherit it."""
+"""The runner whose service or handler runs here; threads and tasks started by a handler inherit it."""
 
 
 class ThreadRunner:
-    """Runs services and crews until told to stop. Async handlers run on `loop`, an event loop that runs in another thread and that
-    the caller owns; without it, on a loop and a thread of the runner's own."""
+    """Runs services and handler pools until stopped. Async handlers run on `loop`, an event loop of the caller that runs in another
+    thread; without it, on a loop and a thread of the runner's own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._wakers: dict[str, threading.Event] = {}
         self._borrowed = loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: threading.Thread | None = None
-        self._crews: WeakSet[AsyncCrew | ThreadCrew] = WeakSet()
+        self._pools: WeakSet[AsyncHandlerPool | ThreadHandlerPool] = WeakSet()
         self._error: BaseException | None = None
 
     def needs_this_thread(self) -> bool:
-        """Is the caller a service or a handler of this runner, or on the event loop that runs its handlers? If so, waiting here for
-        the runner to end would never end."""
+        """Whether the caller is a service or handler of this runner, or on the event loop of its handlers: then waiting here for the
+        runner to end would block for ever."""
         if _RUNNER.get() is self:
             return True
         try:
@@ -46,12 +46,12 @@ class ThreadRunner:
         return running is (self._borrowed or self._loop)
 
     def pool(self, stage: Stage, width: int, execute: Execute, execute_async: ExecuteAsync, wake: Callable[[], None]) -> HandlerPool:
-        pool: AsyncCrew | ThreadCrew
+        pool: AsyncHandlerPool | ThreadHandlerPool
         if stage.is_async:
-            pool = AsyncCrew(stage, width, execute_async, wake, self._event_loop())
+            pool = AsyncHandlerPool(stage, width, execute_async, wake, self._event_loop())
         else:
-            pool = ThreadCrew(stage, width, execute, wake)
-        self._crews.add(pool)
+            pool = ThreadHandlerPool(stage, width, execute, wake)
+        self._pools.add(pool)
         return pool
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
@@ -72,7 +72,7 @@ class ThreadRunner:
         for service in services:
             self._wakers[service.name] = threading.Event()
         threads = [
-            # Each in a context of its own, in which this runner is named; handlers' threads and tasks inherit it.
+            # Each in its own context, which names this runner; handlers' threads and tasks inherit it.
             threading.Thread(target=copy_context().run, args=(self._serve, service, stopped), name=service.name, daemon=True)
             for service in services
         ]
@@ -81,19 +81,19 @@ class ThreadRunner:
         try:
             self._wait_for(threads, stopped)
         finally:
-            for pool in self._crews:
+            for pool in self._pools:
                 pool.close()
             self._stop_loop()
         if self._error is not None:
             raise self._error
 
     def _wait_for(self, threads: Sequence[threading.Thread], stopped: Callable[[], bool]) -> None:
-        """Until all have ended. Once stopped, a service that hangs (a subscriber that does not return, say) is left behind
-        after a while: what it held runs out by itself."""
+        """Wait until all have ended. After a stop, a service that hangs (a subscriber that does not return, for example) is abandoned
+        after a while: its leases expire."""
         leave_at: float | None = None
         while any(thread.is_alive() for thread in threads) and (leave_at is None or time.monotonic() < leave_at):
             for thread in threads:
-                # A join without a limit would not let signals through.
+                # A join without a timeout would block signals.
                 thread.join(timeout=0.05)
             if leave_at is None and (self._error is not None or stopped()):
                 leave_at = time.monotonic() + LEAVE_S
@@ -104,7 +104,7 @@ class ThreadRunner:
         try:
             while not stopped() and self._error is None:
                 until = time.monotonic() + service.turn()
-                # In short waits, so that a stop is seen; the next turn comes when it was wanted, or at a wake-up.
+                # In short waits, so that a stop is noticed; the next turn comes at its time or at a wake-up.
                 while (left := until - time.monotonic()) > 0 and not waker.wait(min(left, STOP_SEEN_S)):
                     if stopped() or self._error is not None:
                         break
@@ -120,7 +120,7 @@ class ThreadRunner:
 
 
 def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped; what is left on it has a moment to take its cancellation."""
+    """Run the loop until it is stopped; remaining tasks have a moment to handle their cancellation."""
     loop.run_forever()
     left = asyncio.all_tasks(loop)
     for task in left:

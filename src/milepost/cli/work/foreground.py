@@ -48,10 +48,10 @@ def run(
     """Work until a signal, or until idle; say what is being done, and what was done."""
     from milepost.application.installation import services
     from milepost.core.values.durations import short_span
-    from milepost.runners.process import settle_in
+    from milepost.runners.process import tune_garbage_collection
     from milepost.station import Station
 
-    settle_in()
+    tune_garbage_collection()
     beside = services(ctx, applications)
     station = Station(ctx, subscribers=subscribers, services=beside, roles=roles, signer=signer, grace_ms=grace_ms)
     stop_on_signal(station.stop)

@@ -84,10 +84,10 @@ def submit(
 
     from milepost.core.values.durations import iso
     from milepost.engine.lists.reconcile import submit_list
-    from milepost.runners.process import settle_in
+    from milepost.runners.process import tune_garbage_collection
 
     assert file is not None
-    settle_in()
+    tune_garbage_collection()
     more: dict[str, Any] = {"no_header": no_header, "replace_changed": replace_changed, "rerun": rerun, "failed_again": failed_again}
     more["reason"] = reason or ""
     more["not_before"] = None if at is None else at_option(at)

@@ -38,12 +38,12 @@ def up(
     run 'milepost up --no-work' and, beside it, 'milepost work'.
     """
     from milepost.runners.logs import logs
-    from milepost.runners.process import hand_over_soon
+    from milepost.runners.process import tune_thread_switching
 
     where = wanted(listen, given.file.get("listen"), no_listen=no_listen or (until_idle is not None and listen is None))
     base = given.file.get("base_path", "") if base_path is None else base_path
     with logs(log_form), given.context(act=True, create=True) as ctx, listening(ctx, where, base, given.applications()):
         if where is not None:
-            hand_over_soon()
+            tune_thread_switching()
         roles = {"resender", "relay"} if no_work else {"worker", "resender", "relay"}
         run(ctx, roles, given.subscribers(), until_idle, "up", given.signer(), given.grace_ms(grace), given.applications())

@@ -188,7 +188,7 @@ class EventRelay:
                 return None
             answers = [error]
         failed = 0 if answers is None else sum(error is not None for error in answers)
-        self._ctx.observer.told(self._subscriber.name, len(chunk) - failed, failed)
+        self._ctx.observer.delivered(self._subscriber.name, len(chunk) - failed, failed)
         return [None] * len(chunk) if answers is None else answers
 
     def _park(self, failing: list[tuple[EventEntry, Exception]]) -> None:

@@ -105,7 +105,7 @@ class Collector:
             for result, n in (("written", written), ("refused", refused), ("undecided", undecided)):
                 self._count("outcomes", (result,), n)
 
-    def seen_to(self, route: str, items: Sequence[tuple[str, str]]) -> None:
+    def resent(self, route: str, items: Sequence[tuple[str, str]]) -> None:
         found = Counter(items)
         with self._lock:
             for (stage, what), n in found.items():
@@ -113,7 +113,7 @@ class Collector:
                 if what == "lost":
                     self._count("leases_lost", self._place(route, stage), n)
 
-    def told(self, subscriber: str, taken: int, failed: int) -> None:
+    def delivered(self, subscriber: str, taken: int, failed: int) -> None:
         with self._lock:
             self._count("told", (subscriber, "taken"), taken)
             self._count("told", (subscriber, "failed"), failed)
@@ -166,13 +166,13 @@ class Both:
         for one in self._observers:
             one.settled(rans, now, written, refused, undecided)
 
-    def seen_to(self, route: str, items: Sequence[tuple[str, str]]) -> None:
+    def resent(self, route: str, items: Sequence[tuple[str, str]]) -> None:
         for one in self._observers:
-            one.seen_to(route, items)
+            one.resent(route, items)
 
-    def told(self, subscriber: str, taken: int, failed: int) -> None:
+    def delivered(self, subscriber: str, taken: int, failed: int) -> None:
         for one in self._observers:
-            one.told(subscriber, taken, failed)
+            one.delivered(subscriber, taken, failed)
 
     def called(self, method: str, path: str, status: int, seconds: float) -> None:
         for one in self._observers:

@@ -35,7 +35,7 @@ FORM = "application/x-www-form-urlencoded"
 LARGEST_FORM = 64 << 10
 MOST_FIELDS = 100
 SLOWEST_S = 30.0
-NOBODY = Caller("nobody", frozenset())
+NO_OBSERVER = Caller("nobody", frozenset())
 LOCAL = Caller("local", frozenset(SCOPES))
 
 
@@ -69,7 +69,7 @@ class Authenticator:
         """Who calls; raises the problem that they are to be answered with if they may not call at all. What the caller may do is
         then for the endpoint's scope to say, and what of it they see for their routes (`visible`, `Desk.plan`)."""
         if endpoint.scope is None:
-            return NOBODY
+            return NO_OBSERVER
         await self._read_since(self._ticks() - FRESH_S)
         given = _bearer(request)
         if given is not None:

@@ -10,7 +10,7 @@ from milepost.engine.health.readiness import Unready, unready
 from milepost.engine.metrics.collector import Both, Collector
 from milepost.engine.metrics.gauges import Gauges
 from milepost.http.state.event_stream import Feed
-from milepost.ports.observer import NOBODY
+from milepost.ports.observer import NO_OBSERVER
 
 PATIENCE_S = 1.0
 """Within this the ledger must answer."""
@@ -45,5 +45,5 @@ def _collector(ctx: Context) -> Collector:
     if isinstance(ctx.observer, Collector):
         return ctx.observer
     collector = Collector({name: list(plan.by_name) for name, plan in ctx.plans.items()})
-    ctx.observer = collector if ctx.observer is NOBODY else Both(ctx.observer, collector)
+    ctx.observer = collector if ctx.observer is NO_OBSERVER else Both(ctx.observer, collector)
     return collector

@@ -25,7 +25,7 @@ from milepost.http.dashboard.render import page, seen_routes
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState
 from milepost.ports.documents import HOLD, LIMIT, read_as
-from milepost.ports.ledger import LACKS
+from milepost.ports.ledger import MISSING_CAPABILITIES
 
 ENDPOINTS = Endpoints(pages=True)
 ASIDE = 100
@@ -89,7 +89,7 @@ def _still(state: ServerState, call: Call, routes: list[str], now: int) -> Still
         quarantine_view(ctx, ASIDE),
         [key_view(key, now) for key in all_keys(ctx)] if call.caller.may("admin") else None,
         ctx.ledger.last_seq(),
-        [LACKS[name] for name in sorted(ctx.ledger.missing_capabilities)],
+        [MISSING_CAPABILITIES[name] for name in sorted(ctx.ledger.missing_capabilities)],
     )
 
 

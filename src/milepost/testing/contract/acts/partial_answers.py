@@ -144,7 +144,7 @@ class PartialAnswersContract(Promises):
         world = tapes
         said = confirm(world.item("t1"), "shelf", Done(""), world.plan, world.now, 0.0, by="ops", operator=True, force=True)
         assert isinstance(said, Refusal)
-        assert said.text.startswith("the item is at 'tape': force confirms only the stage that an item is at")
+        assert said.text.startswith("the item is at 'tape': force confirms only the item's present stage")
 
     def test_an_answer_that_is_refused_elsewhere_is_only_noted(self, world: World) -> None:
         world.bring("p1", to="stamp")
