@@ -15,7 +15,7 @@ SOURCE = ROOT / "src"
 PAGE = ROOT / "docs" / "architecture.md"
 PUBLIC = "milepost"
 ENTRY_POINTS = {"__main__"}
-STEP = re.compile(r"^\| \d+ \| `([\w.]+)` \| \[[^\]]+\]\(\.\./(src/milepost/[\w/]+\.py)\) \|", re.MULTILINE)
+STEP = re.compile(r"\| `([\w.]+)` \| \[[^\]]+\]\(\.\./(src/milepost/[\w/]+\.py)\) \|")
 Edges = dict[str, set[str]]
 
 
