@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,16 @@ from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
 from milepost.core.values.durations import Span, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
-from milepost.engine.acts.bulk import act, confirm_outside
+from milepost.engine.act_log import ActReport
+from milepost.engine.acts.bulk import act, confirm_outside, pause, resume
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.retention import PruneReport, prune
-from milepost.engine.views.items import show, status
+from milepost.engine.views.items import check_route, each, row_view, show, status
 from milepost.engine.views.queries import statuses_of
 from milepost.ports.answers import BackupReport
+from milepost.ports.ledger import Query
 
 
 class Operations:
@@ -141,6 +143,53 @@ class Operations:
             raise ActRefused(f"{route}/{key}: {report.refused[0][1] if report.refused else 'its row has left'}")
         return item.row
 
+    def items(
+        self,
+        route: str,
+        *,
+        statuses: Iterable[str] = (),
+        stages: Iterable[str] = (),
+        lane: str | None = None,
+        prefix: str | None = None,
+        group: str | None = None,
+        limit: int = 100,
+    ) -> list[dict[str, Any]]:
+        """The first items of a route that match, without their content, as `milepost list --json` shows them. `statuses` may be "failed"
+        and "live" too; `prefix` is how the key begins; `group` is a group of failures."""
+        check_route(self.context, route)
+        query = _query(route, statuses, stages, lane, prefix, group)
+        return [row_view(item) for item in each(self.context, query, limit)]
+
+    def act(
+        self,
+        verb: str,
+        route: str,
+        *,
+        by: str,
+        reason: str,
+        keys: Sequence[str] | None = None,
+        statuses: Iterable[str] = (),
+        stages: Iterable[str] = (),
+        lane: str | None = None,
+        prefix: str | None = None,
+        group: str | None = None,
+        stage: str | None = None,
+        dry_run: bool = False,
+    ) -> ActReport:
+        """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
+        that name does. The report counts what was done and names the items that were refused, with the reason. `stage`: where retry
+        and rerun start. With `dry_run` nothing is changed."""
+        query = None if keys is not None else _query(route, statuses, stages, lane, prefix, group)
+        return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, dry_run=dry_run)
+
+    def pause(self, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> None:
+        """Hold back a route, a stage, or a lane of a stage: nothing of it is started until it is resumed. No attempt is used up."""
+        pause(self.context, route, stage, lane, by=by, reason=reason)
+
+    def resume(self, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> bool:
+        """End a pause. False: there was none."""
+        return resume(self.context, route, stage, lane, by=by, reason=reason)
+
     def show(self, route: str, key: str) -> dict[str, Any] | None:
         """Everything about one item, with its history; None if the key was never seen."""
         return show(self.context, route, key)
@@ -153,3 +202,8 @@ class Operations:
         """Copy the ledger as it is at this moment, with its blobs, to a file that is a ledger itself; work may go on meanwhile. Raises
         UsageError where the file is there already, LedgerError where the ledger cannot be copied (in memory, on AWS)."""
         return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
+
+
+def _query(route: str, statuses: Iterable[str], stages: Iterable[str], lane: str | None, prefix: str | None, group: str | None) -> Query:
+    wanted = frozenset(stages) or None
+    return Query(route=route, statuses=statuses_of(statuses), stages=wanted, lane=lane, prefix=prefix, group=group)
