@@ -16,7 +16,7 @@ from milepost.engine import resend as resend_module
 from milepost.engine.acts.bulk import confirm_outside, pause, resume
 from milepost.engine.resend import Resender, ResendSummary
 from milepost.engine.routes.versions import apply_route
-from milepost.ports.ledger import Ledger, Page, Query
+from milepost.ports.ledger import Ledger, Query, QueryPage
 from milepost.testing.clock import VirtualClock
 
 
@@ -214,7 +214,7 @@ def test_reads_content_only_where_it_is_needed(world: World, monkeypatch: pytest
     asked: list[bool] = []
     find = world.ledger.find
 
-    def watched(query: Query) -> Page:
+    def watched(query: Query) -> QueryPage:
         asked.append(query.with_content)
         return find(query)
 

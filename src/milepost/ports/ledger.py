@@ -165,7 +165,7 @@ class Query(Struct, frozen=True, kw_only=True):
     limit: int = 1000
 
 
-class Page(Struct, frozen=True):
+class QueryPage(Struct, frozen=True):
     items: list[Item]
     next: Any = None
     """Pass it as `after` to continue; None: this was the last page."""
@@ -285,10 +285,10 @@ class Ledger(Protocol):
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         """Items with their content, by (route, key). None: there is no row; Refused: the row cannot be read."""
 
-    def find(self, query: Query) -> Page:
+    def find(self, query: Query) -> QueryPage:
         """Matching rows, page by page. Each row matches as of the time its page was read; none comes twice. A row that matches the whole
         time is missed only where an index lags behind the rows, which `Query.exact` excludes. Unreadable matching rows are in
-        `Page.refused`."""
+        `QueryPage.refused`."""
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
         """One item's lines, oldest first; with `payloads`, also the payloads they offered. An unreadable line is returned as stored (see
@@ -405,9 +405,9 @@ __all__ = [
     "Leaving",
     "Ledger",
     "NewItem",
-    "Page",
     "Pruned",
     "Query",
+    "QueryPage",
     "Refused",
     "Same",
     "ScanCost",

@@ -17,16 +17,16 @@ from milepost.ledgers.aws.readable_rows import row_or_refused, whole
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout
 from milepost.ports.documents import ROUTE
-from milepost.ports.ledger import Page, Query, Refused, ScanCost
+from milepost.ports.ledger import Query, QueryPage, Refused, ScanCost
 
 PAGE = 1000
 
 
-def find(store: AwsStore, query: Query) -> Page:
+def find(store: AwsStore, query: Query) -> QueryPage:
     """A page of matching rows. `after` is a position in the index or the table, as plain JSON values."""
     layout = store.layout(query.route)
     if layout is None:
-        return Page([])
+        return QueryPage([])
     if query.prefix is not None and (start := layout.partition(query.prefix)) is not None:
         walk = _by_partition(store, layout, query, start)
     else:
@@ -40,15 +40,15 @@ def find(store: AwsStore, query: Query) -> Page:
             if item is None:
                 continue
             if len(items) + len(refused) == query.limit:
-                return Page(items, last, refused)
+                return QueryPage(items, last, refused)
             if isinstance(item, Refused):
                 refused.append(item)
             else:
                 items.append(item)
             last = place
     except LedgerMissing:
-        return Page([])
-    return Page(items, refused=refused)
+        return QueryPage([])
+    return QueryPage(items, refused=refused)
 
 
 def by_index(query: Query) -> bool:

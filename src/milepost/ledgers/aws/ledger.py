@@ -45,9 +45,9 @@ from milepost.ports.ledger import (
     Keep,
     KnownKey,
     NewItem,
-    Page,
     Pruned,
     Query,
+    QueryPage,
     Refused,
     Same,
     ScanCost,
@@ -166,7 +166,7 @@ class AwsLedger:
                     found[route, key] = item
         return [found.get((route, key)) for route, key in refs]
 
-    def find(self, query: Query) -> Page:
+    def find(self, query: Query) -> QueryPage:
         return find(self.store, query)
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:

@@ -41,9 +41,9 @@ from milepost.ports.ledger import (
     Keep,
     KnownKey,
     NewItem,
-    Page,
     Pruned,
     Query,
+    QueryPage,
     Refused,
     Same,
     Timing,
@@ -151,12 +151,12 @@ class MemoryLedger:
         with self._lock:
             return [self._state.records[ref].read() if ref in self._state.records else None for ref in map(tuple, refs)]
 
-    def find(self, query: Query) -> Page:
+    def find(self, query: Query) -> QueryPage:
         with self._lock:
             found = [record for record in self._state.records.values() if record.number > (query.after or 0) and matches(record.row, query)]
             page = found[: query.limit]
             items = [record.read() if query.with_content or record.damage == "row" else Item(record.row, Content()) for record in page]
-            return Page(
+            return QueryPage(
                 [item for item in items if isinstance(item, Item)],
                 page[-1].number if len(found) > len(page) else None,
                 [item for item in items if isinstance(item, Refused)],

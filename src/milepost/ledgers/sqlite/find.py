@@ -10,7 +10,7 @@ from milepost.core.status import LIVE, Status
 from milepost.ledgers.sqlite.rows.codec import CODES, COLUMNS, HANDED_OVER, items_of, rows_of
 from milepost.ledgers.sqlite.rows.due_rows import FREE, HELD
 from milepost.ledgers.sqlite.rows.names import NameNumbers
-from milepost.ports.ledger import Page, Query, Refused
+from milepost.ports.ledger import Query, QueryPage, Refused
 
 WINDOW = 200_000
 """Maximum rows of the table that one page may skip: keeps every read transaction short."""
@@ -39,10 +39,10 @@ SECOND = "substr(key, instr(key, '#') + 1)"
 FAILED = frozenset({Status.MAX_RETRIES_EXCEEDED, Status.REJECTED, Status.CANCELLED})
 
 
-def find(connection: sqlite3.Connection, names: NameNumbers, query: Query) -> Page:
+def find(connection: sqlite3.Connection, names: NameNumbers, query: Query) -> QueryPage:
     route = names.routes.get(query.route)
     if route is None or not _places(names, query):
-        return Page([])  # no item was ever there
+        return QueryPage([])  # no item was ever there
     where, values = _conditions(query)
     live = query.statuses is not None and query.statuses <= LIVE
     if query.prefix is not None:
@@ -69,10 +69,10 @@ def find(connection: sqlite3.Connection, names: NameNumbers, query: Query) -> Pa
     refused = [row for row in found if isinstance(row, Refused)]
     sound = [row for row in found if isinstance(row, Row)] if refused else cast(list[Row], found)
     if not query.with_content:
-        return Page([Item(row, Content()) for row in sound], after, refused)
+        return QueryPage([Item(row, Content()) for row in sound], after, refused)
     items = items_of(connection, sound, names)
     refused += [item for item in items if isinstance(item, Refused)]
-    return Page([item for item in items if isinstance(item, Item)], after, refused)
+    return QueryPage([item for item in items if isinstance(item, Item)], after, refused)
 
 
 def _conditions(query: Query) -> tuple[str, list[Any]]:

@@ -39,9 +39,9 @@ from milepost.ports.ledger import (
     Keep,
     KnownKey,
     NewItem,
-    Page,
     Pruned,
     Query,
+    QueryPage,
     Refused,
     Same,
     Timing,
@@ -240,7 +240,7 @@ class SqliteLedger:
     def get(self, refs: Sequence[tuple[str, str]]) -> list[Item | Refused | None]:
         return self._read(lambda connection, names: read.get(connection, names, refs))
 
-    def find(self, query: Query) -> Page:
+    def find(self, query: Query) -> QueryPage:
         return self._read(lambda connection, names: find.find(connection, names, query))
 
     def history(self, route: str, key: str, *, payloads: bool = False) -> list[HistoryEntry]:
