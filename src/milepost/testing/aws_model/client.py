@@ -33,7 +33,7 @@ def make_client(service: str, region: str, url: str, answer: Answer, config: Any
 
 
 class _Calls:
-    """What a client of the model does instead of sending a request."""
+    """Answers calls instead of sending requests; mixed into the class of a boto3 client."""
 
     meta: Any
     exceptions: Any

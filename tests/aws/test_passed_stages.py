@@ -1,0 +1,41 @@
+"""Stages that an item has passed, written with its results: one change of the attribute in one update, as DynamoDB demands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milepost.ledgers.aws.tables.conditional_write import Update, _pass
+from milepost.ledgers.aws.tables.keys import Layout
+from milepost.testing.aws_model import AwsModel
+
+LAYOUT = Layout("parcels", "rows", ("id",), "ingested_")
+
+
+@pytest.mark.parametrize(
+    ("results", "left"),
+    [
+        ({"two": 1}, {"one", "two"}),
+        ({"two": 1, "three": {}}, {"one", "two", "three"}),
+        ({"one": None}, set()),
+        ({"one": None, "two": None}, set()),
+        ({"two": 1, "one": None}, {"two"}),
+        ({}, {"one"}),
+    ],
+)
+def test_any_results_are_one_update(results: dict[str, Any], left: set[str]) -> None:
+    database = AwsModel().client("dynamodb")
+    database.create_table(
+        TableName="rows",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    database.put_item(TableName="rows", Item={"id": {"S": "a"}, "through": {"SS": ["one"]}})
+    update = Update(LAYOUT, "a")
+    update.set("version", {"N": "2"})
+    _pass(update, frozenset({"one"}), results)
+    database.update_item(**update.params())
+    row = database.get_item(TableName="rows", Key={"id": {"S": "a"}})["Item"]
+    assert set(row.get("through", {"SS": []})["SS"]) == left
