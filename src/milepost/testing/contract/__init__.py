@@ -20,9 +20,9 @@ _PARTS = ("acts", "reads", "retention", "work", "world", "writes")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from milepost.testing.contract.acts.controls import ControlsContract  # noqa: E402
-from milepost.testing.contract.acts.far_reaching import ActsContract  # noqa: E402
 from milepost.testing.contract.acts.partial_answers import PartialAnswersContract  # noqa: E402
 from milepost.testing.contract.acts.rename import RenameContract  # noqa: E402
+from milepost.testing.contract.acts.verbs import ActsContract  # noqa: E402
 from milepost.testing.contract.reads.chain import ChainContract  # noqa: E402
 from milepost.testing.contract.reads.counters import CountersContract  # noqa: E402
 from milepost.testing.contract.reads.feed import FeedContract  # noqa: E402
