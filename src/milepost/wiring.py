@@ -88,11 +88,11 @@ def open_context(
         clock = clock or _clock_for(ledger)
         timing = ledger.timing
         plans = [Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms) for route in plans_wanted]
-        for plan in plans:
+        for at, plan in enumerate(plans):
             try:
-                ledger.prepare(plan)
+                plans[at] = ledger.prepare(plan)
             except LedgerMissing:
-                # Whoever only looks does not need the queue of a stage that is yet to be deployed.
+                # Reading does not need the queue of a stage that is yet to be deployed.
                 if check:
                     raise
         if check:

@@ -162,8 +162,7 @@ def open_heart(life: Life, fault: Fault | None = None) -> Context:
     ledger = AwsLedger(requests, life.prefix, blobs, settings=settings, make=True)
     clock = WrongClock(life.skew_ms)
     plan = Plan(route_of(life, fault or Fault()), grace_ms=settings.grace_ms, offer_life_ms=settings.offer_life_ms)
-    ledger.prepare(plan)
-    plan = register(ledger, plan, clock.now(), life.holder)
+    plan = register(ledger, ledger.prepare(plan), clock.now(), life.holder)
     return Context(ledger, {ROUTE: plan}, clock, SystemChance(), blobs)
 
 

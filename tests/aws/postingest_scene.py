@@ -127,9 +127,8 @@ class Postingest:
         self.ledger = AwsLedger(Requests(REGION, endpoint, width=4), prefix, blobs, settings=settings, make=make)
         self.store = self.ledger.store
         timing = self.ledger.timing
-        self.plan = Plan(route or assets(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+        self.plan = self.ledger.prepare(Plan(route or assets(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms))
         self.route = self.plan.name
-        self.ledger.prepare(self.plan)
         self.table = self.store.names.rows(self.route)
         layout = self.store.layout(self.route)
         assert layout is not None

@@ -34,7 +34,6 @@ class Scene(World):
         self.process = Process(endpoint)
         self.aws = self.open(self.process)
         super().__init__(self.aws, route)
-        self.aws.prepare(self.plan)
         self.store = self.aws.store
         self.table = self.store.names.rows(self.plan.name)
         self.layout = self.store.know(self.plan)

@@ -84,6 +84,7 @@ def test_finished_rows_are_sent_on_once_each_and_stay_until_they_are_through(led
     assert preview is not None
     assert (preview.items, preview.sealed) == (7, 0), "they are sealed, and their rows are still there"
     apply_route(ctx, newer.plan, mapping={}, back_fill="filed", pace=3.0, **SIGNED)
+    newer.plan = ctx.plan("parcels")
     assert run(ctx, newer.clock, 5) == [1, 3, 3, 0, 0]
     told = view(ctx, "parcels")
     assert told is not None
@@ -114,12 +115,12 @@ def test_rows_that_have_left_are_brought_back_and_their_history_goes_on(ledger: 
     assert world.ledger.get([("parcels", "a")]) == [None]
     world.clock.advance("1d")
     newer = World(ledger, assets("CC", "Scout", "Offsite"), clock=world.clock)  # type: ignore[arg-type]
-    newer.ledger.prepare(newer.plan)
     ctx = context(newer)
     preview = apply_route(ctx, newer.plan, mapping={}, back_fill="Offsite", pace=1.0, dry_run=True, **SIGNED).back_fill
     assert preview is not None
     assert (preview.items, preview.sealed, preview.brings_back, preview.takes_ms) == (1, 2, True, 3000)
     apply_route(ctx, newer.plan, mapping={}, back_fill="Offsite", pace=1.0, **SIGNED)
+    newer.plan = ctx.plan("parcels")
     ledger.follower.know(newer.plan)
     assert run(ctx, newer.clock, 5) == [1, 1, 1, 0, 0]
     told = view(ctx, "parcels")
@@ -154,6 +155,7 @@ def test_a_row_that_was_brought_back_and_not_sent_on_is_sent_on_by_the_next(ledg
     newer = World(ledger, assets("CC", "Offsite"), clock=world.clock)  # type: ignore[arg-type]
     ctx = context(newer)
     apply_route(ctx, newer.plan, mapping={}, back_fill="Offsite", pace=1.0, **SIGNED)
+    newer.plan = ctx.plan("parcels")
     assert run(ctx, newer.clock, 1) == [0], "no row is left"
 
     def dies(*args: Any) -> Any:
@@ -179,6 +181,7 @@ def test_one_whose_input_is_not_on_record_stays_away(ledger: Followed, caplog: p
     newer = World(ledger, route(longer=True), clock=world.clock)  # type: ignore[arg-type]
     ctx = context(newer)
     apply_route(ctx, newer.plan, mapping={}, back_fill="filed", pace=1.0, **SIGNED)
+    newer.plan = ctx.plan("parcels")
     assert run(ctx, newer.clock, 3) == [0, 0, 0]
     told = view(ctx, "parcels")
     assert told is not None
@@ -201,6 +204,7 @@ def test_a_resender_that_may_not_bring_rows_back_does_all_else(
     newer = World(ledger, assets("CC", "Offsite"), clock=world.clock)  # type: ignore[arg-type]
     ctx = context(newer)
     apply_route(ctx, newer.plan, mapping={}, back_fill="Offsite", pace=1.0, **SIGNED)
+    newer.plan = ctx.plan("parcels")
 
     def denied(*args: Any) -> Any:
         raise LedgerReadOnly("dynamodb scan of seen: AccessDeniedException")

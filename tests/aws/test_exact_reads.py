@@ -38,7 +38,6 @@ def route(*stages: str) -> Route:
 
 def test_a_stage_is_not_removed_while_items_are_there_that_no_counter_has_seen(ledger: AwsLedger) -> None:
     world = World(ledger, route("weigh", "stamp"))
-    ledger.prepare(world.plan)
     register(ledger, world.plan, world.now, "test")
     world.add("k1", "k2", "k3")
     assert ledger.counts("parcels") == []

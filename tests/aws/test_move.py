@@ -271,7 +271,7 @@ def test_a_ledger_at_work_is_not_moved(full: Desk, to: str) -> None:
         assert "w2; stop all such processes first" in full("move", "--to", to, *SIGNED).flat
         target.ledger.write(PROCESS, "w2", None)
         full.signed("resume", "parcels", "weigh")
-        source.plans["parcels"].at_version(1)
+        source.take(source.plan("parcels").at_version(1))
         ask = ClaimRequest(source.plans["parcels"], "weigh", 1, Lease("token", "w3", now + 60_000))
         assert [item.key for item in source.ledger.claim([ask], now, 0.0)[0].items] == ["fresh"]
     answer = full("move", "--to", to, *SIGNED)
@@ -285,7 +285,7 @@ def test_what_a_dead_worker_held_is_a_loss_and_is_moved(full: Desk, to: str) -> 
     full.signed("resume", "parcels", "weigh")
     with contexts(full, to) as (source, _):
         now = source.clock.now()
-        source.plans["parcels"].at_version(1)
+        source.take(source.plan("parcels").at_version(1))
         source.ledger.claim([ClaimRequest(source.plans["parcels"], "weigh", 1, Lease("token", "w3", now - 1))], now, 0.0)
     report = full.signed("move", "--to", to, "--json").json
     assert (report["lost"], report["finished"]) == (1, True)

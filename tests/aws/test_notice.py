@@ -44,9 +44,8 @@ class Announced(World):
             route.stage("CC")(lambda item: Done())
         super().__init__(ledger, route)
         timing = ledger.timing
-        self.plan = Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms, version=2)
+        self.plan = ledger.prepare(Plan(route, grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms, version=2))
         self.aws, self.store = ledger, ledger.store
-        ledger.prepare(self.plan)
         self.ctx = Context(ledger, {"loans": self.plan}, self.clock, self.chance, MemoryBlobs())
         self.table = self.store.names.rows("loans")
         self._relay = StreamRelay(self.store, {"loans": self.plan}, lambda: 0.0)

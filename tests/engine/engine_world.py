@@ -39,11 +39,15 @@ class World:
     def __init__(self, ledger: Ledger, clock: VirtualClock, route: Route, seed: int = 0) -> None:
         self.ledger = ledger
         self.clock = clock
-        self.plan = Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
-        self.ctx = Context(ledger, {ROUTE: self.plan}, clock, SeededChance(seed), MemoryBlobs())
+        plan = Plan(route, grace_ms=ledger.timing.grace_ms, offer_life_ms=ledger.timing.offer_life_ms)
+        self.ctx = Context(ledger, {ROUTE: plan}, clock, SeededChance(seed), MemoryBlobs())
+
+    @property
+    def plan(self) -> Plan:
+        return self.ctx.plan(ROUTE)
 
     def registered(self) -> World:
-        register(self.ledger, self.plan, self.clock.now(), "test")
+        self.ctx.take(register(self.ledger, self.plan, self.clock.now(), "test"))
         return self
 
     def beside(self, *stages: str, seed: int = 99) -> World:

@@ -46,7 +46,7 @@ class World:
         plans = {route.name: Plan(route) for route in routes or (parcels(),)}
         self.ctx = Context(self.ledger, plans, self.clock, SeededChance(), MemoryBlobs())
         for plan in plans.values():
-            register(self.ledger, plan, self.clock.now(), "test")
+            self.ctx.take(register(self.ledger, plan, self.clock.now(), "test"))
 
     def add(self, *keys: str, **more: Any) -> None:
         submit(self.ctx, "parcels", [{"id": key, **more} for key in keys], correlation_id="corr-1")

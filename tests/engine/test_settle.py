@@ -155,7 +155,7 @@ def test_an_outdated_process_writes_its_outcome_undecided_and_a_newer_one_decide
     assert world.claim("weigh") == [], "an outdated process claims nothing"
 
     newer = world.beside()
-    newer.plan.at_version(2)
+    newer.ctx.take(newer.plan.at_version(2))
     Resender(newer.ctx).run_once()
     assert (newer.row("a").stage, newer.item("a").results) == ("stamp", {"weigh": {"grams": 3}})
     assert (newer.row("b").status, newer.row("b").attempts) == (Status.RETRY_SCHEDULED, 1)
@@ -169,7 +169,7 @@ def test_an_undecided_outcome_is_fenced_like_any_other(world: World) -> None:
     [late] = world.claim("weigh", holder="old:1")
     change_version(world, 2)
     newer = world.beside()
-    newer.plan.at_version(2)
+    newer.ctx.take(newer.plan.at_version(2))
     world.clock.advance("31s")
     [current] = newer.claim("weigh", holder="new:2")
     assert settle(world.ctx, [said(late, Done())]) == SettleResult(refused=1)

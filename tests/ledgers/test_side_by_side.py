@@ -82,7 +82,6 @@ class SideBySide(RuleBasedStateMachine):
         self.memory, self.sqlite = MemoryLedger(), SqliteLedger.open(f"{self.folder}/milepost.db")
         self.clock, self.chance = VirtualClock(), SeededChance()
         self.plan = World(self.memory, sample_route(breaker=BREAKS)).plan
-        self.plan.at_version(1)
         self.held: dict[str, Pair] = {}
         self.stale: list[Pair] = []
         self.renamed = False
@@ -261,7 +260,7 @@ class SideBySide(RuleBasedStateMachine):
         version = self.plan.version + 1
         for ledger in self.ledgers:
             ledger.write(ROUTE, "parcels", {"version": version, "digest": "", "shape": [], "at": self.now})
-        self.plan.at_version(version)
+        self.plan = self.plan.at_version(version)
 
     @rule()
     def rename(self) -> None:

@@ -182,9 +182,9 @@ def _check_routes(ctx: Context) -> None:
 
     refuse_moved(ctx.ledger, list(ctx.plans.values()))
     known = ctx.ledger.read(ROUTE)
-    for plan in ctx.plans.values():
+    for plan in list(ctx.plans.values()):
         if plan.name in known:
-            register(ctx.ledger, plan, ctx.clock.now(), "preview")
+            ctx.take(register(ctx.ledger, plan, ctx.clock.now(), "preview"))
 
 
 def is_there(url: str) -> bool:

@@ -38,3 +38,8 @@ class Context:
             known = ", ".join(sorted(self.plans)) or "none; give --routes file.py, or name them in milepost.toml"
             raise UsageError(f"there is no route {route!r}; known routes: {known}")
         return plan
+
+    def take(self, plan: Plan) -> Plan:
+        """Use this plan for its route from now on, such as one with the version that the ledger holds."""
+        self.plans[plan.name] = plan
+        return plan

@@ -242,8 +242,9 @@ class Ledger(Protocol):
     def quarantine(self) -> QuarantineStore:
         """The quarantine of content that cannot be used."""
 
-    def prepare(self, plan: Plan) -> None:
-        """Load the route in this process: reads and offers use it from now on."""
+    def prepare(self, plan: Plan) -> Plan:
+        """Take up the plan: what is read and offered from now on goes by it. Returns the plan to give to every other verb: the same
+        one, or one with what the ledger knows about its stages, such as how long a partner's queue keeps an offer."""
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,19 +15,28 @@ EXTERNAL_RESEND = 14 * 86_400_000
 
 
 class Plan:
-    """A route prepared for one ledger: frozen stages, fast look-ups, and the version in the ledger."""
+    """A route prepared for one ledger: its stages, fast look-ups, and the version in the ledger. A plan never changes:
+    `at_version` and `with_offer_lives` return another one."""
 
     __slots__ = ("by_name", "digest", "first", "following", "name", "position", "route", "shape", "stages", "version")
+
+    route: Route
+    name: str
+    version: int
+    stages: tuple[Stage, ...]
+    first: Stage
+    by_name: Mapping[str, Stage]
+    following: Mapping[str, Stage | None]
+    position: Mapping[str, int]
+    shape: tuple[tuple[str, str], ...]
+    digest: str
 
     def __init__(
         self, route: Route, *, grace_ms: int = 0, offer_life_ms: int = 0, external_grace_ms: int | None = None, version: int = 1
     ) -> None:
         if not route.stages:
             raise RouteMistake(f"route {route.name!r} has no stages; add one with @{route.name}.stage('…')")
-        self.route = route
-        self.name = route.name
-        self.version = version
-        self._arrange(
+        stages = tuple(
             replace(
                 stage,
                 grace_ms=external_grace_ms if stage.external and external_grace_ms is not None else grace_ms,
@@ -34,30 +44,44 @@ class Plan:
             )
             for stage in route.stages
         )
-        self.position = {stage.name: index for index, stage in enumerate(self.stages)}
-        self.shape = tuple((stage.name, "external" if stage.external else "handler") for stage in self.stages)
-        self.digest = shape_digest(self.shape)
+        shape = tuple((stage.name, "external" if stage.external else "handler") for stage in stages)
+        position = {stage.name: index for index, stage in enumerate(stages)}
+        self._set(route=route, name=route.name, version=version, shape=shape, digest=shape_digest(shape), position=position)
+        self._set(**_lookups(stages))
 
-    def _arrange(self, stages: Iterable[Stage]) -> None:
-        self.stages = tuple(stages)
-        self.by_name = {stage.name: stage for stage in self.stages}
-        self.first = self.stages[0]
-        self.following: dict[str, Stage | None] = {
-            stage.name: self.stages[index + 1] if index + 1 < len(self.stages) else None for index, stage in enumerate(self.stages)
-        }
+    def _set(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a plan never changes; {name!r} cannot be set")
+
+    def _with(self, **fields: Any) -> Plan:
+        made = object.__new__(Plan)
+        made._set(**({name: getattr(self, name) for name in self.__slots__} | fields))
+        return made
 
     def at_version(self, version: int) -> Plan:
-        """The same plan with the version number that the ledger gave it."""
-        self.version = version
-        return self
+        """This plan at the version number that the ledger gave it. Shares its stages with this one."""
+        return self if version == self.version else self._with(version=version)
 
     def with_offer_lives(self, lives: Mapping[str, int]) -> Plan:
-        """The same plan with the time for which each stage's queue keeps an offer, in ms, where known. A stage with its own `resend_after`
-        keeps that."""
-        self._arrange(
+        """This plan with the time for which each stage's queue keeps an offer, in ms, where the ledger knows it. A stage with a
+        `resend_after` of its own keeps that."""
+        stages = tuple(
             replace(stage, offer_life_ms=stage.resend_after_ms or lives.get(stage.name, stage.offer_life_ms)) for stage in self.stages
         )
-        return self
+        return self._with(**_lookups(stages))
+
+
+def _lookups(stages: tuple[Stage, ...]) -> dict[str, Any]:
+    """The fields of a plan that hold its stages themselves."""
+    return {
+        "stages": stages,
+        "first": stages[0],
+        "by_name": {stage.name: stage for stage in stages},
+        "following": dict(zip((stage.name for stage in stages), (*stages[1:], None), strict=True)),
+    }
 
 
 def shape_digest(shape: Sequence[Sequence[str]]) -> str:

@@ -159,7 +159,7 @@ def apply_route(
 
     `mapping` says where the items of each removed stage go: to a stage of the plan (a rename, if that stage is new and of
     the same kind), or None: they are cancelled. `back_fill` names an added stage to which finished items are sent on: at once, or,
-    with a `pace` (items a second), by the resender from now on.
+    with a `pace` (items a second), by the resender from now on. The context works by the plan from then on.
     The version rises first, so that older processes stand by; what is left to be moved stands beside it, and the same
     call again goes on with it after a crash.
     """
@@ -172,7 +172,7 @@ def apply_route(
         held = ledger.read_one(ROUTE, plan.name)
         if held is None:
             if not dry_run:
-                register(ledger, plan, ctx.clock.now(), by)
+                ctx.take(register(ledger, plan, ctx.clock.now(), by))
             return Applied(1, difference)
         stored = read_as(RouteVersion, held.value)
         begun, begun_pace = (stored.moves, stored.pace) if difference.same else ({}, None)
@@ -191,12 +191,11 @@ def apply_route(
             target = RouteVersion(stored.version + 1, plan.digest, list(map(list, plan.shape)), ctx.clock.now(), by, moves, at_pace)
         if target == stored or ledger.write(ROUTE, plan.name, target, expect=held.version):
             break
-    plan.at_version(target.version)
+    plan = ctx.take(plan.at_version(target.version))
     if target == stored and not moves:
         return Applied(target.version, difference)
     act = enter(ctx, "apply", plan.name, by, reason, {"version": target.version, "moves": moves}, f"{plan.name}-v{target.version}")
-    with_plan = Context(ledger, {**ctx.plans, plan.name: plan}, ctx.clock, ctx.chance, ctx.blobs)
-    moved, sent_on = _carry_out(with_plan, plan, target, {"by": by, "why": reason, "act": act.id}, on_progress or (lambda n: None))
+    moved, sent_on = _carry_out(ctx, plan, target, {"by": by, "why": reason, "act": act.id}, on_progress or (lambda n: None))
     left = stranded(exact_census(ledger, plan, gone=moves), plan)
     _settle_moves(ledger, plan.name, target, {stage: to for stage, to in moves.items() if stage in left})
     if not left:

@@ -51,7 +51,7 @@ def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool
         if version.digest != plan.digest:
             difference = compare(source.ledger, plan)
             raise RouteChanged(f"route {route!r} is not the one the ledger holds: {difference}. If that is meant, first: {difference.cure}")
-        plan.at_version(version.version)
+        source.take(plan.at_version(version.version))
         if version.moves:
             raise LedgerError(f"items of {route!r} are still being moved between its stages; first run: milepost routes apply {route}")
         if route in there and read_as(RouteVersion, there[route].value).digest != plan.digest:

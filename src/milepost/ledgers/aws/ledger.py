@@ -108,12 +108,13 @@ class AwsLedger:
             requests.close()
             raise
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: Plan) -> Plan:
         """Load the route, and on a stand-in create its tables and queues."""
         if self._make and (plan.name, plan.digest) not in self._made:
             make_route(self.store.requests, self.store.names, plan)
             self._made.add((plan.name, plan.digest))
         self.store.know(plan)
+        return self.store.plans[plan.name]
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:

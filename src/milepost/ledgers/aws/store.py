@@ -89,12 +89,17 @@ class AwsStore:
     # Routes -----------------------------------------------------------------------------------------------------------
     def know(self, plan: Plan) -> Layout:
         """Load a route: from now on its own rules are used for reading rows. An offer to an external stage lives as long as the stage's
-        queue keeps messages; that time is read from the queue."""
-        layout = self._layouts.get(plan.name)
-        if layout is None or self.plans.get(plan.name) is not plan:
+        queue keeps messages; that time is read from the queue, and `plans` holds the plan with these times."""
+        layout, known = self._layouts.get(plan.name), self.plans.get(plan.name)
+        if layout is not None and known is plan:
+            return layout
+        if layout is not None and known is not None and known.stages is plan.stages:
+            self.plans[plan.name] = plan  # another version of the plan whose queues have been asked
+        else:
             external = [stage for stage in plan.stages if stage.external and stage.resend_after_ms is None]
             lives = self.requests.each([partial(self._offer_life, plan.name, stage) for stage in external])
-            plan.with_offer_lives({stage.name: life for stage, life in zip(external, lives, strict=True)})
+            if external:
+                plan = plan.with_offer_lives({stage.name: life for stage, life in zip(external, lives, strict=True)})
             layout = Layout.of(plan, self.names.rows(plan.name))
             stored = {"key": list(layout.key), "prefix": layout.prefix}
             held = self.control.get(LAYOUT, plan.name)

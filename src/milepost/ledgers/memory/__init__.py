@@ -66,8 +66,9 @@ class MemoryLedger:
         self._state = State()
         self.quarantine = MemoryQuarantine(self._state, self._lock)
 
-    def prepare(self, plan: Plan) -> None:
-        """No-op: rows of all routes are in one place, and nothing is sent."""
+    def prepare(self, plan: Plan) -> Plan:
+        """The plan as it is: rows of all routes are in one place, and nothing is sent."""
+        return plan
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:

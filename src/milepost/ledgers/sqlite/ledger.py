@@ -75,8 +75,9 @@ class SqliteLedger:
         """The ledger in this file; created if it does not exist."""
         return cls(str(path))
 
-    def prepare(self, plan: Plan) -> None:
-        """No-op: rows of all routes are in one place, and nothing is sent."""
+    def prepare(self, plan: Plan) -> Plan:
+        """The plan as it is: rows of all routes are in one place, and nothing is sent."""
+        return plan
 
     # Items ------------------------------------------------------------------------------------------------------------
     def peek(self, route: str, keys: Sequence[str]) -> list[KnownKey | None]:

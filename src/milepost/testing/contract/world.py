@@ -50,7 +50,7 @@ class World:
         self.clock = clock or VirtualClock()
         self.chance = SeededChance()
         timing = ledger.timing
-        self.plan = Plan(route or sample_route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms)
+        self.plan = ledger.prepare(Plan(route or sample_route(), grace_ms=timing.grace_ms, offer_life_ms=timing.offer_life_ms))
 
     @property
     def now(self) -> int:

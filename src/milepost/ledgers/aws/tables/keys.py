@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -66,7 +67,7 @@ class Layout(Struct, frozen=True):
     table: str
     key: tuple[str, ...]
     prefix: str
-    stages: dict[str, Stage] = {}
+    stages: Mapping[str, Stage] = {}
     """The stages with their own rule for a valid confirmation; empty where the route itself is not loaded."""
 
     @classmethod

@@ -116,7 +116,7 @@ class ClaimContract(Promises):
         assert claimed.outdated
         assert claimed.items == []
         assert world.row("p1").status is Status.QUEUED
-        world.plan.at_version(2)
+        world.plan = world.plan.at_version(2)
         assert len(world.claim().items) == 1
 
     def test_a_silence_after_handing_over_is_a_counted_try_made_by_the_claim(self, world: World) -> None:

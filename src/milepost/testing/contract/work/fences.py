@@ -189,7 +189,7 @@ class FencesContract(Promises):
         kept = undecided(row, Done({"grams": 9}), world.now, by="old")
         world.set_version(2)
         assert world.apply(kept) is None
-        world.plan.at_version(2)
+        world.plan = world.plan.at_version(2)
         claimed = world.claim(holder="new")
         world.moved_on(claimed)
         item = world.item("p1")

@@ -100,7 +100,7 @@ class IntakeContract(Promises):
             world.add("p1")
         assert world.ledger.peek("parcels", ["p1"]) == [None]
         assert world.ledger.last_seq() == 0
-        world.plan.at_version(2)
+        world.plan = world.plan.at_version(2)
         assert world.add("p1") == [None]
 
     def test_what_is_handed_out_is_a_copy(self, world: World) -> None:
