@@ -11,7 +11,7 @@ import pytest
 from table_scene import Died, Process, Scene, writes
 
 from milepost.core.change import Change
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.item import Failure, Row
 from milepost.core.operators import cancel, move, retry, skip
 from milepost.core.outcome import Done, NotYet, Outcome, Reject, Retry

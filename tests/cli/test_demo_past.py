@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Shell
 
 from milepost.cli.start.demo import SETTINGS
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.status import FAILED, Status
 from milepost.demo.archive import UNKNOWN, Catalogue, archive
 from milepost.demo.past import DISK, STEPS, TAPE, Past, PastChance, PastClock, pace

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
-from milepost.core.decide import MAX_LOSSES, accept, undecided
-from milepost.core.due import FRAGILE, Lease, claimed_on_arrival, fragile, look
+from milepost.core.decide import MAX_LOSSES, accept, decide, undecided
+from milepost.core.due import FRAGILE, Lease, claimed_on_arrival, fragile, has_new_look, look
 from milepost.core.item import Content, Item, digest_of
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.routes.plan import Plan
@@ -236,3 +236,18 @@ def test_a_claim_on_arrival_is_the_claim_that_a_look_would_make(data: st.DataObj
         # What came to a stage of ours and is ready there is claimed at once: nothing else of a plain look is left out.
         if plain and change.after.status is Status.QUEUED and not change.after.kept:
             assert arrived is not None
+
+
+def test_a_message_follows_each_new_moment_to_look() -> None:
+    plan = make_plan(grace_ms=600_000, offer_life_ms=86_400_000)
+    accepted = accept(plan, "k", {"id": "k", "lane": ""}, START, correlation_id="c", digest=b"d")
+    assert has_new_look(accepted.before, accepted.after)
+    held = claimed(new_item(PLAN), PLAN)
+    assert not has_new_look(new_item(PLAN).row, held.row), "a worker has it"
+    for outcome in (Done(), NotYet(after="5m"), Retry("busy")):
+        moved = decide(held, outcome, plan, START, 0.0)
+        assert has_new_look(moved.before, moved.after)
+        assert not has_new_look(moved.after, replace(moved.after, version=moved.after.version + 1)), "a note sets no other moment"
+    waiting = decide(held, NotYet(after="5m"), plan, START, 0.0).after
+    assert has_new_look(waiting, replace(waiting, look_at=START + 1))
+    assert not has_new_look(waiting, replace(waiting, status=Status.CANCELLED, look_at=None))

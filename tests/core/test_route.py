@@ -196,6 +196,24 @@ def test_a_plan_fills_in_what_the_ledger_says() -> None:
     assert plan.shape == (("weigh", "handler"), ("quick", "external"), ("slow", "external"))
 
 
+def test_a_plan_never_changes() -> None:
+    parcels = route()
+    parcels.stage("weigh")(good)
+    parcels.external("quick", resend_after="1h")
+    parcels.external("slow")
+    plan = Plan(parcels)
+    newer, told = plan.at_version(2), plan.with_offer_lives({"quick": 5, "slow": 5})
+    assert (plan.version, newer.version, told.version) == (1, 2, 1)
+    assert newer.stages is plan.stages
+    assert newer.at_version(2) is newer
+    assert [stage.offer_life_ms for stage in told.stages] == [0, 3_600_000, 5]
+    assert told.by_name["slow"] is told.following["quick"] is told.stages[2]
+    assert plan.by_name["slow"].offer_life_ms == EXTERNAL_RESEND
+    assert (told.digest, told.position, told.name) == (plan.digest, plan.position, plan.name)
+    with pytest.raises(AttributeError, match="a plan never changes"):
+        plan.version = 3
+
+
 def test_the_digest_follows_names_kinds_and_order_alone() -> None:
     def made(*declare: Callable[[Route], object]) -> str:
         parcels = route()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from eyes_world import World
 
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.outcome import Done
 from milepost.core.routes.route import Route
 from milepost.engine.acts.bulk import confirm_outside

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.status import Status
 from milepost.core.values.durations import iso
 from milepost.http.dashboard.charts.ended import hours_chart, minutes_chart

@@ -26,7 +26,7 @@ class Change(Struct, frozen=True, gc=False):
     expired_at: int | None = None
     """The lease expiry that this change was decided by: a different one means that the worker has extended its lease."""
     breaker: Breaker | None = None
-    """Set where a try failed in a way that its lane's breaker counts: that breaker (see `core.consequences.breaker_after`)."""
+    """Set where a try failed in a way that its lane's breaker counts: that breaker (see `core.verdicts.breaker_after`)."""
 
 
 def holds(change: Change, current: Row) -> bool:

@@ -34,6 +34,20 @@ class Lease(Struct, frozen=True):
     until: int
 
 
+def has_new_look(before: Row, after: Row) -> bool:
+    """Does this change set another moment at which a worker must look at the item? Where workers are called by messages, a message
+    for that moment follows."""
+    if after.status is _PENDING:
+        return (
+            before.status is not _PENDING
+            or before.stage != after.stage
+            or before.version == 0
+            or before.not_before != after.not_before
+            or before.pass_no != after.pass_no
+        )
+    return after.status in (Status.WAITING, Status.RETRY_SCHEDULED) and after.look_at not in (None, before.look_at)
+
+
 def look(item: Item, plan: Plan, now: int, jitter: float, lease: Lease | None, *, called: bool = False) -> Change | None:
     """What must be written for an item that is due. With a `lease` the item is claimed if it is ready to be worked on;
     without one (the resender) only what needs no worker is done. None: nothing to do for this caller.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.decide import MAX_LOSSES
 from milepost.core.history import Line, origin, verify_chain
 from milepost.core.item import Item, Row

@@ -8,7 +8,7 @@ from math import ceil
 
 from msgspec import Struct
 
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.item import Item
 from milepost.core.status import FAILED, LIVE, TERMINAL, Status
 from milepost.engine.context import Context

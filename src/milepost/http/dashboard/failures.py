@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.status import FAILED
 from milepost.engine.context import Context
 from milepost.engine.views.snapshot import Snapshot

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.status import FAILED, Status
 from milepost.core.values.durations import iso, short_span
 from milepost.ports.ledger import Count

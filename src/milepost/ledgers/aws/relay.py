@@ -13,9 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from milepost.core.change import Change
-from milepost.core.consequences import consequences
 from milepost.core.decide import NOTHING
-from milepost.core.due import offered
+from milepost.core.due import has_new_look, offered
 from milepost.core.errors import LedgerDamaged, LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan
@@ -302,8 +301,7 @@ class StreamRelay:
         wait_ms = row.look_at - now
         if not one.pairs or wait_ms > self._store.settings.longest_delay_s * 1000 or not (row.status in LATER or row.later_than(now)):
             return []
-        offers = consequences(Change(one.pairs[0][0], row), one.plan).offers
-        return [call_of(self._store, item, stage, wait_ms) for _ in offers]
+        return [call_of(self._store, item, stage, wait_ms)] if has_new_look(one.pairs[0][0], row) else []
 
     def _set_aside(self, record: StreamRecord, reason: str) -> None:
         """Put a record that cannot be handled into quarantine, with its images and the reason."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.admission.controls import Controls
 from milepost.core.change import Change, holds
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.errors import LedgerError, RouteChanged
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.plan import Plan

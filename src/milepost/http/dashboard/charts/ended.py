@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 from msgspec import Struct
 
-from milepost.core.consequences import HOUR
+from milepost.core.counters import HOUR
 from milepost.core.values.durations import iso
 from milepost.http.dashboard.charts.svg import Bar, bars
 from milepost.http.state.pace import HOURS, MINUTE, MINUTES, Ended, UnwatchedGap

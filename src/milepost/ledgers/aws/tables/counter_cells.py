@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
-from milepost.core.consequences import HOUR, CounterKey, GroupKey, count
+from milepost.core.counters import HOUR, CounterKey, GroupKey, count
 from milepost.core.item import Failure, Row
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import iso, ms

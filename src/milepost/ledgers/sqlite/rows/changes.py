@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from milepost.core.change import Change
-from milepost.core.consequences import CounterKey, GroupKey, count_all
+from milepost.core.counters import CounterKey, GroupKey, count_all
 from milepost.core.item import Row
 from milepost.ledgers.sqlite.errors import ROW_REFUSED, translated
 from milepost.ledgers.sqlite.rows.codec import CODES, INPUT, PAYLOAD, RESULT, UPDATE, encode, json_text, shared
