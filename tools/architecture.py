@@ -46,7 +46,9 @@ def node_id(member: str) -> str:
 
 
 def imports_between_members(package: str) -> Edges:
-    """Which direct members of the package import which others, found in the import statements of all their modules."""
+    """Which direct members of the package import which others, found in the import statements of all their modules.
+
+    A package whose names the root offers imports the root for its version number alone; such an import is left out."""
     graph = import_graph()
     edges: Edges = {}
     for module in graph.modules:
@@ -58,6 +60,8 @@ def imports_between_members(package: str) -> Edges:
             target = member_of(imported, package)
             if target is not None and target != source:
                 edges[source].add(target)
+    for offered in edges.get(PUBLIC, ()):
+        edges[offered].discard(PUBLIC)
     return edges
 
 
@@ -81,7 +85,9 @@ def import_graph() -> grimp.ImportGraph:
 
 
 def reduced(edges: Edges) -> Edges:
-    """The same order with the fewest arrows: an arrow goes where a longer way leads to the same member."""
+    """The same order with the fewest arrows: an arrow is left out if a longer way leads to the same member. There is no cycle."""
+    if cyclic := sorted(member for member, targets in edges.items() if member in reached(edges, targets)):
+        raise SystemExit(f"tools/architecture.py: these import each other in a cycle: {', '.join(cyclic)}")
     return {source: {target for target in targets if target not in reached(edges, targets - {target})} for source, targets in edges.items()}
 
 

@@ -99,3 +99,8 @@ def test_a_function_that_is_gone_is_named() -> None:
 )
 def test_arrows_that_follow_from_others_are_left_out(edges: dict[str, set[str]], fewest: dict[str, set[str]]) -> None:
     assert reduced(edges) == fewest
+
+
+def test_a_cycle_is_not_drawn() -> None:
+    with pytest.raises(SystemExit, match="cycle: a, b"):
+        reduced({"a": {"b"}, "b": {"a", "c"}, "c": set()})
