@@ -103,7 +103,7 @@ def test_a_bucket_that_takes_nothing_fails_the_run_and_the_head_comes_later(depl
 
     with monkeypatch.context() as patch:
         patch.setattr(FolderBlobs, "write", refuse)
-        with pytest.raises(LedgerError, match="the daily head cannot be kept, and is tried again in a minute: access denied"):
+        with pytest.raises(LedgerError, match="cannot store the daily head; next try in a minute: access denied"):
             one.resend()
     assert all_heads(one.opened.ctx) == []
     one.resend()

@@ -127,7 +127,7 @@ def test_the_largest_is_taken_and_a_larger_one_refused_alone(scene: Scene) -> No
     taken, refused, also = scene.topic.tell(accepted("a", "b", "c", form=sized))
     assert (taken, also) == (None, None)
     assert isinstance(refused, EventRefused)
-    assert "this event is 262,145 bytes, and the topic prod-events takes 262,144 at most; let the route's form" in str(refused)
+    assert "this event has 262,145 bytes; the topic prod-events accepts at most 262,144; let the route's form" in str(refused)
     assert scene.ids() == ["a", "c"]
     roomy = Topic(scene.arn, client=scene.sns, largest=LARGEST + 1)
     answer = roomy.tell(accepted("b", form=sized))[0]
@@ -139,7 +139,7 @@ def test_what_is_no_json_is_refused_alone(scene: Scene) -> None:
     envelopes = accepted("a", "b", form=lambda envelope: {**envelope, "data": object()} if envelope["subject"] == "a" else None)
     refused, taken = scene.topic.tell(envelopes)
     assert isinstance(refused, EventRefused)
-    assert "mend the form of route 'parcels'" in str(refused)
+    assert "correct the form of route 'parcels'" in str(refused)
     assert taken is None
     assert scene.ids() == ["parcels/b/1/accepted"]
 
@@ -162,9 +162,9 @@ def test_each_entry_is_answered_for_by_itself(scene: Scene) -> None:
     answers = scene.topic.tell(accepted(*"abcdef"))
     assert [type(answer) for answer in answers] == [type(None), MilepostError, EventRefused, MilepostError, MilepostError, type(None)]
     assert "(InternalError: try again)" in str(answers[1])
-    assert "will not take this event (InvalidParameter: it is wrong)" in str(answers[2])
+    assert "refuses this event (InvalidParameter: it is wrong)" in str(answers[2])
     assert "KMS.ThrottlingException" in str(answers[3])
-    assert "has not said whether it took this event" in str(answers[4])
+    assert "did not answer for this event" in str(answers[4])
     assert scene.ids() == ["parcels/a/1/accepted", "parcels/f/1/accepted"]
 
 
@@ -193,7 +193,7 @@ def test_a_topic_that_counts_otherwise_refuses_the_one_that_is_too_large(scene: 
         scene.topic.tell(accepted("a", "b"))
     (answer,) = scene.topic.tell(accepted("a"))
     assert isinstance(answer, EventRefused)
-    assert "let the route's form leave out what is large" in str(answer)
+    assert "let the route's form leave out large values" in str(answer)
 
 
 def test_a_topic_that_is_not_there_says_so(scene: Scene) -> None:
@@ -278,8 +278,8 @@ def test_milepost_up_tells_a_topic(scene: Scene, endpoint: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("specs", "said"),
     [
-        (["sns:prod-events"], "'prod-events' is no ARN of an SNS topic; one looks like arn:aws:sns:"),
-        (["sns:arn:aws:sqs:eu-west-2:123456789012:prod-events"], "is no ARN of an SNS topic"),
+        (["sns:prod-events"], "'prod-events' is not the ARN of an SNS topic, such as arn:aws:sns:"),
+        (["sns:arn:aws:sqs:eu-west-2:123456789012:prod-events"], "is not the ARN of an SNS topic"),
         (["sns:arn:aws:sns:eu-west-2:123456789012:prod-events:11-22"], "the topic's is arn:aws:sns:eu-west-2:123456789012:prod-events"),
         ([f"sns:arn:aws:sns:eu-west-2:123456789012:{'x' * 65}"], r"write  events = Topic\(arn, name='…'\)"),
         (

@@ -42,7 +42,7 @@ def test_log_and_call(world: World, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_names_must_be_names(world: World) -> None:
-    with pytest.raises(UsageError, match="give it one that stays"):
+    with pytest.raises(UsageError, match="give it a permanent one"):
         CallSubscriber(lambda envelope: None)
     with pytest.raises(RouteMistake, match="a subscriber's name is 'a/b'"):
         EventRelay(world.ctx, Ear("a/b"), "p1")

@@ -151,8 +151,8 @@ def test_what_cannot_be_done_is_said_with_what_can(shell: Shell) -> None:
     refused(shell("export", "parcels", "--json"), 2, "--json tells what was written")
     refused(shell("export", "parcels", "--sign", "none.pem"), 2, "milepost signing-key none.pem")
     refused(shell("signing-key", "key.pem"), 1, "not overwritten")
-    refused(shell("verify", "none.jsonl"), 1, "none.jsonl cannot be read")
-    refused(shell("verify", "parcels.py"), 2, "no evidence by itself")
+    refused(shell("verify", "none.jsonl"), 1, "cannot read none.jsonl")
+    refused(shell("verify", "parcels.py"), 2, "is a view, and its evidence file")
     refused(shell("verify", "parcels.py", "--public-key", "ed25519:x"), 2, "--public-key")
 
 

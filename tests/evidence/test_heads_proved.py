@@ -97,14 +97,14 @@ def test_heads_that_were_altered_are_found(told: list[Envelope], signer: Signer,
     first, second = (envelope["data"]["note"] for envelope in told)
     other = make_key(tmp_path / "other.pem")
     assert Heads([first, second], signer.public).faults == []
-    assert "not signed with the key" in Heads([first], other.public).faults[0][1]
-    assert "its digest is not" in Heads([{**first, "count": 1}]).faults[0][1]
+    assert "not signed with the given key" in Heads([first], other.public).faults[0][1]
+    assert "its digest does not match" in Heads([{**first, "count": 1}]).faults[0][1]
     forged = {**second, "previous": "00" * 32}
     forged["digest"] = head_digest(forged)
-    assert "does not go on from" in Heads([first, forged]).faults[0][1]
+    assert "does not follow the head of" in Heads([first, forged]).faults[0][1]
     twice = {**first, "count": 1}
     twice["digest"] = head_digest(twice)
-    assert "two of this day" in Heads([first, twice]).faults[0][1]
+    assert "two different heads of this day" in Heads([first, twice]).faults[0][1]
     assert "has no 'root'" in Heads([{"schema": first["schema"], "day": "x"}]).faults[0][1]
 
 
@@ -144,5 +144,5 @@ def test_heads_are_read_in_whatever_envelope_they_came(told: list[Envelope], tmp
         path.write_text(text)
         with pytest.raises(UsageError, match="--head"):
             read_heads([path])
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot read"):
         read_heads([tmp_path / "none"])

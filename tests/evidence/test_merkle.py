@@ -51,5 +51,5 @@ def test_doubling_the_last_leaf_gives_another_root() -> None:
     a, b, c = (leaf(text) for text in (b"a", b"b", b"c"))
     assert root([a, b, c]) != root([a, b, c, c])
     assert leaf(a + b) != node(a, b), "a node is never taken for a leaf"
-    with pytest.raises(ValueError, match="no side"):
+    with pytest.raises(ValueError, match="neither 'left' nor 'right'"):
         climb(a, [("above", b)])

@@ -25,7 +25,7 @@ def test_a_key_is_its_owners_alone_and_never_overwritten(tmp_path: Path) -> None
         make_key(path)
     assert path.read_bytes() == body
     assert read_signer(path).public == made.public
-    with pytest.raises(MilepostError, match="cannot be written"):
+    with pytest.raises(MilepostError, match="cannot write"):
         make_key(tmp_path / "no" / "key.pem")
 
 

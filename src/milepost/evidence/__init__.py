@@ -1,1 +1,1 @@
-"""Evidence for others: files of records, their signatures and views of them. Nothing here needs a ledger."""
+"""Evidence for third parties: files of records, their signatures and views of them. Needs no ledger."""

@@ -1,7 +1,7 @@
-"""A file of evidence: JSON Lines. A header, a line for each record, and a last line that holds all of it together.
+"""Evidence file: JSON Lines with a header, one line per record, and a last line with the digest of all of them.
 
-Each line is JSON with sorted names and no spaces. A record's digest is over its JSON alone, so that its line can be handed on
-by itself; the last line's is over every byte before it, so that nothing can be taken out, put in or moved.
+Each line is JSON with sorted names and no spaces. A record's digest covers its own JSON, so that its line can be passed on alone; the
+digest in the last line covers every byte before it, so that nothing can be removed, inserted or moved.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from milepost.evidence.signing import Signer, public_text
 HEADER, END = "milepost.evidence-file/1", "milepost.evidence-end/1"
 RECORD_SIGNED, FILE_SIGNED = "evidence-record", "evidence-file"
 BESIDE = ".evidence.jsonl"
-"""A view (csv, premis) stands beside the evidence that it was made from."""
+"""A view (csv, premis) is beside the evidence file that it was made from."""
 NAMED = 10
-"""So many keys or values of a choice are named in words; the header has all of them."""
+"""Maximum keys or values of a selection named in text; the header has all of them."""
 
 
 class Total(Struct):
@@ -41,9 +41,9 @@ def header(
     key_fields: Sequence[str] = (),
     media: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What the file is, which items were chosen (nothing: the whole route), and with which key it is signed, if it is.
+    """The header: kind of file, selection of items (empty: the whole route), and the public key, if it is signed.
 
-    `key_fields` are the names of the fields of a key, `media` the storage medium that each stage speaks of.
+    `key_fields` are the names of the fields of a key, `media` the storage medium of each stage.
     """
     made: dict[str, Any] = {"schema": HEADER, "route": route, "made_at": made_at, "made_by": f"milepost {version}", "choice": choice}
     if view is not None:
@@ -58,7 +58,7 @@ def header(
 
 
 def chosen(route: str, choice: Mapping[str, Any], made_at: str) -> str:
-    """Which items an export was asked for, in words."""
+    """The selection of an export as text."""
     if not choice:
         return f"the whole route {route!r}, as of {made_at}"
     conditions = "; ".join(f"{name} {', '.join(map(str, _several(value)))}" for name, value in sorted(choice.items()))
@@ -83,7 +83,7 @@ def entry_of(record: dict[str, Any], proof: dict[str, Any] | None, signer: Signe
 
 
 def write_file(out: IO[bytes], first: dict[str, Any], entries: Iterable[dict[str, Any]], signer: Signer | None) -> Total:
-    """The whole file, a line at a time."""
+    """Write the whole file line by line."""
     digest, count = sha256(), 0
 
     def put(value: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ def write_file(out: IO[bytes], first: dict[str, Any], entries: Iterable[dict[str
 
 
 def records_in(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file that was written, or has been verified."""
+    """The records of a file that was just written or has been verified."""
     with path.open("rb") as file:
         for line in file:
             value = msgspec.json.decode(line)

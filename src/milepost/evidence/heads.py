@@ -1,6 +1,6 @@
-"""Daily heads: what was written is summed up in one digest a day, each bound to the one before, and told to everybody.
+"""Daily heads: one digest per day over all history lines, chained to the previous day's and published as an event.
 
-Whoever has kept the event can later tell that a line was there on that day: from it a path leads to the day's root.
+A receiver that has stored the event can later check that a line existed on that day: a Merkle path leads from it to the day's root.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Head = dict[str, Any]
 
 
 def head_of(day: str, root: bytes, count: int, after: int, up_to: int, previous: str | None, signer: Signer | None) -> Head:
-    """The head of a day: `count` lines, at the places past `after` and up to `up_to` of the feed. `previous` is the digest of
-    the head before it."""
+    """The head of a day: `count` lines, at the places after `after` and up to `up_to` of the feed. `previous` is the digest of the head
+    before it."""
     head: Head = {
         "schema": SCHEMA,
         "day": day,
@@ -48,7 +48,7 @@ def head_digest(head: Head) -> str:
 
 
 def proof_of(head: Head, steps: Sequence[Step]) -> dict[str, Any]:
-    """What leads from an item's last line to the head's root."""
+    """The path from an item's last line to the head's root."""
     return {"day": head["day"], "root": head["root"], "path": [[side, beside.hex()] for side, beside in steps]}
 
 
@@ -58,12 +58,12 @@ def proved_root(proof: dict[str, Any], line: bytes) -> str:
 
 
 class Heads:
-    """Published heads, as somebody has kept them, by day."""
+    """Published heads, as stored by a receiver, by day."""
 
     def __init__(self, heads: Iterable[Head], public: bytes | None = None) -> None:
         self.by_day: dict[str, Head] = {}
         self.faults: list[tuple[int, str]] = []
-        """(number of the head among those given, what is wrong)."""
+        """(number of the head among those given, fault)."""
         previous: Head | None = None
         for number, head in enumerate(sorted(heads, key=lambda head: str(head.get("day"))), 1):
             fault = _fault(head, previous, public)
@@ -78,29 +78,29 @@ def _fault(head: Head, previous: Head | None, public: bytes | None) -> str | Non
     except KeyError as missing:
         return f"it has no {missing}"
     if head.get("digest") != digest:
-        return "its digest is not that of what it says"
+        return "its digest does not match its content"
     if previous is not None and head["day"] == previous["day"] and digest != previous["digest"]:
-        return "there are two of this day, and they differ"
+        return "there are two different heads of this day"
     if previous is not None and head["after"] == previous["up_to"] and head["previous"] != previous["digest"]:
-        return f"it does not go on from the head of {previous['day']}"
+        return f"it does not follow the head of {previous['day']}"
     if public is not None and not is_signed(public, head.get("signature"), HEAD_SIGNED, digest):
-        return "it was not signed with the key that was given"
+        return "it was not signed with the given key"
     return None
 
 
 def read_heads(paths: Iterable[Path]) -> list[Head]:
-    """The heads in files of events: one a line, one a file, or a list, in whatever envelope they came."""
+    """The heads in files of events: one per line, one per file, or a list, in any envelope."""
     found: list[Head] = []
     for path in paths:
         try:
             body = path.read_bytes()
         except OSError as error:
-            raise UsageError(f"--head: {path} cannot be read: {error.strerror}") from None
+            raise UsageError(f"--head: cannot read {path}: {error.strerror}") from None
         before = len(found)
         for value in _values(body, path):
             _collect(value, found)
         if len(found) == before:
-            raise UsageError(f"--head: there is no head in {path}; give the event as it was told (its note has the schema {SCHEMA!r})")
+            raise UsageError(f"--head: there is no head in {path}; give the delivered event (its note has the schema {SCHEMA!r})")
     return found
 
 
@@ -116,7 +116,7 @@ def _values(body: bytes, path: Path) -> list[Any]:
 
 
 def _collect(value: Any, found: list[Head]) -> None:
-    """Wherever it stands: some transports put an event, as text, into one of their own."""
+    """Search nested values: some transports put an event, as text, into an envelope of their own."""
     if isinstance(value, dict):
         if value.get("schema") == SCHEMA:
             found.append(value)

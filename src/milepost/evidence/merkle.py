@@ -1,4 +1,4 @@
-"""Merkle trees as in RFC 6962: leaves and nodes are hashed with prefixes of their own, and no leaf is ever doubled."""
+"""Merkle trees as in RFC 6962: leaves and nodes are hashed with different prefixes, and no leaf is duplicated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import sha256
 EMPTY = sha256(b"").digest()
 
 Step = tuple[str, bytes]
-"""On which side the hash stands that is put beside ours, and that hash."""
+"""The side of the sibling hash, and that hash."""
 
 
 def leaf(data: bytes) -> bytes:
@@ -20,13 +20,13 @@ def node(left: bytes, right: bytes) -> bytes:
 
 
 def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
-    """The tree from its hashed leaves up to its root. Over the roots of aligned parts, each of the same power of two of leaves but
-    for the last, it is the upper part of the tree over all their leaves."""
+    """The tree from its hashed leaves to its root. Over the roots of aligned parts, each with the same power of two of leaves except the
+    last, it is the upper part of the tree over all their leaves."""
     found = [list(leaves)]
     while len(found[-1]) > 1:
         below = found[-1]
         above = [node(below[index], below[index + 1]) for index in range(0, len(below) - 1, 2)]
-        # A last one without a neighbour goes up as it is: the same as splitting at powers of two.
+        # A last node without a sibling moves up unchanged: the same as splitting at powers of two.
         found.append(above + ([below[-1]] if len(below) % 2 else []))
     return found
 
@@ -36,7 +36,7 @@ def root(leaves: Sequence[bytes]) -> bytes:
 
 
 def path(tree: Sequence[Sequence[bytes]], index: int) -> list[Step]:
-    """What leads from one leaf of a tree (see `levels`) to its root."""
+    """The path from one leaf of a tree (see `levels`) to its root."""
     steps: list[Step] = []
     for level in tree[:-1]:
         beside = index ^ 1
@@ -51,6 +51,6 @@ def climb(start: bytes, steps: Sequence[Step]) -> bytes:
     digest = start
     for side, beside in steps:
         if side not in ("left", "right"):
-            raise ValueError(f"{side!r} is no side")
+            raise ValueError(f"{side!r} is neither 'left' nor 'right'")
         digest = node(beside, digest) if side == "left" else node(digest, beside)
     return digest

@@ -1,6 +1,6 @@
-"""PREMIS 3: items and their files as objects, history lines as events, whoever did them as agents.
+"""PREMIS 3 export: items and files as objects, history lines as events, workers, partners and operators as agents.
 
-The schema wants all objects first, then all events, then all agents: the records are gone through once for each.
+The schema requires all objects first, then all events, then all agents: the records are read once for each.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NOTHING: Mapping[str, Any] = {}
 
 
 def premis(records: Callable[[], Iterable[dict[str, Any]]], about: Mapping[str, Any] = NOTHING) -> Iterator[str]:
-    """The document, a piece at a time. Of all records only the agents' names are held. `about` is the header of the evidence: it names
-    the fields of the key, which are the archive's own identifiers, and the storage medium that each stage speaks of."""
+    """The document in pieces. Only the agents' names are held in memory. `about` is the header of the evidence: it names the fields of the
+    key, which are the archive's own identifiers, and the storage medium of each stage."""
     yield f'<?xml version="1.0" encoding="UTF-8"?>\n<premis xmlns={quoteattr(NAMESPACE)} xmlns:xsi={quoteattr(XSI)} version="3.0">\n'
     if "choice" in about:
         yield f"<!-- {_comment(chosen(str(about.get('route')), about['choice'], str(about.get('made_at'))))} -->\n"
@@ -68,7 +68,7 @@ def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]
         )
         if facts_of.size is not None:
             characteristics += _text("size", str(facts_of.size))
-        # The schema wants a format; nothing that Milepost was told says which.
+        # The schema requires a format, but Milepost does not know it.
         characteristics += _element("format", _element("formatDesignation", _text("formatName", "unknown")))
         yield _line(
             "object",
@@ -81,7 +81,7 @@ def _objects(record: dict[str, Any], fields: list[str], media: Mapping[str, str]
 
 
 def _storage(path: str, facts: FileFacts, media: Mapping[str, str]) -> str:
-    """Where the file is: on these volumes, and at its path where a stage that names no volume has found it."""
+    """The file's locations: these volumes, and its path where a stage without a volume has found it."""
     places: list[tuple[str, str, str | None]] = [
         ("path", path, media[stage]) for stage in facts.stages if stage not in facts.volumes and stage in media
     ]
@@ -145,7 +145,7 @@ def _item(record: dict[str, Any]) -> str:
 
 
 def _file(record: dict[str, Any], path: str) -> str:
-    """A path may be in two items' outputs; each is an object of its own."""
+    """A path may occur in the outputs of two items; each is a separate object."""
     return f"{_item(record)}/{path}"
 
 
@@ -158,12 +158,12 @@ def _linked(what: str, kind: str, value: str) -> str:
 
 
 def _element(name: str, content: str, attributes: str = "") -> str:
-    """An element of elements."""
+    """An element with child elements."""
     return f"<{name}{' ' if attributes else ''}{attributes}>{content}</{name}>"
 
 
 def _comment(text: str) -> str:
-    """XML takes no double hyphen inside a comment."""
+    """XML does not allow a double hyphen in a comment."""
     return _allowed(text).replace("--", "- -")
 
 
@@ -176,5 +176,5 @@ def _text(name: str, text: str) -> str:
 
 
 def _allowed(text: str) -> str:
-    """XML has no way to write most control characters."""
+    """Remove control characters that XML cannot contain."""
     return "".join(c if c in "\t\n" or (c >= " " and c not in "￾￿" and not "\ud800" <= c <= "\udfff") else "�" for c in text)

@@ -1,7 +1,7 @@
-"""The evidence of one item: what happened to it, in words that follow from its history lines, and the lines themselves.
+"""Evidence record of one item: a readable account made from its history lines, and the lines themselves.
 
-Everything in the readable part can be made again from the lines (`differences` does that), so whoever holds the record needs
-no ledger to check it. Only the correlation id and the outputs come from elsewhere: an output's digest is in its line.
+The readable part can be rebuilt from the lines (`differences` does that), so a holder of the record needs no ledger to check it.
+Only the correlation id and the outputs come from elsewhere: the digest of an output is in its line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milepost.core.values.durations import iso
 SCHEMA = "milepost.evidence/1"
 
 _THROUGH = frozenset({Reason.ADVANCED, Reason.COMPLETED, Reason.CONFIRMED, Reason.SKIPPED})
-"""Lines that end a stage."""
+"""Reasons of lines that end a stage."""
 _ACTS = frozenset(
     {
         Reason.SKIPPED,
@@ -35,11 +35,11 @@ _ACTS = frozenset(
     }
 )
 _MAYBE_ACTS = frozenset({Reason.ACCEPTED, Reason.CONFIRMED, Reason.RESENT, Reason.NOTED})
-"""Lines that programs write too; a person's has a reason in words."""
+"""Reasons that programs use too; an operator's line has a reason in words."""
 
 
 def blob_name(route: str, key: str, life: int = 0) -> str:
-    """Where an item's evidence is kept when its row has left: a name that any store takes."""
+    """Blob name of the evidence of an item whose row has left; safe in every blob store."""
     named = f"{route}\x1f{key}\x1f{life}" if life else f"{route}\x1f{key}"
     name = sha256(named.encode("utf-8", "surrogatepass")).hexdigest()
     return f"evidence/{name[:2]}/{name}"
@@ -54,14 +54,14 @@ def evidence(
     bodies: Sequence[bytes],
     results: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The record of an item with these lines, oldest first. `results` are the stages' outputs as far as they are still there."""
+    """The record of an item with these lines, oldest first. `results` are the stages' outputs that still exist."""
     lines = [decode_line(body) for body in bodies]
     latest = {line.stage: line.version for line in lines if line.reason in _THROUGH}
     by_digest = {digest_of(value).hex(): value for value in results.values()}
 
     def output_of(line: Line) -> Any:
         if latest[line.stage] == line.version and results.get(line.stage) is not None:
-            # What is kept under the stage's name is its output, true or not: a false one is to be found, not left out.
+            # The value kept under the stage's name is taken as its output, right or wrong: a wrong one must be found, not left out.
             return results[line.stage]
         return by_digest.get(line.output or "", UNSET)
 
@@ -69,8 +69,8 @@ def evidence(
 
 
 def kept(item: Item, bodies: Sequence[bytes], place: int) -> tuple[str, bytes]:
-    """What is kept of an item whose row is about to leave: the blob's name, and its content. `place` is that of the last line in
-    the feed (0: not known). The same item always gives the same bytes."""
+    """Evidence of an item whose row is about to leave: the blob's name and content. `place` is the place of the last line in the feed (0:
+    not known). The same item always gives the same bytes."""
     row = item.row
     record = evidence(row.route, row.key, row.input_digest, row.correlation_id, row.head, bodies, item.results)
     return blob_name(row.route, row.key, row.life), canonical_json({"record": record, "place": place, "input": item.input})
@@ -111,12 +111,12 @@ def _record(
 
 
 def _life(lines: Sequence[Line]) -> int:
-    """Which life of its key these lines are of: the first one says so, and it is part of the chain's origin."""
+    """The life of the key that these lines belong to: the first line has it, and it is part of the chain's origin."""
     return lines[0].life if lines else 0
 
 
 def rounds(lines: Sequence[Line]) -> list[int]:
-    """For each line the round it was written in: how often a person had started that stage again, from 1."""
+    """The round of each line: how often an operator had started that stage again, from 1."""
     found, current = [], 1
     for line in lines:
         if line.reason in (Reason.OPERATOR_RETRY, Reason.RERUN):
@@ -167,7 +167,7 @@ def _act(line: Line) -> dict[str, Any]:
 
 
 def seal_record(route: str, key: str, status: str, stage: str, input_digest: bytes, ended_at: int | None, head: bytes) -> dict[str, Any]:
-    """What is left of an item whose lines are gone and whose evidence was not kept: nothing in it can be checked by itself."""
+    """Record of an item whose lines are gone and whose evidence was not kept: nothing in it can be verified by itself."""
     return {
         "schema": SEAL_SCHEMA,
         "route": route,
@@ -185,7 +185,7 @@ SEAL_FIELDS = frozenset({"schema", "route", "key", "input_digest", "status", "st
 
 
 def differences(record: Any) -> list[tuple[str, str]]:
-    """What does not hold in a record, as (field, sentence); none: the chain is whole and everything said follows from it."""
+    """The faults of a record, as (field, sentence); none: the chain is intact and every statement follows from it."""
     try:
         return _differences(record)
     except (AttributeError, KeyError, TypeError, ValueError, OSError, OverflowError, RecursionError) as error:

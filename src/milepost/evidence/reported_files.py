@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class FileFacts(Struct):
-    """What the outputs say of one file. `stages` are those that reported it; `volumes` are by the stage that named them."""
+    """Facts about one file from the outputs. `stages` are those that reported it; `volumes` are by the stage that named them."""
 
     stages: list[str] = []
     digests: dict[str, str] = {}
@@ -18,7 +18,7 @@ class FileFacts(Struct):
 
 
 def reported_files(entries: Iterable[Mapping[str, Any]]) -> dict[str, FileFacts]:
-    """The files that the outputs of these stages name, by path; each entry has `stage` and, where it is still there, `output`.
+    """The files named in the outputs of these stages, by path; each entry has `stage` and, if it still exists, `output`.
 
     An output may have `filePaths`, a list, with `digests` of "algorithm:hex" and `sizes` in bytes by path; `files`, a list of objects
     with `path`, `digest` and `bytes`; or be an object of paths, each with a list of the volumes that hold the file.
@@ -49,7 +49,7 @@ def volumes_of(output: Any) -> list[str]:
 
 
 def paths_on(output: Any, volume: str) -> list[str]:
-    """The files that one output says are on this volume."""
+    """The files that one output reports on this volume."""
     if not isinstance(output, dict) or not _maps_volumes(output):
         return []
     return [path for path, volumes in output.items() if volume in volumes]

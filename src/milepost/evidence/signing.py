@@ -1,4 +1,4 @@
-"""Ed25519 signatures. A signature is over one line of text that names what is signed and its digest."""
+"""Ed25519 signatures over one line of text with the kind and digest of the signed content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFIX = "ed25519:"
 
 
 def message(kind: str, digest: str) -> bytes:
-    """What is signed. The kind stands in it, so that a signature of one thing is never one of another."""
+    """The signed text. It includes the kind, so that a signature of one kind is not valid for another."""
     return f"milepost {kind} sha256:{digest}".encode()
 
 
@@ -35,7 +35,7 @@ class Signer:
 
 
 def make_key(path: Path) -> Signer:
-    """A new private key in a file that only its owner can read; one that is there is never overwritten."""
+    """Create a private key in a file that only its owner can read; an existing file is never overwritten."""
     _need()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -45,9 +45,9 @@ def make_key(path: Path) -> Signer:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise MilepostError(f"{path} is there already and was not overwritten; name another file") from None
+        raise MilepostError(f"{path} already exists and was not overwritten; name another file") from None
     except OSError as error:
-        raise MilepostError(f"{path} cannot be written: {error.strerror}") from None
+        raise MilepostError(f"cannot write {path}: {error.strerror}") from None
     with os.fdopen(handle, "wb") as file:
         file.write(body)
         file.flush()
@@ -64,13 +64,13 @@ def read_signer(path: Path) -> Signer:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
-        raise ConfigMistake(f"the signing key {path} cannot be read: {error.strerror}; 'milepost signing-key {path}' makes one") from None
+        raise ConfigMistake(f"cannot read the signing key {path}: {error.strerror}; 'milepost signing-key {path}' creates one") from None
     except (ValueError, TypeError):
         raise ConfigMistake(
-            f"{path} holds no private key (PEM, PKCS8, without a password); 'milepost signing-key FILE' makes one"
+            f"{path} holds no private key (PEM, PKCS8, without a password); 'milepost signing-key FILE' creates one"
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigMistake(f"{path} holds a key of another kind; Milepost signs with Ed25519; 'milepost signing-key FILE' makes one")
+        raise ConfigMistake(f"{path} holds a key of another kind; Milepost signs with Ed25519; 'milepost signing-key FILE' creates one")
     return Signer(key)
 
 
@@ -81,13 +81,13 @@ def read_public(given: str) -> bytes:
         try:
             text = Path(given).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
-            raise UsageError(f"--public-key: {given!r} is neither a file that can be read nor a key; a key is {PREFIX}… or PEM") from None
+            raise UsageError(f"--public-key: {given!r} is neither a readable file nor a key; a key is {PREFIX}… or PEM") from None
     if text.startswith(PREFIX):
         with suppress(binascii.Error, ValueError):
             raw = base64.b64decode(text.removeprefix(PREFIX), validate=True)
             if len(raw) == 32:
                 return raw
-        raise UsageError(f"--public-key: {text[:60]!r} is no Ed25519 key: {PREFIX} is followed by 32 bytes in base64")
+        raise UsageError(f"--public-key: {text[:60]!r} is not an Ed25519 key: {PREFIX} must be followed by 32 bytes in base64")
     _need()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -106,12 +106,12 @@ def public_text(public: bytes) -> str:
 
 
 def fingerprint(public: bytes) -> str:
-    """A short name of a key, to compare by eye or over the telephone."""
+    """A short name of a key, for comparison by people."""
     return f"sha256:{sha256(public).hexdigest()}"
 
 
 def is_signed(public: bytes, signature: object, kind: str, digest: str) -> bool:
-    """Was this signed with the private key that belongs to `public`?"""
+    """Whether the private key of `public` made this signature."""
     _need()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -1,4 +1,4 @@
-"""Checking a file of evidence offline: no ledger, no network. It says what is proved, and what is not."""
+"""Offline verification of an evidence file, without ledger and network: says what is proved and what is not."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from milepost.evidence.signing import fingerprint, is_signed, public_text, read_
 from milepost.evidence.views import VIEWS
 
 KEPT = 100
-"""So many differences are named; all are counted."""
+"""Maximum differences listed; all are counted."""
 _HEADER_FIELDS = frozenset({"schema", "route", "made_at", "made_by", "choice", "view", "public_key", "key_fields", "media"})
 _ENTRY_FIELDS = frozenset({"record", "digest", "proof", "signature"})
 _END_FIELDS = frozenset({"schema", "count", "digest", "signature"})
 
 
 class Mismatch(Struct, frozen=True):
-    """Something that does not hold: in which line of the file, of which item, in which field."""
+    """A fault: line of the file, item, and field."""
 
     line: int
     field: str
@@ -36,7 +36,7 @@ class Mismatch(Struct, frozen=True):
 
 
 class VerifiedStage(Struct, frozen=True):
-    """A stage that ended: how, when and by whom, and what was reported of files."""
+    """A completed stage: result, time and author, and the files it reported."""
 
     stage: str
     how: str
@@ -47,8 +47,8 @@ class VerifiedStage(Struct, frozen=True):
 
 
 class VerifiedRecord(Struct, frozen=True):
-    """One record in a few words. `head_day` is the day of the head that it names as its proof; `under_head`: that head was given, and
-    the proof holds. `holds`: nothing in this record differs; only the verdict on the file says whether the file holds."""
+    """Summary of one record. `head_day` is the day of the head named in its proof; `under_head`: that head was given, and the proof is
+    valid. `holds`: this record has no fault; only the verdict says whether the whole file is valid."""
 
     key: str
     status: str | None
@@ -64,25 +64,25 @@ OnRecord = Callable[[VerifiedRecord], None]
 
 
 class Verdict(Struct):
-    """What a file proves."""
+    """The result for a file."""
 
     file: str
     chosen: str | None = None
-    """Which items the export was asked for, in words; None: one record that was handed on by itself."""
+    """The selection of the export as text; None: a single record that was passed on alone."""
     choice: dict[str, Any] | None = None
     whole: bool = False
-    """The export was asked for the whole route."""
+    """The export covered the whole route."""
     records: int = 0
     seals: int = 0
     signed_by: str | None = None
-    """Fingerprint of the key with which everything is signed."""
+    """Fingerprint of the key that signed everything."""
     under_heads: int = 0
     """Records whose last line is proved to be under a published head."""
     proved: list[str] = []
     not_proved: list[str] = []
     differences: list[Mismatch] = []
     found: int = 0
-    """How many differences there are; the first hundred are named."""
+    """Number of differences; the first hundred are listed."""
 
     @property
     def holds(self) -> bool:
@@ -95,7 +95,7 @@ class Verdict(Struct):
 
 
 def verify(path: Path, public: bytes | None = None, heads: Heads | None = None, on_record: OnRecord | None = None) -> Verdict:
-    """Check a file of evidence, or a view with the evidence that stands beside it. `on_record` is given each record as it is read."""
+    """Verify an evidence file, or a view with the evidence beside it. `on_record` is called with each record."""
     try:
         with path.open("rb") as file:
             start = file.read(1)
@@ -103,14 +103,14 @@ def verify(path: Path, public: bytes | None = None, heads: Heads | None = None, 
             return _Checker(path, public, heads, on_record).run()
         beside = path.with_name(path.name + BESIDE)
         if not beside.exists():
-            raise UsageError(f"{path} is no evidence by itself, and {beside.name} does not stand beside it; both belong together")
+            raise UsageError(f"{path} is a view, and its evidence file {beside.name} is not beside it; both are needed")
         return _view(path, beside, _Checker(beside, public, heads, on_record))
     except OSError as error:
-        raise MilepostError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+        raise MilepostError(f"cannot read {error.filename or path}: {error.strerror}") from None
 
 
 def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
-    """A view holds if the evidence does, and if it is to the byte what is made of it."""
+    """A view is valid if its evidence is, and if it equals, byte for byte, the view made from it."""
     verdict = checker.run()
     verdict.file = str(path)
     make = VIEWS.get(str(checker.view))
@@ -122,10 +122,10 @@ def _view(path: Path, beside: Path, checker: _Checker) -> Verdict:
             for number, piece in enumerate(make(lambda: records_in(beside), checker.header), 1):
                 wanted = piece.encode()
                 if file.read(len(wanted)) != wanted:
-                    verdict.differ(number, checker.view or "", f"{path.name} differs here from what {beside.name} says")
+                    verdict.differ(number, checker.view or "", f"{path.name} differs here from {beside.name}")
                     return verdict
             if file.read(1):
-                verdict.differ(number + 1, checker.view or "", f"{path.name} goes on where it should end")
+                verdict.differ(number + 1, checker.view or "", f"{path.name} continues where it should end")
                 return verdict
         verdict.proved.append(f"{path.name} says what the records say, no more and no less")
     return verdict
@@ -152,7 +152,7 @@ class _Checker:
         with self._path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if ended:
-                    verdict.differ(number, "line", "something stands behind the last line")
+                    verdict.differ(number, "line", "there is content after the last line")
                     break
                 value = self._read(number, line)
                 if value is None:
@@ -169,8 +169,8 @@ class _Checker:
                     self._entry(number, value)
                 self._digest.update(line)
         if not ended:
-            verdict.differ(number + 1, "line", "the last line, which holds all the others together, is missing")
-        return self._told()
+            verdict.differ(number + 1, "line", "the last line, with the digest of all others, is missing")
+        return self._finished()
 
     def _read(self, number: int, line: bytes) -> dict[str, Any] | None:
         try:
@@ -182,18 +182,18 @@ class _Checker:
             self.verdict.differ(number, "line", "it is not an object")
             return None
         if canonical_json(value) + b"\n" != line:
-            self.verdict.differ(number, "line", "it is not written as evidence is: sorted names, no spaces, one line end")
+            self.verdict.differ(number, "line", "it is not in canonical form: sorted names, no spaces, one line end")
         return value
 
     def _first(self, value: dict[str, Any]) -> None:
         if value.get("schema") != HEADER:
-            self.verdict.differ(1, "schema", f"a file of evidence begins with {HEADER!r}; this one may be cut off at its beginning")
+            self.verdict.differ(1, "schema", f"a file of evidence begins with {HEADER!r}; the beginning may be missing")
             return
         self._fields(1, value, _HEADER_FIELDS, None)
         self.header, self.view = value, value.get("view")
         choice = value.get("choice")
         if not isinstance(choice, dict):
-            self.verdict.differ(1, "choice", "it does not say which items were chosen")
+            self.verdict.differ(1, "choice", "the selection of items is missing")
         else:
             self.verdict.choice, self.verdict.whole = choice, not choice
             self.verdict.chosen = chosen(str(value.get("route")), choice, str(value.get("made_at")))
@@ -201,7 +201,7 @@ class _Checker:
             try:
                 named = read_public(str(value["public_key"]))
             except UsageError:
-                self.verdict.differ(1, "public_key", "it is no public key")
+                self.verdict.differ(1, "public_key", "it is not a public key")
                 return
             if self._given is not None and named != self._given:
                 self.verdict.differ(1, "public_key", f"it is signed with another key: {public_text(named)}")
@@ -237,25 +237,25 @@ class _Checker:
             root = proved_root(proof, bytes.fromhex(head))
             day = str(proof["day"])
         except (AttributeError, KeyError, TypeError, ValueError):
-            self.verdict.differ(number, "proof", "it is no proof", key)
+            self.verdict.differ(number, "proof", "it is not a proof", key)
             return
         if root != proof.get("root"):
-            self.verdict.differ(number, "proof", f"it does not lead from the item's last line to the root that it names for {day}", key)
+            self.verdict.differ(number, "proof", f"it does not lead from the item's last line to its root for {day}", key)
         elif self._heads is not None and day in self._heads.by_day:
             if self._heads.by_day[day].get("root") == root:
                 self.verdict.under_heads += 1
             else:
-                self.verdict.differ(number, "proof", f"the head that was published for {day} has another root", key)
+                self.verdict.differ(number, "proof", f"the published head of {day} has another root", key)
 
     def _end(self, number: int, value: dict[str, Any]) -> None:
         self._fields(number, value, _END_FIELDS, None)
         if value.get("count") != self.verdict.records:
             self.verdict.differ(
-                number, "count", f"it says {value.get('count')}, and there are {self.verdict.records}: records are missing or were added"
+                number, "count", f"it is {value.get('count')}, but there are {self.verdict.records} records: some are missing or were added"
             )
         digest = self._digest.hexdigest()
         if value.get("digest") != digest:
-            self.verdict.differ(number, "digest", "the lines before are not those that were written")
+            self.verdict.differ(number, "digest", "the lines before were changed")
         self._signature(number, value, FILE_SIGNED, digest, None)
 
     def _fields(self, number: int, value: dict[str, Any], known: Iterable[str], key: str | None) -> None:
@@ -268,15 +268,15 @@ class _Checker:
         if "signature" not in value:
             self.verdict.differ(number, "signature", "it is missing", key)
         elif not is_signed(self._key, value["signature"], kind, digest):
-            self.verdict.differ(number, "signature", "it was not made with this key for this content", key)
+            self.verdict.differ(number, "signature", "it is not valid for this key and content", key)
         self._signatures += 1
 
     def _alone(self) -> Verdict:
         if self.verdict.holds:
             self.verdict.not_proved.append("whether other records belong to it: this is one record, handed on by itself")
-        return self._told()
+        return self._finished()
 
-    def _told(self) -> Verdict:
+    def _finished(self) -> Verdict:
         verdict = self.verdict
         if self._heads is not None:
             for number, what in self._heads.faults:

@@ -1,4 +1,4 @@
-"""Views of evidence for other programs. A view is a pure function of the records, so whoever has these can check it byte by byte."""
+"""Views of evidence for other programs. A view is a pure function of the records, so it can be checked byte by byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milepost.evidence.record import SCHEMA, rounds
 
 Record = dict[str, Any]
 Records = Callable[[], Iterable[Record]]
-"""The records, from the beginning, as often as they are asked for: none of a view is held in memory."""
+"""Returns the records from the beginning at each call: no view is held in memory."""
 
 CSV_COLUMNS = (
     "route", "key", "correlation_id", "input_digest", "line", "at", "reason", "event_id", "stage", "to", "status", "round",
@@ -25,7 +25,7 @@ CSV_COLUMNS = (
 
 
 def csv_rows(records: Records, about: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """One row for each event that was told; a line that nobody is told of has a row without an event."""
+    """One row per delivered event; a line without an event has a row without one."""
     yield _row(CSV_COLUMNS)
     for record in records():
         if record["schema"] != SCHEMA:
@@ -34,9 +34,9 @@ def csv_rows(records: Records, about: Mapping[str, Any] | None = None) -> Iterat
         outputs = {entry["line"]: entry["output"] for entry in record["stages"] if "output" in entry}
         lines = [decode_line(text.encode()) for text in record["chain"]["lines"]]
         for line, current in zip(lines, rounds(lines), strict=True):
-            told = [event.id for event in events_of(line, record["route"], record["key"], record["correlation_id"])] or [""]
+            ids = [event.id for event in events_of(line, record["route"], record["key"], record["correlation_id"])] or [""]
             output = canonical_json(outputs[line.version]).decode() if line.version in outputs else ""
-            for event in told:
+            for event in ids:
                 yield _row(
                     (
                         record["route"], record["key"], record["correlation_id"], record["input_digest"], line.version,

@@ -1,1 +1,1 @@
-"""Doors for AWS Lambda: each module is one function, `handler(event, context)`. Thin: what is done is the engine's and the ledger's."""
+"""AWS Lambda functions: each module is one function, `handler(event, context)`, a thin shell around engine and ledger."""

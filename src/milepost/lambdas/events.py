@@ -1,29 +1,29 @@
-"""Delivers events to the functions' subscribers: the relay function as lines come, the resender function what could not be delivered then."""
+"""Delivery of events to the functions' subscribers: by the relay function as lines come, and by the resender function later."""
 
 from __future__ import annotations
 
 from milepost.core.errors import LedgerError
-from milepost.engine.events.deliver import EventRelay as Teller
+from milepost.engine.events.deliver import EventRelay
 from milepost.lambdas.start import LambdaContext, Opened, log
 
 
-def tell(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
-    """Deliver to the topic, then to those who make follow-up items, page after page while the time lasts. None: nothing waits any more;
-    else why something may."""
-    waits = [f"{author.name}: {reason}" for author in ready.tellers() if (reason := _tell(author, call, reserve_ms)) is not None]
+def deliver(ready: Opened, call: LambdaContext, reserve_ms: int) -> str | None:
+    """Deliver to the topic, then to subscribers that make follow-up items, page by page while time is left. None: nothing is left to
+    deliver; else why something may be."""
+    waits = [f"{relay.name}: {reason}" for relay in ready.event_relays() if (reason := _deliver(relay, call, reserve_ms)) is not None]
     return "; ".join(waits) or None
 
 
-def _tell(author: Teller, call: LambdaContext, reserve_ms: int) -> str | None:
-    """A subscriber that takes nothing, or that another function delivers to, is no error here: the rest is delivered later."""
+def _deliver(relay: EventRelay, call: LambdaContext, reserve_ms: int) -> str | None:
+    """A subscriber that accepts nothing, or that another function delivers to, is no error here: the rest is delivered later."""
     while call.get_remaining_time_in_millis() > reserve_ms:
         try:
-            summary = author.run_once()
+            summary = relay.run_once()
         except LedgerError as error:
-            log.error("%s could not be told: %s", author.name, error)
+            log.error("cannot deliver events to %s: %s", relay.name, error)
             return str(error)
         if summary.standing_by is not None:
             return summary.standing_by
         if not summary.waiting:
             return None
-    return "the function's time is over"
+    return "the function call has timed out"

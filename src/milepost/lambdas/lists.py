@@ -1,6 +1,6 @@
-"""The list intake: a file that is put under `lists/ROUTE/` in the deployment's bucket is taken in as `milepost submit` does, and what
-came of it is written under `reports/`. Under `lists/ROUTE/full/` it is the whole master list: then what has vanished is told too. Under
-`lists/ROUTE/no-header/` (or `full/no-header/`) it is a CSV whose first line is an item already."""
+"""List intake: a file put under `lists/ROUTE/` in the deployment's bucket is submitted as by `milepost submit`, with a report under
+`reports/`. Under `lists/ROUTE/full/` it is the whole master list, and vanished keys are reported too. Under `lists/ROUTE/no-header/`
+(or `full/no-header/`) it is a CSV file without a header."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from milepost.lambdas.traces import Trace, traced
 
 LISTS, REPORTS, FULL, NO_HEADER = "lists/", "reports/", "full", "no-header"
 RESERVE_MS = 60_000
-"""Kept for reconciling; of a short run, a quarter."""
+"""Time reserved for reconciling; in a short run, a quarter."""
 
 
 class ListObject(Struct, frozen=True):
-    """What an object's key says."""
+    """Route and options from an object's key."""
 
     route: str
     title: str
@@ -34,10 +34,10 @@ class ListObject(Struct, frozen=True):
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, str]:
-    """An event of S3: objects that were put under `lists/`. By key, what became of each.
+    """An event of S3: objects put under `lists/`. Returns the result by key.
 
-    A list that can never be taken in is set aside with the reason. What passes is raised: Lambda calls again, twice, and what was
-    taken in by then is known."""
+    A list that can never be taken in goes into quarantine with the reason. A temporary error is raised: Lambda calls again, twice, and
+    the items taken in so far are known keys by then."""
     with logged(context), traced(context) as trace:
         ready = opened()
         objects = Objects(ready.store.requests)
@@ -61,11 +61,11 @@ def place_of(key: str) -> ListObject:
     return ListObject(route, "/".join(rest[no_header:]), full, no_header)
 
 
-def _take_in(ready: Opened, objects: Objects, call: LambdaContext, trace: Trace, told: Mapping[str, Any]) -> str:
-    bucket, key = told["bucket"]["name"], unquote_plus(told["object"]["key"])
+def _take_in(ready: Opened, objects: Objects, call: LambdaContext, trace: Trace, entry: Mapping[str, Any]) -> str:
+    bucket, key = entry["bucket"]["name"], unquote_plus(entry["object"]["key"])
     if key.endswith("/"):
         return "a folder"
-    event = {"bucket": bucket, "key": key, "sequencer": told["object"].get("sequencer", "")}
+    event = {"bucket": bucket, "key": key, "sequencer": entry["object"].get("sequencer", "")}
     report = f"{REPORTS}{key.removeprefix(LISTS)}.json"
     try:
         place = place_of(key)
@@ -73,15 +73,15 @@ def _take_in(ready: Opened, objects: Objects, call: LambdaContext, trace: Trace,
             trace.annotate(route=place.route)
         before = objects.read_json(bucket, report)
         if before is not None and before.get("event") == event:
-            return "taken in before"  # S3 may tell the same twice
+            return "taken in before"  # S3 may deliver an event twice
         body = objects.open(bucket, key)
         taken = _submit(ready, call, place, body)
     except ObjectGone as error:
-        # Whoever removed or replaced it meant that; of the new one we are told too.
+        # It was removed or replaced on purpose; a new object has its own event.
         log.warning("%s", error)
         return str(error)
     except UsageError as error:
-        log.error("the list %s is set aside: %s", key, error)
+        log.error("quarantined the list %s: %s", key, error)
         ready.store.queues.set_aside("list", event, str(error))
         with suppress(LedgerError):
             objects.write_json(bucket, report, {"event": event, "error": str(error)})
@@ -97,7 +97,7 @@ def _submit(ready: Opened, call: LambdaContext, place: ListObject, body: Object)
     def in_time(lines: int, done: int, size: int | None) -> None:
         if call.get_remaining_time_in_millis() < reserve:
             raise MilepostError(
-                f"{body.name} is too long for one call: {lines:,} lines were taken in; the next call goes on, and "
+                f"{body.name} is too long for one call: {lines:,} lines were taken in; the next call continues, and "
                 f"'milepost submit {place.route} FILE' takes lists of any length"
             )
 

@@ -1,4 +1,4 @@
-"""Metrics, in the form that CloudWatch reads from a function's log: how many items are at each stage, and for how long."""
+"""CloudWatch metrics in a function's log: number of items at each stage, and age of the oldest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ HOUR_MS = 3_600_000
 
 
 def standing(plan: Plan, counts: list[Count], now: int) -> dict[str, tuple[int, int]]:
-    """By stage: how many items are there, and the age of the oldest in seconds, at the least: counters know the hour alone, so an
-    alarm may come an hour late, but never for nothing."""
+    """By stage: the number of items, and a minimum for the age of the oldest in seconds. Counters know only the hour, so an alarm may be
+    an hour late but is never false."""
     here: dict[str, tuple[int, int]] = {}
     for stage in plan.stages:
         live = [count for count in counts if count.stage == stage.name and count.status in LIVE and count.n > 0]
@@ -25,8 +25,8 @@ def standing(plan: Plan, counts: list[Count], now: int) -> dict[str, tuple[int, 
     return here
 
 
-def tell_standing(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
-    """By stage: its items, the age of the oldest, and how many wait for a message that their queue does not hold (`missing`)."""
+def report_stages(prefix: str, plan: Plan, counts: list[Count], missing: Mapping[str, int], now: int) -> None:
+    """Report, by stage, its items, the age of the oldest, and the number of items without a message in their queue (`missing`)."""
     for stage, (items, age_s) in standing(plan, counts, now).items():
         metrics = EphemeralMetrics(namespace=NAMESPACE)
         for name, value in (("Prefix", prefix), ("Route", plan.name), ("Stage", stage)):
@@ -38,8 +38,8 @@ def tell_standing(prefix: str, plan: Plan, counts: list[Count], missing: Mapping
         metrics.flush_metrics()
 
 
-def tell_run(prefix: str) -> None:
-    """A whole run of the resender has come to its end."""
+def report_run(prefix: str) -> None:
+    """Report a complete run of the resender."""
     metrics = EphemeralMetrics(namespace=NAMESPACE)
     metrics.add_dimension("Prefix", prefix)
     metrics.add_metric("ResenderRun", MetricUnit.Count, 1)

@@ -1,4 +1,4 @@
-"""Objects in S3 as lists are read from them: part by part, so that no connection has to outlast the work on what was read."""
+"""S3 objects read in parts, so that no connection has to stay open while a part is processed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PART = 4 << 20
 
 
 class ObjectGone(MilepostError):
-    """The object is not there any more, or is another one by now."""
+    """The object was removed or replaced."""
 
 
 class Objects:
@@ -22,7 +22,7 @@ class Objects:
         self._requests = requests
 
     def open(self, bucket: str, key: str) -> Object:
-        """The object as it is now, from its beginning; Gone if there is none."""
+        """The present object, from its beginning; ObjectGone if there is none."""
         return Object(self._requests, bucket, key)
 
     def read_json(self, bucket: str, key: str) -> dict[str, Any] | None:
@@ -41,7 +41,7 @@ class Objects:
 
 
 class Object:
-    """One object while it is read. It is the same one to its end, whatever is put in its place meanwhile."""
+    """One object while it is read: the same version to its end, even if it is replaced in the meantime."""
 
     def __init__(self, requests: Requests, bucket: str, key: str) -> None:
         self._requests, self._place = requests, {"Bucket": bucket, "Key": key}
@@ -68,7 +68,7 @@ class Object:
             self._held = answer["Body"].read()
         except AwsRefused as error:
             if error.code == "InvalidRange" and self._next == 0:
-                return  # it is empty
+                return  # empty object
             if error.code in ("NoSuchKey", "404", "PreconditionFailed", "412"):
                 raise ObjectGone(f"{self.name} was removed or replaced before it was taken in") from error
             raise OSError(f"{self.name} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""The relay: the tables' streams call it with what has changed. What follows from that is carried out, and the topic is told."""
+"""Relay function: called by the tables' streams; carries out the consequences of each change and publishes events on the topic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from milepost.core.errors import LedgerError, RouteChanged
-from milepost.lambdas.events import tell
+from milepost.lambdas.events import deliver
 from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
 from milepost.lambdas.traces import Trace, traced
 from milepost.ledgers.aws.relay import StreamRelay
@@ -16,23 +16,23 @@ from milepost.ledgers.aws.retention.row_end import EndedRow, finish
 from milepost.ledgers.aws.stream.records import StreamRecord, from_event
 
 RESERVE_MS = 30_000
-"""Kept for what comes after telling; of a short run, half."""
+"""Time reserved for the work after delivery; in a short run, half."""
 STAND_BY_S, LOOK_AGAIN_S = 120.0, 5.0
-"""How long one call waits for a route that has changed, at most half of its time, and how often it looks."""
+"""How long one call waits for a changed route, at most half of its time, and how often it checks."""
 
 _relay: tuple[Opened, StreamRelay] | None = None
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """An event of one table's stream. When AWS is the trouble, or a route has changed, all of it comes again: nothing is skipped."""
+    """An event of one table's stream. After a problem with AWS or a route change the whole batch is delivered again; none is skipped."""
     until = time.monotonic() + min(STAND_BY_S, context.get_remaining_time_in_millis() / 2000)
     with logged(context), traced(context) as trace:
         try:
             records, ended = _when_it_may(event, context, trace, until)
         except RouteChanged as error:
-            log.warning("the whole batch comes again: %s", error)
+            log.warning("the stream delivers the whole batch again: %s", error)
         except LedgerError as error:
-            log.error("the whole batch comes again: %s", error)
+            log.error("the stream delivers the whole batch again: %s", error)
         else:
             done = {"records": len(records), "ended": len(ended)}
             log.info("relayed", extra=done)
@@ -42,8 +42,8 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def _when_it_may(event: Mapping[str, Any], call: LambdaContext, trace: Trace, until: float) -> tuple[list[StreamRecord], list[EndedRow]]:
-    """Carry out the batch. While a changed route is only announced, or is newer than here, wait: a stream repeats a batch at once and
-    only so often, and then gives it up."""
+    """Handle the batch. While a changed route is only announced, or newer than in this container, wait: a stream repeats a batch at once
+    and only a limited number of times, and then gives it up."""
     while True:
         try:
             return _carry_out(event, call, trace)
@@ -65,9 +65,9 @@ def _carry_out(event: Mapping[str, Any], call: LambdaContext, trace: Trace) -> t
     reserve = min(RESERVE_MS, call.get_remaining_time_in_millis() // 2)
     ended = relay.handle(records, ready.ctx.clock.now())
     finish(ready.store, ended, ready.ctx.clock.now())
-    tell(ready, call, reserve)
+    deliver(ready, call, reserve)
     with suppress(LedgerError):
-        ready.beat(call, "stream", *(author.name for author in ready.tellers()))
+        ready.beat(call, "stream", *(relay.name for relay in ready.event_relays()))
     return records, ended
 
 

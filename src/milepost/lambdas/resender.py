@@ -1,5 +1,5 @@
-"""The resender: called every minute it sends again what has gone quiet, tells what could not be told, and measures; once a day it
-goes through everything and repairs, and sums up what was written the day before."""
+"""Resender function: called every minute, it resends quiet items, delivers late events and reports metrics; once a day it runs the
+repair scan and the daily head."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from milepost.core.errors import LedgerError, RouteChanged
 from milepost.engine.heads.daily import HeadKeeper
 from milepost.engine.heads.route import ROUTE as HEADS
 from milepost.engine.resend import Resender
-from milepost.lambdas.events import tell
-from milepost.lambdas.metrics import tell_run, tell_standing
+from milepost.lambdas.events import deliver
+from milepost.lambdas.metrics import report_run, report_stages
 from milepost.lambdas.start import LambdaContext, Opened, forget, log, logged, opened
 from milepost.lambdas.traces import traced
 from milepost.ledgers.aws.claim.paused_lanes import resume
 from milepost.ledgers.aws.repair.repair import Repair
 
 RESERVE_MS = 30_000
-"""Kept for the end of a run; of a short one, a quarter."""
+"""Time reserved for the end of a run; in a short one, a quarter."""
 MINUTE_MS = 45_000
-"""How long a run of every minute takes at most: then the next one comes."""
+"""Maximum duration of the run of every minute: then the next one comes."""
 PAGES = 2
 SUMS = 6
-"""How often a run goes on with the daily head: a hundred thousand lines. The rest is for the runs after it."""
+"""Steps of the daily head in one run: a hundred thousand lines. The rest is left to later runs."""
 LONGEST_PAUSE_MS = 5_000
-"""A repair that is to go on later than this is left to another run."""
+"""A repair whose next step is later than this is left to another run."""
 
 
 class Kept:
-    """What lasts as long as the container: where walks were cut short, and whose repair run it is."""
+    """State of the container: positions of interrupted scans, and the repair runs it holds."""
 
     def __init__(self, ready: Opened) -> None:
         self.opened = ready
         self.resender = Resender(ready.ctx)
-        # Unsigned: whoever could read the functions' settings could sign with a key that stands there.
+        # Unsigned: anyone who can read the functions' settings could sign with a key stored there.
         self.heads = HeadKeeper(ready.ctx, None) if HEADS in ready.ctx.plans else None
         self.repairs = {name: Repair(ready.store, name, plan, ready.ctx.chance.jitter) for name, plan in ready.ctx.plans.items()}
 
@@ -47,8 +47,8 @@ _kept: Kept | None = None
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Every minute: {}. Once a day, or by hand: {"repair": true}. What goes wrong in one step hinders no other; the first error is
-    raised in the end, and the run does not count as one."""
+    """Every minute: {}. Once a day, or by hand: {"repair": true}. An error in one step stops no other; the first one is raised at the
+    end, and the run does not count as successful."""
     global _kept
     with logged(context), traced(context) as trace:
         trace.annotate(repair=bool(event.get("repair")))
@@ -74,16 +74,16 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
             raise errors[0]
         log.info("resent", extra=done)
         trace.note(done=done)
-        tell_run(prefix)
+        report_run(prefix)
         return done
 
 
 def _steps(kept: Kept, call: LambdaContext, repair: bool) -> dict[str, Callable[[], Any]]:
-    """In order. The repair comes last: it takes what time is left."""
+    """In order. The repair comes last: it uses the remaining time."""
     ready = kept.opened
     total = call.get_remaining_time_in_millis()
     reserve = min(RESERVE_MS, total // 4)
-    # All but the daily run end before the next one begins.
+    # All runs except the daily one end before the next begins.
     ends = reserve if repair else max(reserve, total - MINUTE_MS)
 
     def left() -> int:
@@ -92,16 +92,16 @@ def _steps(kept: Kept, call: LambdaContext, repair: bool) -> dict[str, Callable[
     return {
         "resent": lambda: _resend(kept.resender, left),
         "resumed": lambda: resume(ready.store, ready.ctx.clock.now()),
-        "untold": lambda: tell(ready, call, ends),
+        "untold": lambda: deliver(ready, call, ends),
         "summed up": lambda: _sum_up(kept.heads, left),
         "measured": lambda: _measure(ready),
-        "alive": lambda: ready.beat(call, "resender", "sweeper", *(author.name for author in ready.tellers())),
+        "alive": lambda: ready.beat(call, "resender", "sweeper", *(relay.name for relay in ready.event_relays())),
         "repaired": lambda: {name: str(_repair(one, ready, left, repair) or "not due") for name, one in kept.repairs.items()},
     }
 
 
 def _resend(resender: Resender, left: Callable[[], int]) -> dict[str, int]:
-    """A few pages at a time while that moves anything and the time lasts; the next run goes on where this one stopped."""
+    """A few pages at a time while items are resent and time is left; the next run continues where this one stopped."""
     total: Counter[str] = Counter()
     while True:
         summary = asdict(resender.run_once(PAGES))
@@ -112,7 +112,7 @@ def _resend(resender: Resender, left: Callable[[], int]) -> dict[str, int]:
 
 
 def _sum_up(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
-    """Go on with the daily head, if one is due."""
+    """Continue with the daily head, if one is due."""
     if heads is None:
         return "no route keeps evidence"
     try:
@@ -122,12 +122,12 @@ def _sum_up(heads: HeadKeeper | None, left: Callable[[], int]) -> str:
             if not heads.run_once():
                 return "up to date"
     except OSError as error:
-        raise LedgerError(f"the daily head cannot be kept, and is tried again in a minute: {error}") from error
+        raise LedgerError(f"cannot store the daily head; next try in a minute: {error}") from error
     return "to be gone on with"
 
 
 def _measure(ready: Opened) -> None:
-    """The measures of all routes; the first error is raised after the last route."""
+    """Report the metrics of all routes; the first error is raised after the last route."""
     now = ready.ctx.clock.now()
     errors: list[LedgerError] = []
     for plan in ready.ctx.plans.values():
@@ -135,7 +135,7 @@ def _measure(ready: Opened) -> None:
             continue  # they come in at their end
         try:
             missing = ready.ledger.missing_calls(plan, now)
-            tell_standing(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), missing, now)
+            report_stages(ready.store.names.prefix, plan, ready.ledger.counts(plan.name), missing, now)
         except LedgerError as error:
             errors.append(error)
     if errors:
@@ -143,7 +143,7 @@ def _measure(ready: Opened) -> None:
 
 
 def _repair(repair: Repair, ready: Opened, left: Callable[[], int], begin: bool) -> Any:
-    """Go on with a run that is under way, or due; `begin` one in any case. It keeps its own pace, over as many calls as it takes."""
+    """Continue a run that is in progress or due; with `begin`, start one in any case. It keeps its own pace, over several calls."""
     clock = ready.ctx.clock
     if not begin and not repair.due(clock.now()):
         return None

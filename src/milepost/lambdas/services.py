@@ -1,4 +1,4 @@
-"""The services of applications, called by a schedule: each has one turn."""
+"""Services function: gives each application's service one turn, on a schedule."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from milepost.lambdas.traces import traced
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """{} runs all services, {"service": "APPLICATION-NAME"} one of them. A service that fails hinders no other; the run then fails in the
-    end, so that the function's error alarm sees it."""
+    """{} runs all services, {"service": "APPLICATION-NAME"} one of them. A service that fails stops no other; the run then fails at the
+    end, which triggers the function's error alarm."""
     with logged(context), traced(context):
         ready = opened()
         wanted = event.get("service")

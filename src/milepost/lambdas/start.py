@@ -1,4 +1,4 @@
-"""The start of a container: the ledger is opened once, from the environment, and kept for all calls that the container is given."""
+"""Start of a container: opens the ledger once, from the environment, for all calls of the container."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milepost.application.declaration import ConfiguredApplication
 from milepost.application.installation import install
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.engine.context import Context
-from milepost.engine.events.deliver import EventRelay as Teller
+from milepost.engine.events.deliver import EventRelay
 from milepost.engine.events.follow_ups import follow_ups
 from milepost.ledgers.aws.ledger import AwsLedger, parse
 from milepost.ledgers.aws.names import ResourceNames
@@ -29,17 +29,17 @@ from milepost.route_files import load_application, load_routes
 from milepost.wiring import open_context, who
 
 BEAT_MS = 20_000
-"""How often a function that is called all the time says that it is alive."""
+"""Heartbeat interval of a function that is called all the time."""
 
 MARGIN_S = 1.0
-"""Kept for the answer of a function, after its last request to AWS; of a short call, a tenth."""
+"""Time reserved for a function's answer after its last request to AWS; in a short call, a tenth."""
 
 log = Logger(service="milepost")
-"""The parent of all loggers in this package: what they say is structured too."""
+"""The parent of all loggers in this package: their lines are structured too."""
 
 
 class LambdaContext(Protocol):
-    """What Lambda tells of a call."""
+    """The part of Lambda's context object that is used here."""
 
     function_name: str
     aws_request_id: str
@@ -48,7 +48,7 @@ class LambdaContext(Protocol):
 
 
 class Opened:
-    """What a container has at hand."""
+    """Objects that live as long as the container."""
 
     def __init__(self, ctx: Context, ledger: AwsLedger, applications: Sequence[ConfiguredApplication[Any]] = ()) -> None:
         self.ctx = ctx
@@ -57,27 +57,27 @@ class Opened:
         self.holder = who()
         self._started_at = ctx.clock.now()
         self._beaten_at: dict[str, int] = {}
-        self._tellers: list[Teller] = []
+        self._event_relays: list[EventRelay] = []
 
     @property
     def store(self) -> AwsStore:
         return self.ledger.store
 
-    def tellers(self) -> list[Teller]:
+    def event_relays(self) -> list[EventRelay]:
         """One relay for the deployment's topic, and one for each route whose completed items have follow-up items."""
-        if not self._tellers:
+        if not self._event_relays:
             subscribers: list[Subscriber] = [self._topic(), *follow_ups(self.ctx, self.ctx.plans)]
-            self._tellers = [Teller(self.ctx, subscriber, self.holder) for subscriber in subscribers]
-        return self._tellers
+            self._event_relays = [EventRelay(self.ctx, subscriber, self.holder) for subscriber in subscribers]
+        return self._event_relays
 
     def _topic(self) -> Subscriber:
         from milepost.subscribers.topic import Topic
 
-        # External stages are told by their queues.
+        # External stages get their offers by their queues.
         return Topic(_needed("MILEPOST_TOPIC"), endpoint=self.store.requests.endpoint, offers=False)
 
     def beat(self, call: LambdaContext, *roles: str) -> None:
-        """Say under the function's name, for `milepost doctor`, that it has just done its work. All its containers share the document."""
+        """Heartbeat under the function's name, for `milepost doctor`: it has just done its work. All its containers share the document."""
         now = self.ctx.clock.now()
         if 0 <= now - self._beaten_at.get(call.function_name, 0) < BEAT_MS:
             return
@@ -90,8 +90,8 @@ _opened: Opened | None = None
 
 
 def opened(only: str | None = None) -> Opened:
-    """This container's ledger, with the routes of MILEPOST_ROUTES and MILEPOST_APPLICATIONS, or that one of them which is named. Raises RouteChanged while the
-    ledger holds other stages."""
+    """This container's ledger, with the routes of MILEPOST_ROUTES and MILEPOST_APPLICATIONS, or only the named one. Raises RouteChanged
+    while the ledger has other stages."""
     global _opened
     if _opened is None:
         applications = [load_application(spec).configured() for spec in os.environ.get("MILEPOST_APPLICATIONS", "").split(",") if spec]
@@ -110,7 +110,7 @@ def opened(only: str | None = None) -> Opened:
 
 
 def forget() -> None:
-    """Open anew at the next call: the ledger holds another version of a route than this container does."""
+    """Open the ledger again at the next call: it has another version of a route than this container."""
     global _opened
     if _opened is not None:
         _opened.ledger.close()
@@ -118,7 +118,7 @@ def forget() -> None:
 
 
 def hide(event: Mapping[str, Any], seconds: int) -> None:
-    """Have the messages of an SQS event come again after so many seconds. It needs SQS alone, not the ledger."""
+    """Make the messages of an SQS event visible again after so many seconds. Needs only SQS, not the ledger."""
     address = parse(_needed("MILEPOST_LEDGER"))
     requests = Requests(address.region, address.endpoint)
     try:
@@ -136,8 +136,8 @@ def hide(event: Mapping[str, Any], seconds: int) -> None:
 
 @contextmanager
 def logged(call: LambdaContext) -> Iterator[None]:
-    """Every line that is logged meanwhile names the call, and no request to AWS lasts longer than it. A route that was changed is
-    looked at anew by the next one."""
+    """Add the call to every log line, and limit requests to AWS to its remaining time. After a route change, the next call opens the
+    ledger again."""
     log.append_keys(function_name=call.function_name)
     log.set_correlation_id(call.aws_request_id)
     left_s = call.get_remaining_time_in_millis() / 1000
@@ -148,7 +148,7 @@ def logged(call: LambdaContext) -> Iterator[None]:
         forget()
         raise
     except LedgerError as error:
-        log.error("AWS is the trouble: %s", error)
+        log.error("problem with AWS: %s", error)
         raise
 
 

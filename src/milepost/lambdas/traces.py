@@ -1,7 +1,7 @@
-"""Traces: of a call that Lambda has chosen to trace, X-Ray is told for which route and stage it was, and what came of it.
+"""X-Ray traces of sampled calls: route, stage and result of each.
 
-Most calls are not chosen (a first one each second, and one in twenty of the others), so the SDK is loaded by the first that is. Requests
-to AWS are not told one by one: a call makes hundreds, from several threads, and what they come to is in the log.
+Most calls are not sampled (only the first in each second, and one in twenty of the others), so the first sampled one loads the SDK.
+Requests to AWS are not traced one by one: a call makes hundreds, from several threads, and their totals are in the log.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any
 from milepost.lambdas.start import LambdaContext
 
 MOST = 20
-"""So many items of a call are named, at most: a segment has to fit into one datagram."""
+"""Maximum items named per call: a segment must fit into one datagram."""
 
 
 class Trace:
-    """What is told of one call; nothing, if there is no `segment`."""
+    """The trace of one call; does nothing without a `segment`."""
 
     def __init__(self, segment: Any = None) -> None:
         self._segment = segment
 
     def annotate(self, **values: str | int | bool) -> None:
-        """What traces are searched by. Words that there are few of: names of routes, stages, functions."""
+        """Add indexed values for searching traces, with few different values: names of routes, stages, functions."""
         if self._segment is not None:
             for name, value in values.items():
                 self._segment.put_annotation(name, value)
 
     def note(self, **values: Any) -> None:
-        """What stands beside it."""
+        """Add values that are not indexed."""
         if self._segment is not None:
             for name, value in values.items():
                 self._segment.put_metadata(name, value, "milepost")
@@ -41,14 +41,14 @@ class Trace:
 
 
 def chosen(header: str) -> bool:
-    """Is a call to be traced? `header` is what Lambda says of its trace: Root=…;Parent=…;Sampled=1."""
+    """Whether a call is sampled. `header` is Lambda's trace header: Root=…;Parent=…;Sampled=1."""
     return "Sampled=1" in header.split(";")
 
 
 @contextmanager
 def traced(call: LambdaContext) -> Iterator[Trace]:
-    """A segment for as long as the call lasts, under the one that Lambda makes itself. It goes out as a datagram that nobody waits
-    for: a call is never slower, nor fails, because it cannot be told."""
+    """A segment for the duration of the call, under the one that Lambda makes itself. It is sent as a datagram: a call is never slower
+    and never fails because its trace cannot be sent."""
     if not chosen(os.environ.get("_X_AMZN_TRACE_ID", "")):
         yield Trace()
         return

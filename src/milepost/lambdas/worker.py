@@ -1,6 +1,6 @@
-"""The worker: one stage's queue calls it with messages; their items are claimed, worked on and settled.
+"""Worker function: called by one stage's queue with messages; claims, runs and settles their items.
 
-It answers with the messages that must come again; the queue deletes the others.
+It returns the messages that must be delivered again; the queue deletes the others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _station: StageContainer | None = None
 
 
 def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """An SQS event of the queue of MILEPOST_STAGE. A batch item failure is a message that must come again. Only a wrong setting is
-    raised: whatever else goes wrong, messages that were not seen to come again soon, and not after the queue's visibility timeout."""
+    """An SQS event of the queue of MILEPOST_STAGE. A batch item failure is a message to be delivered again. Only a wrong setting is
+    raised: after any other error, unhandled messages come again soon rather than after the queue's visibility timeout."""
     with logged(context), traced(context) as trace:
         try:
             return _called(event, context, trace)
@@ -31,7 +31,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
             log.warning("the route is out of date here: %s", error)
             return _all_again(event, OUTDATED_S)
         except Exception as error:
-            log.exception("no message of the batch could be seen to: %s", error)
+            log.exception("cannot handle any message of the batch: %s", error)
             return _all_again(event, TROUBLE_S)
 
 
@@ -42,7 +42,7 @@ def _called(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> d
     messages = from_event(event, store, station.url)
     shift = Shift(station, context)
     again = shift.run(messages)
-    # Left alone, they would be hidden for as long as the queue hides a message that a worker was lost with.
+    # Otherwise they would be hidden for the queue's visibility timeout, as after a lost worker.
     for delay_s, wanted in again.items():
         with suppress(LedgerError):
             store.queues.extend(wanted, delay_s)
@@ -60,8 +60,8 @@ def _called(event: Mapping[str, Any], context: LambdaContext, trace: Trace) -> d
 
 
 def _all_again(event: Mapping[str, Any], hidden_s: int) -> dict[str, Any]:
-    """Report every message, and have them all come again after so many seconds. The container starts anew: what it had in hand when
-    it failed is not known."""
+    """Report every message as failed, to be delivered again after so many seconds. The container opens the ledger again, because the
+    items it had claimed when it failed are not known."""
     global _station
     _station = None
     forget()
@@ -71,12 +71,12 @@ def _all_again(event: Mapping[str, Any], hidden_s: int) -> dict[str, Any]:
 
 
 def _at_work() -> StageContainer:
-    """The stage's crew, which outlives a call as the ledger does."""
+    """The stage's handler pool, which lives as long as the container, like the ledger."""
     global _station
     place = os.environ.get("MILEPOST_STAGE", "")
     route, slash, stage = place.partition("/")
     if not (route and slash and stage):
-        raise ConfigMistake(f"MILEPOST_STAGE is {place!r}; it is written ROUTE/STAGE")
+        raise ConfigMistake(f"MILEPOST_STAGE is {place!r}; use the form ROUTE/STAGE")
     ready = opened(route)
     if _station is None or _station.opened is not ready or _station.name != place:
         _station = StageContainer(ready, route, stage)

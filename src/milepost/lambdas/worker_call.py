@@ -1,7 +1,7 @@
-"""One call of a worker: what the messages call for is claimed, run and settled before the function's time is up.
+"""One call of a worker function: claims, runs and settles the items of its messages before the function's time limit.
 
-Leases last as long as the function may run. What cannot be started in time is given back; what has not ended in time is let go of
-with its result unknown, for the next worker to find out.
+Leases last as long as the function may run. Items that cannot be started in time are given back; items still running at the end are
+given back with their result unknown, for the next worker to verify.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from milepost.ports.runner import JobResult
 from milepost.runners.threads import ThreadRunner
 
 RESERVE_MS = 15_000
-"""Kept for settling and giving back; of a short run, a quarter."""
+"""Time reserved for settling and giving back; in a short run, a quarter."""
 WAIT_MS = 1_000
-"""So long a function waits for a token; beyond that a copy of the message comes back when there will be one."""
+"""Longest wait of a function for a rate token; beyond that a delayed copy of the message is sent."""
 SOON_S, TROUBLE_S, OUTDATED_S = 0, 30, 60
-"""How long messages that must come again are hidden: never claimed; AWS was the trouble; the route is out of date here."""
+"""How long redelivered messages are hidden: never claimed; problem with AWS; route out of date here."""
 
 Again = dict[int, list[SqsMessage]]
-"""Messages that must come again, by the seconds for which they are hidden."""
+"""Messages to be delivered again, by the seconds for which they are hidden."""
 
 
 class StageContainer:
@@ -44,7 +44,7 @@ class StageContainer:
         plan = opened.ctx.plan(route)
         found = plan.by_name.get(stage)
         if found is None or not found.ours:
-            raise ConfigMistake(f"MILEPOST_STAGE is {route}/{stage}; that is no stage with a handler of route {route!r}")
+            raise ConfigMistake(f"MILEPOST_STAGE is {route}/{stage}; route {route!r} has no handler stage of that name")
         ready(found)
         self.opened = opened
         self.name = scope(route, stage)
@@ -55,12 +55,12 @@ class StageContainer:
         self.slots = StageSlots(plan, found, self._runner.pool(found, found.concurrency, run_plain, run_async, self.woken.set))
 
     def renew(self) -> None:
-        """Calls that do not end keep their hands; others take their place."""
+        """Replace the threads or tasks of calls that do not end."""
         slots = self.slots
         self.slots = StageSlots(slots.plan, slots.stage, self._runner.pool(slots.stage, slots.width, run_plain, run_async, self.woken.set))
 
     def widen(self, now: int) -> None:
-        """The stage's limit may have been changed while running."""
+        """Apply a limit of the stage that was changed at run time."""
         width = self.opened.store.limits(now).get(self.name, NO_LIMIT).concurrency or self.slots.stage.concurrency
         if width != self.slots.width:
             self.slots.width = width
@@ -76,14 +76,14 @@ class Shift:
         left = call.get_remaining_time_in_millis()
         self._until = self._ctx.clock.now() + left
         self._reserve = min(RESERVE_MS, left // 4)
-        # A handler with a time limit is started while all of it is left; but never is all of the time too short to start anything.
+        # A handler with a timeout is started only while all of it is left; but the whole time of a call is always enough to start one.
         self._needed = min(self._reserve + (station.slots.stage.timeout_ms or 0), left * 3 // 4)
         self._again: Again = {}
         self._finished: list[JobResult] = []
-        """What has ended and is not written yet."""
+        """Finished and not written yet."""
         self.counts: Counter[str] = Counter()
         self.correlation_ids: list[str] = []
-        """Of what was claimed."""
+        """Number of claimed items."""
         self.outdated = False
 
     def run(self, messages: Sequence[SqsMessage]) -> Again:
@@ -100,7 +100,7 @@ class Shift:
                 break
         self._work()
         for message in fragile:
-            # Nothing else is in hand: if this one takes the container with it, the others are settled.
+            # Alone: if this item kills the container, the others are already settled.
             answered = self._claim([message], fragile=True)
             if answered.waiting:
                 self._put_off(answered.waiting, answered)
@@ -119,7 +119,7 @@ class Shift:
             with CALL.within(self._left() / 1000):
                 answered = self._station.calls.answer(ask, messages, ctx.clock.now(), ctx.chance.jitter())
         except LedgerError as error:
-            log.error("nothing can be claimed now: %s", error)
+            log.error("cannot claim items now: %s", error)
             answered = Answered(failed=list(messages))
         self.outdated = self.outdated or answered.outdated
         self._come_again(answered.failed, OUTDATED_S if answered.outdated else TROUBLE_S)
@@ -132,11 +132,11 @@ class Shift:
         return answered
 
     def _wait_for(self, answered: Answered) -> bool:
-        """Work until those that wait may be asked for again; False: that is too far off."""
+        """Work until waiting messages may be claimed again; False: that is too late."""
         if not self._may_start():
             return False
         if answered.next_at is None:
-            # Their lanes have no room before something here has ended.
+            # Their lanes have no room until a running item ends.
             self._work(first=True)
             return bool(self._station.slots.in_hand or self._may_start())
         wait_ms = answered.next_at - self._ctx.clock.now()
@@ -146,7 +146,7 @@ class Shift:
         return True
 
     def _put_off(self, messages: Sequence[SqsMessage], answered: Answered) -> None:
-        """Where tokens are short they come back one after the other, as tokens will; those that were put off before, less often."""
+        """Delay messages that wait for rate tokens, spread over the time at which tokens come; repeatedly delayed ones come less often."""
         wait_ms = max(WAIT_MS, (answered.next_at or 0) - self._ctx.clock.now())
         later = []
         for place, message in enumerate(messages, 1):
@@ -155,10 +155,9 @@ class Shift:
         self.counts["put_off"] += len(later)
         self._come_again(self._station.calls.put_off(later), TROUBLE_S)
 
-    # In hand ------------------------------------------------------------------------------------------------------------
+    # Claimed items ------------------------------------------------------------------------------------------------------
     def _work(self, wait_ms: int | None = None, *, first: bool = False) -> None:
-        """Settle what ends, until nothing is in hand; or for so long; or until the first has been settled. All is let go of when the
-        time is up."""
+        """Settle finished items until none is left, for so long, or until the first is settled. At the time limit all are given back."""
         slots = self._station.slots
         until = None if wait_ms is None else self._ctx.clock.now() + wait_ms
         while slots.in_hand or until is not None:
@@ -174,7 +173,7 @@ class Shift:
                 return
 
     def _settle(self) -> int:
-        """Write the outcomes of what has ended; how many."""
+        """Write the outcomes of finished items; returns how many."""
         slots = self._station.slots
         self._finished += slots.pool.take()
         if not self._finished:
@@ -183,7 +182,7 @@ class Shift:
             with CALL.within(max(self._left(), self._reserve // 3) / 1000):
                 summary = settle(self._ctx, self._finished)
         except LedgerError as error:
-            log.error("outcomes cannot be written now: %s", error)
+            log.error("cannot write outcomes now: %s", error)
             return 0
         rans, self._finished = self._finished, []
         self.outdated = self.outdated or bool(summary.undecided)
@@ -194,7 +193,7 @@ class Shift:
         return len(rans)
 
     def _cut_off(self) -> None:
-        """What still runs, or could not be written, is let go of: whether its partner has done the work is not known."""
+        """Give back items that still run or could not be written: whether their partner has done the work is not known."""
         slots = self._station.slots
         left = list(slots.in_hand.values())
         if left:
@@ -204,20 +203,20 @@ class Shift:
             self._station.renew()
 
     def _give_back(self, items: list[Item], why: str, *, unknown: bool = False) -> None:
-        """Given back they are called for at once, by messages of their own."""
+        """Give items back: the relay sends new messages for them at once."""
         if not items:
             return
         try:
-            # What is left of the time after that is for the messages.
+            # The remaining time after that is for the messages.
             with CALL.within((self._call.get_remaining_time_in_millis() - self._reserve // 3) / 1000):
                 self.counts["given_back"] += give_back(self._ctx, items, why, unknown=unknown)
         except LedgerError as error:
-            log.error("items could not be given back: %s", error)
+            log.error("cannot give items back: %s", error)
             self._items_again(items)
         self._items_again([item for item in items if item.row.lease is None])
         self._station.slots.let_go(items)
 
-    # What must come again -----------------------------------------------------------------------------------------------
+    # Redelivery ---------------------------------------------------------------------------------------------------------
     def _items_again(self, items: Sequence[Item]) -> None:
         self._come_again([item.ticket for item in items if isinstance(item.ticket, SqsMessage)], TROUBLE_S)
 
@@ -227,14 +226,14 @@ class Shift:
 
     # Time ---------------------------------------------------------------------------------------------------------------
     def _left(self) -> int:
-        """Milliseconds until all must be let go of."""
+        """Milliseconds until all items must be given back."""
         return self._call.get_remaining_time_in_millis() - self._reserve
 
     def _may_start(self) -> bool:
         return self._call.get_remaining_time_in_millis() >= self._needed
 
     def _pause_s(self, until: int | None) -> float:
-        """Until the next thing that has a time; whatever ends comes sooner by itself."""
+        """Seconds until the next scheduled event; a finished item ends the pause earlier."""
         times = [self._left()]
         if self._may_start():
             times.append(self._call.get_remaining_time_in_millis() - self._needed + 1)

@@ -1,4 +1,4 @@
-"""Who is told: each subscriber has a name, a cursor of its own, and a `tell` (see `milepost.ports.subscriber`)."""
+"""Subscribers: each has a name, a cursor of its own, and a method `tell` (see `milepost.ports.subscriber`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["CallSubscriber", "LogSubscriber", "WebhookSubscriber"]
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import the webhook at its first use: a process without one does not load the HTTP client."""

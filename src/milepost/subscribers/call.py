@@ -16,7 +16,7 @@ class CallSubscriber:
     def __init__(self, function: Callable[[dict[str, Any]], object], *, name: str | None = None) -> None:
         given = name or getattr(function, "__name__", "")
         if not given or given == "<lambda>":
-            raise UsageError(f"the subscriber {function!r} has no name of its own; give it one that stays: name='…'")
+            raise UsageError(f"the subscriber {function!r} has no name; give it a permanent one: name='…'")
         self.name = given
         self._function = function
 

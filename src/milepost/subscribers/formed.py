@@ -1,4 +1,4 @@
-"""A subscriber for those who know one form only: it is told what the route gives a form of its own, and nothing else."""
+"""Subscriber filter: passes on only events that their route has given its own form."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from milepost.core.events import Envelope
 from milepost.ports.subscriber import Subscriber
 
 PREFIX = "formed+"
-"""Before a subscriber's address: only what has a form of its own goes there."""
+"""Prefix of a subscriber's address: only events in a route's own form go there."""
 
 
 class Formed:
-    """Passes on to `inner` the events that their route's `form` has given a form. The cursor is that of `inner`."""
+    """Passes events that their route's `form` has formatted to `inner`. The cursor is that of `inner`."""
 
     def __init__(self, inner: Subscriber) -> None:
         self.name = inner.name
@@ -23,12 +23,12 @@ class Formed:
         chosen = [place for place, envelope in enumerate(envelopes) if envelope.formed]
         if not chosen:
             return None
-        said = self._inner.tell([envelopes[place] for place in chosen])
-        if said is None:
+        inner_answers = self._inner.tell([envelopes[place] for place in chosen])
+        if inner_answers is None:
             return None
-        if len(said) != len(chosen):
-            raise ValueError(f"it was told {len(chosen)} events and answered for {len(said)}")
+        if len(inner_answers) != len(chosen):
+            raise ValueError(f"it got {len(chosen)} events and returned {len(inner_answers)} answers")
         answers: list[Exception | None] = [None] * len(envelopes)
-        for place, answer in zip(chosen, said, strict=True):
+        for place, answer in zip(chosen, inner_answers, strict=True):
             answers[place] = answer
         return answers

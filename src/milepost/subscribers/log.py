@@ -1,4 +1,4 @@
-"""The plainest subscriber: one line of JSON for each event."""
+"""Log subscriber: one line of JSON for each event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class LogSubscriber:
-    """Writes to `logger` if there is one, else to `stream`, else to whatever standard output is at the time."""
+    """Writes to `logger` if given, else to `stream`, else to the present standard output."""
 
     batch = 500
 
@@ -28,5 +28,5 @@ class LogSubscriber:
             return
         stream = self._stream or sys.stdout
         stream.write("\n".join(lines) + "\n")
-        # An event counts as told when this returns, so it must not still be in a buffer then.
+        # An event counts as delivered when this returns, so it must not be in a buffer any more.
         stream.flush()

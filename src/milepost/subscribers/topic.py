@@ -1,4 +1,4 @@
-"""An SNS topic as a subscriber: each event is one message, with attributes by which subscriptions can filter."""
+"""SNS topic as a subscriber: each event is one message, with attributes for subscription filters."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from milepost.core.events import Envelope, Event
 
 ENTRIES = 10
 LARGEST = 262_144
-"""What a topic takes in one request unless its MaximumMessageSize was raised: bodies and attributes together, in bytes."""
+"""Maximum bytes of one request, bodies and attributes together, unless the topic's MaximumMessageSize was raised."""
 
 OFFERED = "offered"
 
 _ARN = re.compile(r"arn:aws[a-z-]*:sns:(?P<region>[a-z0-9-]+):\d{12}:(?P<name>[A-Za-z0-9_-]{1,256}(\.fifo)?)")
 _GROUP = re.compile(r"[!-~]{1,128}")
-# Faults that AWS may call the sender's, though another event would meet them just as well: they pass when the topic's key,
-# policy or limits are put right, so nothing is refused for good because of them.
+# Errors that AWS may blame on the sender although any other event would get them too: they end when the topic's key, policy or
+# limits are corrected, so no event is refused permanently because of them.
 _OF_THE_TOPIC = re.compile(r"KMS|Throttl|Limit|Authorization|AccessDenied|NotFound|Security|Disabled")
 _CURE = "'milepost subscribers release'"
 
 
 class _Message(Struct, frozen=True):
-    """One entry of a request: for which of the events told it is, and what it counts against the limit."""
+    """One entry of a request: the index of its event, and its size for the limit."""
 
     place: int
     entry: dict[str, Any]
@@ -40,13 +40,13 @@ class Topic:
     """Publishes events on the topic with this ARN. The cursor's name is the topic's own, unless `name` is given.
 
     The body is the envelope as compact JSON; route, stage, status and kind are message attributes, also where the route has a
-    form of its own. The same event always gives the same bytes. On a FIFO topic an item is a group, and a repeat within five
-    minutes is dropped by SNS.
+    form of its own. The same event always gives the same bytes. On a FIFO topic an item is a group, and SNS drops a repeat within
+    five minutes.
 
-    With `offers=False` offers to external stages are not published: for ledgers where each of these is told by its own queue.
+    With `offers=False` offers to external stages are not published: for ledgers that send each of them to the stage's own queue.
 
-    Without a `client`, one is made that tries each request once: the relay tries again, with growing pauses and in the items'
-    order, and its lease must not run out while a request is being repeated down here.
+    Without a `client`, one is created that sends each request once: the event relay retries, with growing pauses and in the items'
+    order, and its lease must not expire during retries here.
     """
 
     batch = ENTRIES
@@ -70,7 +70,7 @@ class Topic:
         self._client = client if client is not None else _client(region, endpoint)
 
     def tell(self, envelopes: Sequence[Envelope]) -> list[Exception | None]:
-        """One answer for each. Raises if a request fails as a whole and nothing has been taken before it."""
+        """One answer per event. Raises if a request fails as a whole and no event was accepted before it."""
         answers: list[Exception | None] = [None] * len(envelopes)
         messages = []
         for place, envelope in enumerate(envelopes):
@@ -87,7 +87,7 @@ class Topic:
             except Exception as error:
                 if number == 0:
                     raise
-                # What went before is taken, and need not be told again; what comes after would most likely fare the same.
+                # Earlier events are accepted and need no repeat; later ones would most likely fail in the same way.
                 for message in chain.from_iterable(requests[number:]):
                     answers[message.place] = error
                 break
@@ -113,7 +113,7 @@ class Topic:
         return _Message(place, entry, size)
 
     def _requests(self, messages: Iterable[_Message]) -> Iterator[list[_Message]]:
-        """In order, as many at once as one request may hold."""
+        """In order, as many messages per request as fit."""
         request: list[_Message] = []
         size = 0
         for message in messages:
@@ -126,11 +126,11 @@ class Topic:
             yield request
 
     def _publish(self, request: Sequence[_Message]) -> dict[int, Exception]:
-        """What was not taken of one request, and why. An entry that the answer does not name was not taken either."""
+        """The events of one request that were not accepted, and why. An entry missing in the answer was not accepted either."""
         try:
             answer = self._client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=[message.entry for message in request])
         except Exception as error:
-            # The one fault of a whole request that is surely this event's, if it is alone: the topic counts otherwise than we do.
+            # The only error of a whole request that certainly belongs to this event, if it is alone: the topic counts bytes differently.
             if len(request) == 1 and _code(error).startswith("BatchRequestTooLong"):
                 return {request[0].place: EventRefused(self._too_large(request[0].size))}
             raise
@@ -142,28 +142,29 @@ class Topic:
 
     def _why(self, failed: dict[str, Any] | None) -> Exception:
         if failed is None:
-            return MilepostError(f"the topic {self.name} has not said whether it took this event")
-        said = f"{failed['Code']}: {failed.get('Message') or 'no reason given'}"
+            return MilepostError(f"the topic {self.name} did not answer for this event")
+        reason = f"{failed['Code']}: {failed.get('Message') or 'no reason given'}"
         if failed["SenderFault"] and not _OF_THE_TOPIC.search(failed["Code"]):
-            return EventRefused(f"the topic {self.name} will not take this event ({said}); when that is put right, {_CURE}")
-        return MilepostError(f"the topic {self.name} has not taken this event ({said})")
+            return EventRefused(f"the topic {self.name} refuses this event ({reason}); correct the cause, then {_CURE}")
+        return MilepostError(f"the topic {self.name} did not accept this event ({reason})")
 
     def _too_large(self, size: int) -> str:
         return (
-            f"this event is {size:,} bytes, and the topic {self.name} takes {self._largest:,} at most; let the route's form leave out what is "
-            f"large, or say where it is, or raise the topic's MaximumMessageSize and write Topic(…, largest=…); then {_CURE}"
+            f"this event has {size:,} bytes; the topic {self.name} accepts at most {self._largest:,}; let the route's form leave out large "
+            f"values or refer to them, or raise the topic's MaximumMessageSize and write Topic(…, largest=…); then {_CURE}"
         )
 
 
 def _body(envelope: Envelope) -> str:
-    """Names sorted, so that the same content is the same bytes wherever it was read from; in the order of the route's own form, where it
-    has one."""
+    """Sorted names, so that equal content gives equal bytes; in the order of the route's own form, where it has one."""
     try:
         content = msgspec.to_builtins(envelope, str_keys=True)
         text = msgspec.json.encode(content, order=None if envelope.formed else "deterministic").decode()
     except Exception as error:
-        raise EventRefused(f"this event is no JSON ({error}); mend the form of route {envelope.event.route!r}, then {_CURE}") from error
-    # The only two characters that JSON leaves as they are and AWS's messages may not hold; they can only stand within texts.
+        raise EventRefused(
+            f"this event is not valid JSON ({error}); correct the form of route {envelope.event.route!r}, then {_CURE}"
+        ) from error
+    # The only two characters that JSON leaves unescaped and AWS does not accept; they occur only within strings.
     return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
@@ -172,13 +173,13 @@ def _attributes(event: Event) -> dict[str, str]:
 
 
 def _group(event: Event) -> str:
-    """The item; by its digest where SNS would not take its name for a group (which has no '/', so they never meet)."""
+    """The item; by its digest where its name is not a valid group for SNS (a digest has no '/', so the two never collide)."""
     item = f"{event.route}/{event.key}"
     return item if _GROUP.fullmatch(item) else hashlib.sha256(item.encode()).hexdigest()
 
 
 def _code(error: Exception) -> str:
-    """AWS's word for it; empty if it has not come to an answer."""
+    """AWS's error code; empty if there was no answer."""
     response = getattr(error, "response", None) or {}
     return str(response.get("Error", {}).get("Code", ""))
 
@@ -190,7 +191,7 @@ def _parts(arn: str) -> tuple[str, str]:
     topic = arn.rpartition(":")[0]
     if _ARN.fullmatch(topic):
         raise UsageError(f"{arn!r} is a subscription's ARN; the topic's is {topic}")
-    raise UsageError(f"{arn!r} is no ARN of an SNS topic; one looks like arn:aws:sns:eu-west-2:123456789012:prod-events")
+    raise UsageError(f"{arn!r} is not the ARN of an SNS topic, such as arn:aws:sns:eu-west-2:123456789012:prod-events")
 
 
 def _client(region: str, endpoint: str | None) -> Any:
@@ -199,6 +200,6 @@ def _client(region: str, endpoint: str | None) -> Any:
         from botocore.config import Config
     except ImportError:
         raise UsageError("a topic needs boto3, which is not installed: pip install 'milepost[aws]'") from None
-    # Once, and at most 13 s: less than the relay's lease has left at the beginning of a call.
+    # One try, at most 13 s: less than the relay's lease has left at the beginning of a call.
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=3, read_timeout=10)
     return boto3.client("sns", region_name=region, endpoint_url=endpoint, config=config)
