@@ -16,8 +16,6 @@ from tests.infra.code_folder import synthesise
 from milepost.core.errors import MilepostError
 from milepost.lambdas import services, start
 
-pytestmark = pytest.mark.wire
-
 SOURCE = """
 import milepost as mp
 
@@ -90,6 +88,7 @@ def test_a_service_that_fails_hinders_no_other_and_the_run_fails(monkeypatch: py
 
 
 @pytest.mark.slow
+@pytest.mark.wire
 def test_the_function_does_only_what_its_role_allows(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     template = synthesise(tmp_path / "stack", "desk.py", SOURCE, "--application")
     monkeypatch.setenv("MILEPOST_LEDGER", f"dynamodb://{REGION}/test?endpoint={endpoint}")
