@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +95,8 @@ def test_the_confirmer_is_a_command_that_says_what_it_misses(tmp_path: Path, mon
     assert "SQS_QUEUE_URL is not set" in str(answer.exception)
     assert not (tmp_path / "milepost.db").exists()
     assert "Confirm assets on the rows of a table" in CliRunner().invoke(cli, ["postingest", "--help"]).output
+
+
+def test_only_the_command_line_imports_what_commands_need() -> None:
+    code = "import sys, milepost.applications.postingest as it; it.application.configured().routes; print('click' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"

@@ -98,15 +98,19 @@ class Redirect(Struct, frozen=True):
 class Application(Generic[S]):
     """An application: declare its parts with the decorators below. `name` is its table in milepost.toml and its group of commands;
     `settings` is a subclass of `AppSettings`, read from that table and from the environment; `summary` is the help of its commands;
-    `templates` is the folder of its pages' Jinja templates, which extend "base.html"."""
+    `templates` is the folder of its pages' Jinja templates, which extend "base.html"; `commands` is the name of a module that declares
+    commands, and that only the command line imports."""
 
-    def __init__(self, name: str, settings: type[S], *, summary: str = "", templates: str | Path | None = None) -> None:
+    def __init__(
+        self, name: str, settings: type[S], *, summary: str = "", templates: str | Path | None = None, commands: str | None = None
+    ) -> None:
         if NAME.fullmatch(name) is None:
             raise UsageError(f"an application cannot be called {name!r}; use small letters, digits and '-', and a letter first")
         if not (isinstance(settings, type) and issubclass(settings, AppSettings)):
             raise UsageError(f"the settings of application {name!r} are {settings!r}; write a subclass of milepost.AppSettings")
         self.name, self.settings, self.summary = name, settings, summary
         self.templates = None if templates is None else Path(templates)
+        self.command_module = commands
         self.route_makers: list[Callable[[S], Iterable[Route]]] = []
         self.commands: list[CommandPart] = []
         self.checks: list[CheckPart] = []

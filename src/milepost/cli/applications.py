@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import click
@@ -17,6 +18,8 @@ def group_of(name: str) -> click.Group | None:
     """The commands of the application of this name; None if no such application is named."""
     for one in CliSettings().applications():
         if one.name == name:
+            if one.application.command_module is not None:
+                import_module(one.application.command_module)
             commands = [_command(one.application.name, part) for part in one.application.commands]
             summary = one.application.summary or f"The commands of {name}."
             return click.Group(name, commands, help=summary, context_settings={"help_option_names": ["-h", "--help"]})

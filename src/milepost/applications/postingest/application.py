@@ -1,12 +1,10 @@
-"""Postingest as an application: its settings, its route, the confirmer's command and the health checks of its workers."""
+"""Postingest as an application: its settings, its route and the health checks of its workers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from typing import Any, Literal
-
-import click
 
 import milepost as mp
 from milepost.applications.postingest.dialects import INGESTED, TEXTS
@@ -25,7 +23,12 @@ class PostingestSettings(mp.AppSettings, frozen=True):
     recheck: str | None = None
 
 
-application = mp.Application("postingest", PostingestSettings, summary="Assets after their ingest: on disk, then on tape.")
+application = mp.Application(
+    "postingest",
+    PostingestSettings,
+    summary="Assets after their ingest: on disk, then on tape.",
+    commands="milepost.applications.postingest.commands",
+)
 
 
 @application.routes
@@ -40,20 +43,6 @@ def routes(settings: PostingestSettings) -> list[mp.Route]:
             recheck=settings.recheck,
         )
     ]
-
-
-@application.command(ledger="none")
-@click.option("--once", is_flag=True, help="One turn, then end: with 1 if anything failed.")
-@click.option("--every", metavar="SPAN", default="60s", show_default=True, help="The pause between two turns, such as 60s or 5m.")
-def confirmer(app: mp.AppContext[PostingestSettings], once: bool, every: str) -> int:
-    """Confirm assets on the rows of a table, without a ledger.
-
-    Takes messages from a queue, checks, and writes the confirmation on the asset's row. It is set up by its environment alone;
-    docs/guides/postingest-on-aws.md has the variables.
-    """
-    from milepost.applications.postingest.confirmer.service import run_confirmer
-
-    return run_confirmer(os.environ, once, every)
 
 
 @application.check("workers")
