@@ -39,7 +39,7 @@ def through(demo: subprocess.Popen[str]) -> str:
     """Where the page is, as soon as all parcels are through."""
     assert demo.stdout is not None
     for line in demo.stdout:
-        found = re.search(r"keep coming\..*(http://\S+)", line)
+        found = re.search(r"arrive every second\..*(http://\S+)", line)
         if found:
             return found[1]
     raise SystemExit("the demo has ended before its page could be looked at")

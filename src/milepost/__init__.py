@@ -1,6 +1,6 @@
 """Milepost sees every item through.
 
-Write a route, hand over items, and one row in a ledger says where each one is until it has arrived:
+Write a route and submit items; one row in a ledger says where each item is until it has completed:
 
     import milepost as mp
 
@@ -116,12 +116,12 @@ _HOMES = {
     "http.protocol.problems": ("Problem",),
     "operations": ("Operations",),
 }
-"""The public names by the module that defines them. Each is imported when it is first used, so that a command line which only prints
-its help does not load the engine. Type checkers read the imports above; a test compares the two."""
+"""Public names by module. Each is imported at its first use, so that a command that only prints help does not load the engine. Type
+checkers read the imports above; a test compares the two."""
 _HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import a public name at its first use."""

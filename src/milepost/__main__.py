@@ -1,4 +1,4 @@
-"""`python -m milepost` is the command line."""
+"""Entry point of `python -m milepost`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Milepost inside your own program: open a ledger, hand over items, run the station, look at what became of them."""
+"""Milepost as a library: open a ledger, submit items, run the work, and read the results."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class Milepost(Operations):
-    """A ledger with its routes and applications. Use it as a context manager (`with` or `async with`), or call `close`. `signing_key` is the file of the
-    private key with which the daily heads are signed (None: they are not). `grace` is how long running handlers may go on when the work
-    is stopped. `applications`: each an `Application`, one `with_settings`, or the name of one; without settings given here, the
-    environment's and the defaults hold."""
+    """A ledger with its routes and applications. A context manager (`with` or `async with`), or call `close`. `signing_key`: file of the
+    private key that signs the daily heads (None: unsigned). `grace`: time for running handlers to finish when the work is stopped.
+    `applications`: each an `Application`, one `with_settings`, or the name of one; settings that are not given here come from the
+    environment and the defaults."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Milepost(Operations):
         self._closed = False
 
     def run(self, *, until_idle: float | None = 2) -> None:
-        """Work in this process until nothing is in hand and nothing falls due within `until_idle` seconds (None: for ever), or until
-        `stop` is called in another thread. Ctrl-C drains first; a second one ends at once."""
+        """Work in this process until no item is in progress and none becomes due within `until_idle` seconds (None: for ever), or until
+        `stop` is called in another thread. Ctrl-C drains first; a second one stops at once."""
         run = self._new_run(ThreadRunner(), until_idle)
         run.start()
         try:
@@ -73,8 +73,8 @@ class Milepost(Operations):
             raise
 
     def start(self) -> None:
-        """Begin to work in the background, in threads of this process, until `stop` or `close`; async handlers run on an event loop
-        of their own. Does nothing where it has been started already. If a run that was started before has failed, this raises its error."""
+        """Start to work in the background, in threads of this process, until `stop` or `close`; async handlers run on their own event
+        loop. Does nothing if already started. If an earlier run failed, this raises its error."""
         with self._starting:
             if self._started is not None and not self._started.ended:
                 return
@@ -83,18 +83,18 @@ class Milepost(Operations):
             self._started.start()
 
     async def run_async(self, *, until_idle: float | None = None) -> None:
-        """Work until cancelled or stopped, with async handlers on the event loop that this is called on; plain handlers and the ledger
-        stay in threads. A cancellation drains first; a second one cuts running handlers off. With `until_idle`, ends as `run` does."""
+        """Work until cancelled or stopped, with async handlers on the calling event loop; plain handlers and the ledger use threads. A
+        cancellation drains first; a second one cancels running handlers. With `until_idle`, ends as `run` does."""
         loop = asyncio.get_running_loop()
         ended, on_end = settled_on(loop)
         await run_on_loop(self._new_run(ThreadRunner(loop), until_idle, on_end), ended, self._grace_ms)
 
     def stop(self, grace: Span | None = None) -> bool:
-        """Drain everything that runs here (`start`, `run`, `run_async`) and return when it has ended: no item is claimed any more,
-        running handlers have `grace` to finish, what is left is given back uncounted, then the threads end. Raises the error that
-        ended a run made by `start`. Where nothing runs, does nothing. `start` may be called again afterwards.
+        """Drain all runs (`start`, `run`, `run_async`) and return when they have ended: no item is claimed any more, running handlers have
+        `grace` to finish, other claimed items are given back without counting an attempt, then the threads end. Raises the error that ended
+        a run of `start`. Does nothing if nothing runs. `start` may be called again afterwards.
 
-        Called by a handler or a subscriber, or on the event loop of `run_async`, it cannot wait: it begins the drain and returns False.
+        Called by a handler or a subscriber, or on the event loop of `run_async`, it cannot wait: it starts the drain and returns False.
         """
         with self._lock:
             runs = list(self._runs)
@@ -108,12 +108,12 @@ class Milepost(Operations):
         return True
 
     async def stop_async(self, grace: Span | None = None) -> bool:
-        """`stop`, awaited: the event loop goes on meanwhile."""
+        """`stop` for async code: the event loop continues meanwhile."""
         return await asyncio.to_thread(self.stop, grace)
 
     @property
     def running(self) -> bool:
-        """Is a run of `start`, `run` or `run_async` under way?"""
+        """Is a run of `start`, `run` or `run_async` active?"""
         with self._lock:
             return any(not run.ended for run in self._runs)
 
@@ -145,7 +145,7 @@ class Milepost(Operations):
         return run
 
     def _raise_error_of_started(self) -> None:
-        """The error of a run made by `start` is raised once, to the first caller who can be told."""
+        """Raise the error of a run of `start` once, to the first caller."""
         with self._lock:
             run = self._started
             if run is None or not run.ended:
@@ -155,13 +155,13 @@ class Milepost(Operations):
             raise run.error
 
     def close(self) -> None:
-        """Stop what runs here as `stop` does, then close the ledger."""
+        """Stop all runs as `stop` does, then close the ledger."""
         try:
             stopped = self.stop()
             if not stopped:
                 raise UsageError(
-                    "close() was called by a handler, or on the event loop of run_async, and cannot wait there for the work to end;"
-                    " the drain has begun: close in another thread, use 'async with', or let run_async end first"
+                    "close() was called by a handler, or on the event loop of run_async, where it cannot wait for the work to end;"
+                    " the drain has started: close in another thread, use 'async with', or let run_async end first"
                 )
         finally:
             if not self.running:
@@ -177,7 +177,7 @@ class Milepost(Operations):
         except Exception:
             if error is None:
                 raise
-            log.warning("the work in the background ended with an error too", exc_info=True)
+            log.warning("the background work ended with an error too", exc_info=True)
 
     async def __aenter__(self) -> Milepost:
         return self
@@ -193,7 +193,7 @@ def _configured(given: str | Application[Any] | ConfiguredApplication[Any]) -> C
 
 
 def _drain(runs: Sequence[BackgroundRun], grace_ms: int) -> None:
-    """Stop the runs and wait for their end. Whoever interrupts the wait (a second Ctrl-C) wants the end at once: handlers are cut off."""
+    """Stop the runs and wait for their end. If the wait is interrupted (a second Ctrl-C), running handlers are cancelled."""
     for run in runs:
         run.stop(grace_ms)
     try:
@@ -207,12 +207,12 @@ def _drain(runs: Sequence[BackgroundRun], grace_ms: int) -> None:
 
 def _log_error(run: BackgroundRun) -> None:
     if run.error is not None:
-        log.error("the work in the background has ended with an error; stop() raises it", exc_info=run.error)
+        log.error("the background work ended with an error; stop() raises it", exc_info=run.error)
 
 
 def restore(file: str | Path, ledger: str = DEFAULT_LEDGER, *, overwrite: bool = False, force: bool = False) -> RestoreReport:
-    """Put a backup in the place of the ledger, which no process may use meanwhile. One that is there is set aside with `overwrite`, else
-    refused. The backup is checked before and after it is copied; `force` accepts items in it whose history was changed by other means."""
+    """Replace the ledger by a backup; no process may use the ledger meanwhile. An existing ledger is renamed with `overwrite`, else refused.
+    The backup is checked before and after copying; `force` accepts items with broken hash chains."""
     return restore_ledger(Path(file), ledger, overwrite=overwrite, force=force, on_progress=lambda done, whole: None)
 
 

@@ -1,4 +1,4 @@
-"""A station at work in a thread of its own: start, wait for its end, stop it, and learn how it ended."""
+"""Run of a station in a background thread: start, wait, stop, and its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milepost.station import Station
 
 
 class BackgroundRun:
-    """One run of a station. Its thread ends when the station is stopped, has nothing to do (`until_idle_s`), or fails."""
+    """One run of a station. Its thread ends when the station is stopped, becomes idle (`until_idle_s`), or fails."""
 
     def __init__(self, station: Station, runner: ThreadRunner, until_idle_s: float | None, on_end: Callable[[BackgroundRun], None]) -> None:
         self.error: BaseException | None = None
@@ -31,7 +31,7 @@ class BackgroundRun:
         except BaseException as error:
             self.error = error
         finally:
-            # In this order: a program that sees the end finds what `on_end` has said of it, too.
+            # Call `on_end` first, so that a program that sees the end also sees its effects.
             try:
                 self._on_end(self)
             finally:
@@ -42,26 +42,26 @@ class BackgroundRun:
         return self._ended.is_set()
 
     def stop(self, grace_ms: int) -> None:
-        """Begin to drain; returns at once."""
+        """Start to drain; returns at once."""
         self._station.stop(grace_ms)
 
     def cannot_wait_here(self) -> bool:
-        """Is this the thread of one of its own handlers or subscribers, or of the event loop that they run on?"""
+        """Is this a thread of its own handlers or subscribers, or of the event loop that they run on?"""
         return not self.ended and self._runner.needs_this_thread()
 
     def wait(self) -> None:
-        """Return when the run has ended, however it ended."""
+        """Return when the run has ended, with or without error."""
         self._ended.wait()
 
     def result(self) -> None:
-        """Wait for the end; raise the error that ended it."""
+        """Wait for the end; raise the error that ended the run."""
         self.wait()
         if self.error is not None:
             raise self.error
 
 
 async def run_on_loop(run: BackgroundRun, ended: asyncio.Future[None], grace_ms: int) -> None:
-    """Start the run and wait for its end. A cancellation drains it first; another one during the drain cuts running handlers off."""
+    """Start the run and wait for its end. A cancellation drains it; a second one cancels running handlers."""
     run.start()
     grace, cancelled = grace_ms, None
     while not ended.done():
@@ -77,7 +77,7 @@ async def run_on_loop(run: BackgroundRun, ended: asyncio.Future[None], grace_ms:
 
 
 def settled_on(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[None], Callable[[BackgroundRun], None]]:
-    """A future of this loop, and a callback for any thread that settles it. A loop that is closed needs no answer."""
+    """A future of this loop, and a callback that completes it from any thread. A closed loop is ignored."""
     future: asyncio.Future[None] = loop.create_future()
 
     def settle() -> None:

@@ -1,4 +1,4 @@
-"""Loading routes and applications from Python files, modules and installed packages. A mistake names the line of the user's file."""
+"""Load routes and applications from Python files, modules and installed packages; errors name the line in the user's file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from milepost.engine.events.follow_ups import follow_up_routes
 
 
 def load_routes(specs: Sequence[str], given: Sequence[Route] = ()) -> list[Route]:
-    """The routes of all files and modules named and those that are given, with those of their follow-up items; the same route named
-    twice is taken once."""
+    """The routes of all named files and modules and the given ones, with the targets of their follow-ups; a route named twice is loaded
+    once."""
     found = {route.name: route for route in given}
     for spec in specs:
         for route in _load(spec):
             if found.setdefault(route.name, route) is not route:
-                raise ConfigMistake(f"two routes are called {route.name!r}, one of them in {spec}; give one another name")
+                raise ConfigMistake(f"two routes have the name {route.name!r}, one of them in {spec}; rename one")
     return [*found.values(), *follow_up_routes(list(found.values()))]
 
 
@@ -66,7 +66,7 @@ def _named(name: str) -> Application[Any]:
         try:
             found = next(iter(points)).load()
         except Exception as error:
-            raise _told(error, f"the application {name}", None) from None
+            raise _config_mistake(error, f"the application {name}", None) from None
     if not isinstance(found, Application):
         raise ConfigMistake(f"the application {name!r} is {type(found).__name__}; its entry point must name a milepost.Application")
     return found
@@ -84,14 +84,14 @@ def _load(spec: str) -> list[Route]:
         raise ConfigMistake(f"{place} has no route {name!r}; it has {', '.join(there) or 'none'}")
     routes = list({id(value): value for value in vars(module).values() if isinstance(value, Route)}.values())
     if not routes:
-        raise ConfigMistake(f"{place} holds no route; write one as  parcels = milepost.Route('parcels', key='id')")
+        raise ConfigMistake(f"{place} has no route; write one as  parcels = milepost.Route('parcels', key='id')")
     return routes
 
 
 def load_file(path: Path) -> ModuleType:
-    """The file as a module; what lies beside it can be imported by it."""
+    """Load a file as a module; it can import modules in its folder."""
     if not path.is_file():
-        raise ConfigMistake(f"there is no route file {path}; 'milepost init' writes a small one to start from")
+        raise ConfigMistake(f"there is no route file {path}; 'milepost init' writes an example")
     path = path.resolve()
     name = path.stem
     known = sys.modules.get(name)
@@ -107,16 +107,16 @@ def load_file(path: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     try:
-        # Compiled here: Python's own cache takes a file for unchanged that was written twice within a second.
+        # Compile here, because Python's cache does not notice a file that was written twice within a second.
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:
         del sys.modules[name]
-        raise _told(error, path.name, str(path)) from None
+        raise _config_mistake(error, path.name, str(path)) from None
     return module
 
 
 def load_module(name: str) -> ModuleType:
-    """An installed module, or one in this folder."""
+    """An installed module, or one in the current folder."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -124,13 +124,13 @@ def load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigMistake(f"there is no module {name!r}; is it installed, and is this the right folder?") from None
-        raise _told(error, name, None) from None
+        raise _config_mistake(error, name, None) from None
     except Exception as error:
-        raise _told(error, name, None) from None
+        raise _config_mistake(error, name, None) from None
 
 
-def _told(error: BaseException, shown: str, path: str | None) -> BaseException:
-    """A mistake in a route file, with the line of the user's file where it came up."""
+def _config_mistake(error: BaseException, shown: str, path: str | None) -> BaseException:
+    """The error of a route file, with the line of the user's file."""
     if isinstance(error, KeyboardInterrupt):
         return error
     if isinstance(error, SyntaxError):
@@ -138,5 +138,5 @@ def _told(error: BaseException, shown: str, path: str | None) -> BaseException:
     frames = traceback.extract_tb(error.__traceback__)
     at = [frame.lineno for frame in frames if path is None or frame.filename == path]
     where = f"{shown}, line {at[-1]}" if at and path is not None else shown
-    told = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
-    return ConfigMistake(f"{where}: {told}")
+    message = str(error) if isinstance(error, MilepostError) else f"{type(error).__name__}: {error}"
+    return ConfigMistake(f"{where}: {message}")

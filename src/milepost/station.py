@@ -1,4 +1,4 @@
-"""One process at work: worker, resender, relays and heartbeat, each a service that the runner calls."""
+"""Station: one process with worker, resender, relays and heartbeat, run as services."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from milepost.engine.presence import Heartbeat
 from milepost.engine.resend import Resender
 from milepost.engine.routes.backfill import waiting
 from milepost.engine.share import SharedTurns
-from milepost.engine.work.idle import all_told, nothing_due
+from milepost.engine.work.idle import all_delivered, nothing_due
 from milepost.engine.work.worker import GRACE_MS, Worker
 from milepost.evidence.signing import Signer
 from milepost.ports.runner import Clock, Runner, Service
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Station:
-    """One process at work on a ledger: worker, resender, relays and heartbeat, until it is stopped or has nothing to do."""
+    """One process that works on a ledger with worker, resender, relays and heartbeat, until stopped or idle."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Station:
         self.stopping = threading.Event()
         wanted = set(roles)
         self.worker = Worker(ctx, self.runner, self.holder) if "worker" in wanted else None
-        told: list[Subscriber] = [*subscribers, *follow_ups(ctx, ctx.plans)] if "relay" in wanted else []
-        relays = [EventRelay(ctx, subscriber, self.holder) for subscriber in told]
-        self._told = [subscriber.name for subscriber in told]
+        receivers: list[Subscriber] = [*subscribers, *follow_ups(ctx, ctx.plans)] if "relay" in wanted else []
+        relays = [EventRelay(ctx, subscriber, self.holder) for subscriber in receivers]
+        self._receivers = [subscriber.name for subscriber in receivers]
         run: list[Service] = [*relays, *services]
         if self.worker is not None:
             run.append(self._shared(self.worker))
@@ -70,20 +70,20 @@ class Station:
         self.roles = [Role(service, ctx.clock, self.stopping.is_set) for service in run]
         self.heartbeat = Heartbeat(ctx, self.holder, self._facts)
         self._settled = 0
-        # Asking whether anything is due is a read of one row here, and of many partitions there. (No multiple of the worker's own
-        # pace: the watch would always find it at work.)
+        # The idle check reads one row here, and many partitions on AWS. (Not a multiple of the worker's interval, or the check would always
+        # coincide with its work.)
         self._idle_every = 0.53 if ctx.ledger.timing.offer_life_ms else 0.05
 
     def _shared(self, worker: Worker) -> Service:
-        """The worker, with rests while calls hand over items. On AWS it needs none: most of a turn there waits for the network."""
+        """The worker, with pauses during submit calls. On AWS it needs none, because a turn there mostly waits for the network."""
         if self.ctx.ledger.timing.offer_life_ms:
             return worker
         return SharedTurns(worker, self.ctx.accepts, self.ctx.clock, self.stopping.is_set)
 
     def run(self, *, until_idle_s: float | None = None, on_tick: Callable[[], None] | None = None, tick_s: float = 0.2) -> None:
-        """Work until `stop()`, or, with `until_idle_s`, until nothing is in hand or to be told and nothing falls due within it."""
+        """Work until `stop()`, or, with `until_idle_s`, until no item is held, no event waits, and nothing becomes due within that time."""
         with suppress(LedgerBusy, LedgerFull):
-            # Where this cannot be written now, the heartbeat's first turn does it.
+            # If this cannot be written now, the heartbeat's first turn writes it.
             self.heartbeat.start()
         watching: list[Service] = [self.heartbeat]
         if until_idle_s is not None:
@@ -94,7 +94,7 @@ class Station:
         try:
             self.runner.run(services, self._stopped)
         except BaseException as error:
-            # The error is what counts here: the ledger may be the trouble, and then it takes no farewell either.
+            # Raise the original error: if the ledger itself is unavailable, these writes fail too.
             with suppress(Exception):
                 if self.worker is not None and isinstance(error, Exception):
                     self.worker.abandon()
@@ -105,8 +105,8 @@ class Station:
         self.heartbeat.stop()
 
     def stop(self, grace_ms: int | None = None) -> None:
-        """Begin to drain, and return at once: no item is claimed any more, items that have not been started are given back, running
-        handlers have the grace to finish; then what is left is given back and the station ends. A later call may shorten the grace."""
+        """Start to drain, and return at once: no item is claimed any more, items not started are given back, running handlers have the grace
+        to finish; then the rest is given back and the station ends. A later call may shorten the grace."""
         if self.worker is not None:
             self.worker.drain(self.grace_ms if grace_ms is None else grace_ms)
         self.stopping.set()
@@ -121,7 +121,7 @@ class Station:
             self.stop()
 
     def idle(self, within_ms: int) -> bool:
-        """Is nothing in hand, to be told or to be sent on, and does nothing fall due soon? Paused and external items do not count."""
+        """Is no item held, no event waiting, no back-fill active, and nothing due soon? Paused and external items do not count."""
         if not all(role.quiet for role in self.roles) or (self._resends and waiting(self.ctx)):
             return False
         horizon = self.ctx.clock.now() + within_ms
@@ -130,14 +130,14 @@ class Station:
             taken = worker.taken
             settled, self._settled = self._settled, worker.finished
             if settled != worker.finished and any(role.follows for role in self.roles):
-                # What follows from the last outcomes may not even have been read yet.
+                # The consequences of the last outcomes may not have been read yet.
                 return False
             if worker.in_hand or not nothing_due(self.ctx, horizon, worker.outdated):
                 return False
             if worker.turns % 2 or worker.taken != taken or worker.in_hand:
-                # What was not due any more when we looked may just have been claimed.
+                # An item that was due a moment ago may just have been claimed.
                 return False
-        return all_told(self.ctx, self._told, horizon)
+        return all_delivered(self.ctx, self._receivers, horizon)
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"roles": {role.name: role.last_good_run for role in self.roles if role.last_good_run}}
@@ -149,8 +149,8 @@ class Station:
 
 
 class Role:
-    """A service whose last good run is remembered, for `milepost doctor`. While the ledger cannot be reached, or there is no room to
-    write, it waits and tries again, until the station is stopped."""
+    """A service that records its last successful run, for `milepost doctor`. While the ledger is unavailable or full, it waits and retries
+    until the station is stopped."""
 
     def __init__(self, service: Service, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
@@ -159,7 +159,7 @@ class Role:
         self._clock = clock
         self._stopping = stopping
         self._trouble = ""
-        """Why it waits for the ledger."""
+        """The ledger error that it waits for."""
 
     def turn(self) -> float:
         try:
@@ -168,36 +168,36 @@ class Role:
             if self._stopping():
                 raise
             if self._trouble != str(trouble):
-                # Said once, not every second for as long as it lasts.
+                # Log it once, not every second.
                 self._trouble = str(trouble)
-                log.warning("%s waits for the ledger: %s", self.name, trouble)
+                log.warning("%s is waiting for the ledger: %s", self.name, trouble)
             return BUSY_S
         if self._trouble:
             self._trouble = ""
-            log.warning("%s goes on: the ledger can be used again", self.name)
+            log.warning("%s continues: the ledger is available again", self.name)
         if not getattr(self._service, "failed", False):
             self.last_good_run = self._clock.now()
         return delay
 
     @property
     def quiet(self) -> bool:
-        """Has it found nothing to do for a while? One that does not say is taken to be."""
+        """Has it found nothing to do for a while? A service that does not report this counts as quiet."""
         return not self._trouble and bool(getattr(self._service, "quiet", True))
 
     @property
     def follows(self) -> bool:
-        """Does it carry out what follows from others' writes?"""
+        """Does it carry out consequences of other processes' writes?"""
         return hasattr(self._service, "quiet")
 
     def stop(self) -> None:
-        """Its last word, where it has one."""
+        """Call the service's `stop`, if it has one."""
         stop = getattr(self._service, "stop", None)
         if stop is not None:
             stop()
 
 
 class Every:
-    """A service that calls a function at an even pace."""
+    """A service that calls a function at fixed intervals."""
 
     def __init__(self, name: str, seconds: float, call: Callable[[], None]) -> None:
         self.name = name

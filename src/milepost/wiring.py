@@ -1,4 +1,4 @@
-"""Wiring: a URL and routes become a ledger with everything that hangs from it."""
+"""Wiring: build a ledger, its blob store and the engine's context from a URL and routes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DEFAULT_LEDGER = "sqlite:///milepost.db"
 
 
 def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
-    """The ledger that a URL names, and the place for its blobs; what a ledger needs is imported only when it is asked for.
-    Without `make`, one on AWS that is not there is said to be missing, on a stand-in too. (A file is made by being opened.)"""
+    """The ledger of a URL and its blob store; modules are imported only when needed. Without `make`, a missing ledger on AWS raises
+    LedgerMissing. (A SQLite file is created by opening it.)"""
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from milepost.ledgers.sqlite import SqliteLedger
@@ -50,17 +50,16 @@ def open_ledger(url: str, *, make: bool = True) -> tuple[Ledger, Blobs]:
         blobs = open_blobs(place, address.region, address.endpoint, CALL.left)
         return AwsLedger.open(address, blobs, make=make), blobs
     raise ConfigMistake(
-        f"the ledger {url!r} is none that Milepost knows; write sqlite:///FILE (relative), sqlite:////FOLDER/FILE (absolute)"
-        " or dynamodb://REGION/PREFIX"
+        f"unknown ledger {url!r}; write sqlite:///FILE (relative), sqlite:////FOLDER/FILE (absolute) or dynamodb://REGION/PREFIX"
     )
 
 
 def restore_ledger(file: Path, url: str, *, overwrite: bool, force: bool, on_progress: Progress) -> RestoreReport:
-    """Put a backup in the place of the ledger that the URL names. Only a ledger in a SQLite file can be restored."""
+    """Replace the SQLite ledger of the URL by a backup."""
     scheme, _, rest = url.partition(":")
     if scheme != "sqlite" or not rest.startswith("///") or len(rest) < 4:
         raise ConfigMistake(
-            f"a backup can be restored to a ledger in a file alone, sqlite:///FILE, not to {url!r}; {MISSING_CAPABILITIES['backup']}"
+            f"a backup can only be restored to a SQLite ledger, sqlite:///FILE, not to {url!r}; {MISSING_CAPABILITIES['backup']}"
         )
     from milepost.ledgers.sqlite.file.backup import restore
 
@@ -76,12 +75,12 @@ def open_context(
     check: bool = True,
     make: bool = True,
 ) -> Context:
-    """Everything the engine needs. With `check`, routes are registered, and one that differs from the ledger's is refused. For
-    `make` see `open_ledger`."""
+    """The engine's context. With `check`, routes are registered, and a route that differs from the ledger's raises RouteChanged. `make`: see
+    `open_ledger`."""
     plans_wanted = list(routes)
     names = [route.name for route in plans_wanted]
     if len(set(names)) < len(names):
-        raise ConfigMistake(f"two routes have the same name: {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
+        raise ConfigMistake(f"two routes have the name {', '.join(sorted(name for name in set(names) if names.count(name) > 1))}")
     ledger, blobs = open_ledger(url, make=make)
     try:
         plans_wanted += heads_for(plans_wanted, blobs.cure if isinstance(blobs, NoBlobs) else None)
@@ -110,8 +109,8 @@ def open_context(
 
 
 def _clock_for(ledger: Ledger) -> Clock:
-    """Time that goes on from what has been written: a clock set back between two runs would leave everything waiting for it.
-    A line more than a day ahead is somebody's mistake, and not followed."""
+    """A clock that never runs behind the newest history line: if the clock was set back between two runs, all items would wait. A line more
+    than a day ahead is an error and is ignored."""
     clock = SystemClock()
     newest = ledger.feed(ledger.last_seq() - 1, 1)
     if newest and newest[0].line.at - clock.now() < 86_400_000:
@@ -120,6 +119,5 @@ def _clock_for(ledger: Ledger) -> Clock:
 
 
 def who() -> str:
-    """A name for this process that is never used twice. Short, since it stands in every history line: the process document
-    has the rest."""
+    """A unique name for this process. Short, because it is in every history line; the process document has the details."""
     return f"{platform.node().split('.')[0][:12]}-{secrets.token_hex(4)}"

@@ -27,7 +27,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Limits, Route
 from milepost.core.status import TERMINAL, Status
 from milepost.engine.context import Context
-from milepost.engine.events.cursors import told
+from milepost.engine.events.cursors import delivered
 from milepost.engine.events.deliver import EventRelay as Teller
 from milepost.engine.intake import submit
 from milepost.engine.resend import Resender
@@ -252,7 +252,7 @@ class Process:
             pass
 
     def prune(self) -> None:
-        self.ledger.prune(ROUTE, TERMINAL, self.clock.now() - 1, None, told(self.ctx), 100)
+        self.ledger.prune(ROUTE, TERMINAL, self.clock.now() - 1, None, delivered(self.ctx), 100)
 
 
 class Watch:

@@ -80,7 +80,7 @@ def test_a_whole_table_is_taken_in_each_row_where_it_stands(desk: Desk, put: Put
     assert (planned["adopted"], planned["stages"], planned["refused_count"]) == (4, {"CC": 2, "TC": 2}, 1)
     answer = desk("adopt", "parcels", "--all", *SIGNED)
     assert answer.code == 1
-    assert "6 rows looked at: 4 items taken in" in answer.flat
+    assert "6 rows read: 4 items taken in" in answer.flat
     assert "its stage 'Glacier' is not in the route (CC, TC)" in answer.flat
     second = desk.show("second#b")
     assert (second["stage"], second["status"], second["results"], second["payload"]) == ("TC", "QUEUED", {"CC": PATHS}, PATHS)
@@ -129,8 +129,8 @@ def test_rows_are_not_adopted_twice_nor_without_being_there(desk: Desk, put: Put
     desk.signed("adopt", "parcels", "one#b")
     answer = desk("adopt", "parcels", "one#b", "none#b", *SIGNED)
     assert answer.code == 1
-    assert "it is taken in already" in answer.flat
-    assert "there is no row with this key" in answer.flat
+    assert "already adopted" in answer.flat
+    assert "no row with this key" in answer.flat
     assert desk("adopt", "parcels", *SIGNED).code == 2
     assert desk("adopt", "parcels", "--all").code == 2
 
@@ -148,7 +148,7 @@ def test_rows_of_another_stage_are_left_to_people(desk: Desk, put: Put) -> None:
 
 
 def test_quarantine_is_looked_at_without_taking_anything_away(desk: Desk, put: Put) -> None:
-    assert desk.ok("quarantine", "list").out == "Nothing is set aside.\n"
+    assert desk.ok("quarantine", "list").out == "The quarantine is empty.\n"
     put("ghost", content=None)
     put("born", CC=PATHS)
     desk.up()
@@ -176,7 +176,7 @@ def test_what_still_cannot_be_used_stays(desk: Desk, put: Put, client: Callable[
     client("dynamodb").delete_item(TableName=table, Key={"assetId": {"S": "lost"}, "batchId": {"S": "b"}})
     answer = desk("quarantine", "replay", "--all", *SIGNED)
     assert answer.code == 1
-    assert "1 of 2 entries seen to." in answer.flat
+    assert "1 of 2 entries processed." in answer.flat
     assert "the row of lost#b no longer exists" in answer.flat
     [left] = desk.ok("quarantine", "list", "--json").json["set_aside"]
     assert left["content"]["row"]["assetId"] == "lost"
@@ -204,11 +204,11 @@ def test_a_message_that_nobody_could_read_goes_back_to_its_queue(desk: Desk, cli
 def test_on_an_embedded_ledger_nothing_is_left_to_be_taken_in(desk: Desk) -> None:
     desk.settle("sqlite:///milepost.db")
     desk.ok("submit", "parcels", "--item", '{"assetId": "a", "batchId": "b"}')
-    assert "Nothing is set aside." in desk.ok("quarantine", "list").flat
+    assert "The quarantine is empty." in desk.ok("quarantine", "list").flat
     assert desk.ok("quarantine", "list", "--json").json["set_aside"] == []
     answer = desk("adopt", "parcels", "--all", *SIGNED)
     assert answer.code == 2
-    assert "nobody else can write to this ledger" in answer.flat
+    assert "other programs cannot write to this ledger" in answer.flat
 
 
 def test_a_row_for_later_starts_then_unless_it_has_started(desk: Desk, put: Put, calls: Callable[[str], list[dict[str, Any]]]) -> None:

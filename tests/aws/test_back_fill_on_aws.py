@@ -186,7 +186,7 @@ def test_one_whose_input_is_not_on_record_stays_away(ledger: Followed, caplog: p
     told = view(ctx, "parcels")
     assert told is not None
     assert (told["state"], told["done"], told["passed_over"]) == ("finished", 0, 1)
-    assert "parcels/a cannot be sent on: " in caplog.text
+    assert "parcels/a cannot be sent: " in caplog.text
     assert newer.ledger.get([("parcels", "a")]) == [None]
 
 
@@ -212,6 +212,6 @@ def test_a_resender_that_may_not_bring_rows_back_does_all_else(
     with monkeypatch.context() as patched:
         patched.setattr(ledger.ledger, "sealed", denied)
         assert run(ctx, newer.clock, 3) == [1, 0, 0]
-    assert "the back-fill of parcels cannot go on here: dynamodb scan of seen" in caplog.text
+    assert "this process cannot continue the back-fill of parcels: dynamodb scan of seen" in caplog.text
     assert sum(run(ctx, newer.clock, 2)) == 1, "one that may goes on at once"
     assert newer.row("b").stage == "Offsite"

@@ -52,7 +52,7 @@ def test_a_killed_database_loses_nothing_and_ends_nobody(dynoxide_on_file: Serve
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
         assert {role: nursery.wait(pid) for role, pid in pids.items()} == dict.fromkeys(pids, 0), nursery.words()
-        assert "waits for the ledger" in nursery.words()
+        assert "is waiting for the ledger" in nursery.words()
     items = check_whole(ctx, names)
     assert {item.row.status for item in items} == {Status.COMPLETED}
     check_fenced(ctx, items)

@@ -116,7 +116,7 @@ def test_a_row_that_somebody_puts_among_the_heads_is_set_aside(deploy: Deploy) -
     one.dynamodb.put_item(TableName=f"{one.prefix}-heads", Item={"day": {"S": "2020-01-01"}, "input": {"S": '{"day":"2020-01-01"}'}})
     one.run()
     [aside] = one.aside()
-    assert "the daily heads are Milepost's own" in json.dumps(aside)
+    assert "it holds the daily heads" in json.dumps(aside)
     assert one.opened.ledger.history("heads", "2020-01-01") == []
 
 
@@ -131,7 +131,7 @@ def test_the_command_line_publishes_exports_and_verifies(
     desk.up()
     refused = desk("submit", "heads", "--item", '{"day": "2020-01-01"}')
     assert refused.code == 2
-    assert "nothing can be handed over to the route 'heads': the daily heads are Milepost's own" in refused.err
+    assert "route 'heads' accepts no items: it holds the daily heads" in refused.err
     head = desk.ok("heads", "publish", "--json").json["head"]
     assert "nothing was changed" in desk.ok("heads", "publish").out
     desk.up()

@@ -73,7 +73,7 @@ def test_a_sealed_item_without_evidence_is_refused_with_its_seal(ledger: Followe
     [(key, why)] = act(context(world), "rerun", "parcels", keys=["a"], **SIGNED).refused
     assert key == "a"
     assert why.startswith("it has ended (COMPLETED on 20")
-    assert "is not on record any more" in why
+    assert "is no longer recorded" in why
 
 
 def test_large_content_is_replaced_by_large_content(ledger: Followed) -> None:

@@ -52,7 +52,7 @@ def test_an_item_is_found_with_two_keystrokes_and_tells_its_story(full: Visitor,
     page.keyboard.type("F-1")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="F-1")).to_be_visible()
-    expect(page.locator(".where")).to_contain_text("It ended at 'weigh'")
+    expect(page.locator(".where")).to_contain_text("Ended at 'weigh'")
     expect(page.locator(".timeline")).to_contain_text("too heavy")
     expect(page.locator(".path .stuck")).to_have_text("weigh")
     expect(page.get_by_role("img", name="weigh: ")).to_be_visible()
@@ -69,7 +69,7 @@ def test_one_is_confirmed_by_hand_with_what_it_gave_to_the_last_digit(full: Visi
     expect(dialog).to_contain_text("What it gave is not JSON.")
     dialog.get_by_label("What it gave").fill(f'{{"signed": true, "n": {LARGE}}}')
     do(dialog, "seen at the door")
-    expect(page.locator(".where")).to_contain_text("It is through")
+    expect(page.locator(".where")).to_contain_text("COMPLETED")
     assert item(full, "P-1")["results"]["deliver"] == {"signed": True, "n": int(LARGE)}
 
 
@@ -81,7 +81,7 @@ def test_one_is_confirmed_to_be_rejected_and_why(full: Visitor, window: Open) ->
     expect(dialog.get_by_label("What it gave")).to_be_hidden()
     dialog.get_by_label("What went wrong?").fill("nobody lives there")
     do(dialog, "the driver says so")
-    expect(page.locator(".where")).to_contain_text("It ended at 'deliver'")
+    expect(page.locator(".where")).to_contain_text("Ended at 'deliver'")
     line = item(full, "P-1")["history"][-1]
     assert (line["reason"], line["error_details"]["message"], line["why"]) == ("rejected", "nobody lives there", "the driver says so")
 

@@ -40,7 +40,7 @@ def test_other_content_is_written_compared_and_given(door: Visitor, window: Open
     dialog.get_by_label("Why?").fill("it was written down wrongly")
     dialog.get_by_role("button", name="Do it").click()
     expect(dialog).to_be_hidden()
-    expect(page.locator(".timeline")).to_contain_text("given other content")
+    expect(page.locator(".timeline")).to_contain_text("content replaced")
     expect(page.locator(".value", has_text="replaced by local").locator("pre")).to_contain_text('"weigh": "reject"')
     assert item(door, "F-1")["status"] == "QUEUED"
 
@@ -67,7 +67,7 @@ def test_a_completed_item_is_run_again_and_one_for_later_is_started(door: Visito
     dialog.get_by_label("Why?").fill("it is urgent")
     dialog.get_by_role("button", name="Do it").click()
     expect(dialog).to_be_hidden()
-    expect(page.locator(".story")).to_contain_text("It waits for a worker")
+    expect(page.locator(".story")).to_contain_text("Waiting for a worker")
     assert (item(door, "L-1")["status"], item(door, "P-1")["stage"]) == ("QUEUED", "deliver")
 
 

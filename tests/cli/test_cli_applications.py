@@ -46,7 +46,7 @@ def test_a_command_that_reads_makes_no_ledger_and_one_that_returns_a_number_ends
 
 def test_the_environment_names_others_in_their_place(desk) -> None:
     assert desk("parcels-desk", "limits", MILEPOST_APPLICATIONS="").code == 2
-    assert "no route is known" in desk("work", "--until-idle", "0", MILEPOST_APPLICATIONS="").err
+    assert "no route is configured" in desk("work", "--until-idle", "0", MILEPOST_APPLICATIONS="").err
 
 
 def test_settings_that_are_wrong_are_told_with_their_field(desk) -> None:

@@ -23,7 +23,7 @@ def test_backup_and_restore(shell: Any) -> None:
     assert (report["items"], report["ledger"], report["file"]) == (2, "milepost.db", "copy.db")
     assert shell("show", "parcels", "C").code == 1
     assert "C" in shell.ok("--ledger", report["set_aside"], "list", "parcels").out
-    assert "is restored from copy.db: 2 items" in shell.ok("--ledger", "new.db", "restore", "copy.db").out
+    assert "from copy.db: 2 items" in shell.ok("--ledger", "new.db", "restore", "copy.db").out
     assert json.loads(shell.ok("--ledger", "new.db", "show", "parcels", "A", "--json").out)["stage"] == "delivered"
 
 

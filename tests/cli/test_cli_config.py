@@ -83,8 +83,8 @@ def test_by_default_the_ledger_is_a_file_here(shell) -> None:
 @pytest.mark.parametrize("spec", ["parcels.py", "parcels.py:parcels", "parcels:parcels", "./parcels.py"])
 def test_routes_are_named_as_files_or_modules(shell, spec: str) -> None:
     (shell.folder / "milepost.toml").unlink()
-    assert shell.ok("--routes", spec, "submit", "parcels", "--item", '{"id": "A"}').out == "A: taken in, at weigh\n"
-    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--routes", spec).out.startswith("A: known, QUEUED at weigh")
+    assert shell.ok("--routes", spec, "submit", "parcels", "--item", '{"id": "A"}').out == "A: accepted at weigh\n"
+    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--routes", spec).out.startswith("A: already known, QUEUED at weigh")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_routes_are_named_as_files_or_modules(shell, spec: str) -> None:
         ("none.py", "there is no route file none.py"),
         ("none:x", "there is no module 'none'"),
         ("parcels.py:letters", "has no route 'letters'; it has parcels"),
-        ("empty.py", "empty.py holds no route"),
+        ("empty.py", "empty.py has no route"),
         ("syntax.py", "syntax.py, line 2:"),
         ("raises.py", "raises.py, line 2: ZeroDivisionError: division by zero"),
         ("imports.py", "No module named 'not_installed_at_all'"),
@@ -125,7 +125,7 @@ def test_no_route_at_all_says_how_to_name_one(bare) -> None:
     ("text", "said"),
     [
         ("routes = 'parcels.py'\n", "routes is 'parcels.py'; it must be a list of texts"),
-        ("route = []\n", "'route' is not known here; there are ledger, routes, applications, subscribers"),
+        ("route = []\n", "'route' is not a setting; settings are ledger, routes, applications, subscribers"),
         ("routes = [\n", "milepost.toml: "),
     ],
 )

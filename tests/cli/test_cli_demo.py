@@ -20,12 +20,12 @@ from tests.http.gallery import until
 @pytest.mark.slow
 def test_the_demo_ends_by_itself_and_its_next_steps_work(bare: Shell) -> None:
     said = bare.ok("demo", "--items", "24").out
-    assert "An archive of 36 assets is there to look at. The two days that it has behind it are made up." in said
-    assert re.search(r"^The page is open: http://127\.0\.0\.1:\d+$", said, re.MULTILINE)
-    assert "24 parcels handed over" in said
+    assert "Created an archive of 36 assets with two days of invented history." in said
+    assert re.search(r"^Dashboard: http://127\.0\.0\.1:\d+$", said, re.MULTILINE)
+    assert "Submitted 24 parcels" in said
     assert "parcels: 0/24 ended" in said
     assert "of 24 parcels delivered in" in said
-    assert "keep coming" not in said
+    assert "arrive every second" not in said
     assert "\x1b" not in said
     steps = [line.strip() for line in said.splitlines() if line.startswith("  milepost ")]
     assert len(steps) >= 6
@@ -53,11 +53,11 @@ def test_the_page_answers_while_the_demo_stays_and_ctrl_c_ends_it_cleanly(bare: 
     command = bare.command("demo", "--items", "8", "--stay")
     with subprocess.Popen(command, cwd=bare.folder, env=bare.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            said = heard(process, lambda line: "The page is open" in line)
+            said = heard(process, lambda line: "Dashboard" in line)
             url = said.split()[-1]
             with urlopen(url, timeout=30) as page:
                 assert "archive" in page.read().decode()
-            said += heard(process, lambda line: "keep coming" in line)
+            said += heard(process, lambda line: "arrive every second" in line)
             assert url in said.splitlines()[-1]
             until(lambda: total(url) > 8)
             process.send_signal(signal.SIGINT)
@@ -67,7 +67,7 @@ def test_the_page_answers_while_the_demo_stays_and_ctrl_c_ends_it_cleanly(bare: 
     assert process.returncode == 0, err
     assert "Traceback" not in err
     assert "of 8 parcels delivered in" in said
-    assert "more parcels have come" in rest
+    assert "more parcels arrived" in rest
     assert "Try next:" in rest
 
 
@@ -107,6 +107,9 @@ def test_without_what_the_page_needs_one_line_says_so_and_the_demo_starts_anew_a
     (bare.folder / "uvicorn.py").write_text("raise ImportError('not here', name='uvicorn')\n")
     answer = bare.started("demo", "--items", "1", PYTHONPATH=os.pathsep.join([str(bare.folder), *sys.path[1:]]))
     assert answer.code == 0, answer
-    assert "milepost demo: the API needs more than is installed (uvicorn): pip install 'milepost[http]', or say --no-page" in answer.err
+    assert (
+        "milepost demo: the HTTP server needs a package that is not installed (uvicorn): pip install 'milepost[http]', or give --no-page"
+        in answer.err
+    )
     assert "The page" not in answer.out
     assert "of 1 parcels delivered" in answer.out

@@ -66,7 +66,7 @@ def test_a_handler_past_its_grace_is_given_back_and_a_longer_grace_lets_it_finis
     running = begin(slow, *options("10m"))
     running.send_signal(signal.SIGTERM)
     assert running.stderr is not None
-    while "finishing what is in hand" not in running.stderr.readline():
+    while "finishing running work" not in running.stderr.readline():
         assert running.poll() is None
     (slow.folder / "open").touch()
     assert running.communicate(timeout=60)[1].count("1 COMPLETED") == 1
@@ -78,7 +78,7 @@ def test_a_second_signal_ends_at_once_whatever_the_grace(slow: Any, number: sign
     running = begin(slow, "work", "--grace", "10m")
     running.send_signal(number)
     assert running.stderr is not None
-    while "once more stops at once" not in running.stderr.readline():
+    while "repeat to stop at once" not in running.stderr.readline():
         assert running.poll() is None
     running.send_signal(number)
     running.communicate(timeout=60)

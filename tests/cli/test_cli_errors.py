@@ -33,7 +33,7 @@ def test_a_route_that_forgets_says_so(shell) -> None:
     )
     routes = ["--routes", "short.py", "--ledger", "sqlite:///short.db"]
     shell.ok("submit", "short", "--item", '{"id": "a"}', *routes)
-    assert "short remembers a finished key for 30 d, not for good." in shell.ok("routes", *routes).out
+    assert "short remembers a finished key for 30 d only." in shell.ok("routes", *routes).out
     assert shell.ok("routes", "--json", *routes).json["routes"][0]["remembers_s"] == 30 * 86_400
 
 

@@ -50,7 +50,7 @@ def test_a_dry_run_changes_nothing_and_a_full_list_tells_what_vanished(shell) ->
 
 def test_a_dry_run_before_there_is_a_ledger_makes_none(shell) -> None:
     assert shell.ok("submit", "parcels", "-", "--dry-run", "--json", stdin="A\nB\n").json["counts"]["new"] == 2
-    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--dry-run").out == "A: would be taken in, at weigh\n"
+    assert shell.ok("submit", "parcels", "--item", '{"id": "A"}', "--dry-run").out == "A: would be accepted at weigh\n"
     assert sorted(path.name for path in shell.folder.iterdir() if path.name != "__pycache__") == ["milepost.toml", "parcels.py"]
 
 
@@ -111,9 +111,9 @@ def test_show_tells_a_story_and_an_unknown_key_fails(shell) -> None:
     shell.submit({"id": "D", "later": True})
     shell.ok("work", "--until-idle", "0.5")
     story = shell.ok("show", "parcels", "D").out
-    assert "It is at 'weigh' (stage 1 of 3): WAITING" in story
+    assert "At 'weigh' (stage 1 of 3): WAITING" in story
     assert "not brought yet" in story
-    assert "The next look is in 60 min" in story or "The next look is in 1 h" in story or "The next look is in 59 min" in story
+    assert "The next check is in 60 min" in story or "The next check is in 1 h" in story or "The next check is in 59 min" in story
     assert "milepost cancel parcels D --by YOU" in story
     missing = shell("show", "parcels", "Z")
     assert missing.code == 1
@@ -196,7 +196,7 @@ def test_up_tells_subscribers_and_stops_at_sigterm(shell) -> None:
     assert "until Ctrl-C" in running.stderr.readline()
     running.send_signal(signal.SIGTERM)
     assert running.wait(20) == 0
-    assert "SIGTERM: finishing what is in hand" in running.stderr.read()
+    assert "SIGTERM: finishing running work" in running.stderr.read()
     running.stderr.close()
 
 
@@ -220,7 +220,7 @@ def test_a_signal_in_the_midst_of_a_word_stops_it_all_the_same(
         for number, handler in before:
             signal.signal(number, handler)
     assert stopped == [True]
-    assert f"{name}: finishing what is in hand" in capfd.readouterr().err
+    assert f"{name}: finishing running work" in capfd.readouterr().err
 
 
 def test_who_says_that_a_closed_terminal_is_to_be_ignored_is_obeyed() -> None:
@@ -236,7 +236,7 @@ def test_who_says_that_a_closed_terminal_is_to_be_ignored_is_obeyed() -> None:
 
 def test_a_subscriber_that_cannot_be_found(shell) -> None:
     shell.submit({"id": "A"})
-    for spec, said in (("fax", "the subscriber 'fax' is not known"), ("parcels.py:none", "has no function 'none'")):
+    for spec, said in (("fax", "unknown subscriber 'fax'"), ("parcels.py:none", "has no function 'none'")):
         shell.write("milepost.toml", f'routes = ["parcels.py"]\nsubscribers = ["{spec}"]\n')
         answer = shell("up", "--until-idle")
         assert answer.code == 2

@@ -80,7 +80,7 @@ def test_a_part_that_the_key_has_not_is_refused_with_the_fields_it_has(shell: Sh
     for part in ("batch=B-1", "batchId", "batchId="):
         answer = shell("list", "assets", "--part", part)
         assert answer.code == 2
-        assert "a field of the key of 'assets': assetId, batchId" in answer.err
+        assert "a key field of 'assets': assetId, batchId" in answer.err
     assert shell("status", "--part", "batchId=B-1").code == 2
 
 

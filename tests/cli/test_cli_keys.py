@@ -30,8 +30,8 @@ def test_a_revoked_key_says_so_and_both_acts_are_on_record(shell) -> None:
 
 def test_mistakes_are_said_plainly(shell) -> None:
     assert shell("keys", "new", "loader", "--scope", "read").code == 2
-    assert "there are read, submit" in shell.signed("keys", "new", "loader", "--scope", "write").err
+    assert "scopes are read, submit" in shell.signed("keys", "new", "loader", "--scope", "write").err
     assert "no route 'letters'" in shell.signed("keys", "new", "loader", "--scope", "read", "--route", "letters").err
     assert "--expires is 'soon'" in shell.signed("keys", "new", "loader", "--scope", "read", "--expires", "soon").err
-    assert "There are no keys" in shell.ok("keys").out
+    assert "No API keys" in shell.ok("keys").out
     assert shell.signed("keys", "revoke", "loader").code == 2

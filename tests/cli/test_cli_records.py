@@ -57,8 +57,8 @@ def test_lists_are_shown_the_latest_first(listed) -> None:
 
 def test_a_ledger_without_lists_or_acts_says_so(shell) -> None:
     shell.ok("submit", "parcels", "--item", '{"id": "A"}')
-    assert "No list was handed over yet" in shell.ok("lists").out
-    assert "No act is on record yet" in shell.ok("acts").out
+    assert "No list submitted yet" in shell.ok("lists").out
+    assert "No acts yet" in shell.ok("acts").out
 
 
 def test_a_lists_name_stands_for_all_of_that_name_and_its_id_for_one(listed) -> None:
@@ -72,7 +72,7 @@ def test_a_lists_name_stands_for_all_of_that_name_and_its_id_for_one(listed) -> 
     assert _keys(listed, "--status", "live") == {"D", "E"}
     unknown = listed("list", "parcels", "--list", "may")
     assert unknown.code == 2
-    assert "its latest lists: april.csv, march.txt; see 'milepost lists parcels'" in unknown.err
+    assert "the latest are: april.csv, march.txt; see 'milepost lists parcels'" in unknown.err
 
 
 def test_acts_are_shown_with_who_what_and_why(listed) -> None:
@@ -85,7 +85,7 @@ def test_acts_are_shown_with_who_what_and_why(listed) -> None:
     assert (acts[2]["done"], acts[2]["refused"], acts[2]["about"]["keys"]) == (2, 1, 3)
     shown = listed.ok("acts", "parcels").out
     assert "cancel parcels  by ops: a test" in shown
-    assert "done to 2 items, 1 refused" in shown
+    assert "2 items, 1 refused" in shown
     assert "pause parcels/weigh  by ops" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -100,7 +100,7 @@ def test_an_act_that_was_cut_off_says_how_to_go_on_and_does(listed) -> None:
     assert act["go_on"] == f"milepost cancel parcels --act {report['id']} {YOU}"
     shown = listed.ok("acts").out
     assert "not finished" in shown
-    assert f"to go on: {act['go_on']}" in shown
+    assert f"to continue: {act['go_on']}" in shown
     assert _say(listed, act["go_on"]).code == 0
     assert listed.ok("acts", "--json").json["acts"][0]["go_on"] is None
 
@@ -131,16 +131,16 @@ def test_a_subscriber_is_told_again(listed) -> None:
     listed.write("milepost.toml", 'routes = ["parcels.py"]\nsubscribers = ["log"]\n')
     first = _told_by_item(listed.ok("up", "--until-idle", "0.2").out)
     assert listed("subscribers", "replay", "log", "--since", "1d").code == 2, "it is to be signed"
-    assert "say from where on" in listed("subscribers", "replay", "log", "--dry-run").err
+    assert "give the start" in listed("subscribers", "replay", "log", "--dry-run").err
     preview = listed.ok("subscribers", "replay", "log", "--since", "1d", "--dry-run", "--json").json
     lines = listed.ok("subscribers", "replay", "log", "--after", "0", "--dry-run").out
-    assert lines.startswith("log would be told again what was written since ")
-    assert lines.endswith(f": {preview['lines']} lines at most.\n")
+    assert lines.startswith("log would be sent again what was written since ")
+    assert lines.endswith(f": at most {preview['lines']} lines.\n")
     listed.signed("subscribers", "replay", "log", "--since", preview["since"])
     assert _told_by_item(listed.ok("up", "--until-idle", "0.2").out) == first
-    assert f"{preview['lines']} lines to be told again" in listed.ok("acts").out
+    assert f"{preview['lines']} lines to be sent again" in listed.ok("acts").out
     nothing = listed.signed("subscribers", "replay", "log", "--since", "0s").out
-    assert nothing == "log has been told nothing from there on: there is nothing to tell again.\n"
+    assert nothing == "log has received nothing since then: there is nothing to replay.\n"
 
 
 def test_hints_can_be_run_as_they_are_printed(shell) -> None:
@@ -155,12 +155,12 @@ def test_hints_can_be_run_as_they_are_printed(shell) -> None:
     assert _say(shell, pause["next"]).code == 0
     text = (shell.folder / "parcels.py").read_text()
     shell.write("parcels.py", text.replace('stage("weigh"', 'stage("scale"'))
-    hint = shell("work", "--until-idle").err.partition("If that is meant: ")[2].strip()
+    hint = shell("work", "--until-idle").err.partition("To apply it: ")[2].strip()
     assert hint == f"milepost routes apply parcels --map weigh=STAGE {YOU}"
     assert f"\n  {hint}\n" in shell.ok("routes").out
     applied = _say(shell, hint.replace("STAGE", "scale"))
     assert applied.code == 0
-    assert "1 item comes along from weigh to scale." in applied.out
+    assert "1 item moves from weigh to scale." in applied.out
     assert "0 items" not in applied.out
 
 
@@ -218,7 +218,7 @@ def test_a_history_that_was_tampered_with_is_told_and_stops_nobody(shell, body: 
         db.execute(f"UPDATE history SET body = CAST({body} AS BLOB) WHERE seq = ?", (third,))
     db.close()
     shown = " ".join(shell.ok("show", "parcels", "A").out.split())
-    assert "Careful: its history is not as it was written: the chain is broken at line" in shown
+    assert "Warning: the history has been changed: the chain is broken at line" in shown
     view = shell.ok("show", "parcels", "A", "--json").json
     assert view["chain"]["broken_at"] == (4 if "replace" in body else 3)
     assert len(view["history"]) == 4

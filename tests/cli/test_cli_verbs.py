@@ -22,7 +22,7 @@ def test_replace_shows_the_difference_and_starts_again(shell) -> None:
     assert shell.signed("replace", "parcels", "B", "--file", "new.json").code == 0
     view = _key(shell, "B")
     assert (view["status"], view["pass"], view["replaced"][0]["content"]) == ("QUEUED", 2, {"id": "B", "torn": True})
-    assert "given other content" in shell.ok("show", "parcels", "B").out
+    assert "content replaced" in shell.ok("show", "parcels", "B").out
     assert "known" in shell.ok("submit", "parcels", "--item", new).out
     again = shell.signed("replace", "parcels", "B", "--item", new)
     assert (again.code, "has this content already" in again.err) == (1, True)
@@ -42,7 +42,7 @@ def test_a_list_replaces_what_has_changed_when_it_is_signed(shell) -> None:
 
 
 def test_an_item_for_later_is_listed_moved_and_run_again(shell) -> None:
-    assert "; it does not start before 20" in shell.ok("submit", "parcels", "--item", '{"id": "A", "depot": "west"}', "--at", "2h").out
+    assert "; starts not before 20" in shell.ok("submit", "parcels", "--item", '{"id": "A", "depot": "west"}', "--at", "2h").out
     shell.ok("work", "--until-idle", "0.2")
     assert _key(shell, "A")["status"] == "PENDING"
     told = shell.ok("show", "parcels", "A").out
@@ -54,7 +54,7 @@ def test_an_item_for_later_is_listed_moved_and_run_again(shell) -> None:
     shell.ok("work", "--until-idle", "0.2")
     assert shell.signed("confirm", "parcels", "A", "--stage", "delivered").code == 0
     assert _key(shell, "A")["status"] == "COMPLETED"
-    assert "would be run again" in shell.ok("rerun", "parcels", "--stage", "delivered", "--pace", "10/s", "--dry-run").out
+    assert "would run again" in shell.ok("rerun", "parcels", "--stage", "delivered", "--pace", "10/s", "--dry-run").out
     assert shell.signed("rerun", "parcels", "A", "--from", "delivered").code == 0
     assert (_key(shell, "A")["stage"], _key(shell, "A")["round"]) == ("delivered", 2)
     assert "only a COMPLETED item can be run again" in shell.signed("rerun", "parcels", "A").err

@@ -58,7 +58,7 @@ def test_routes_are_chosen_by_name(shell) -> None:
     assert [route["route"] for route in shell.ok("cost", *both, "--route", "letters", "--json").json["routes"]] == ["letters"]
     wrong = shell("cost", *both, "--route", "stamps")
     assert wrong.code == 2
-    assert "there is no route 'stamps'; given are: parcels, letters" in wrong.err
+    assert "there is no route 'stamps'; routes are: parcels, letters" in wrong.err
 
 
 def test_mistakes_are_told(shell) -> None:
@@ -71,4 +71,4 @@ def test_mistakes_are_told(shell) -> None:
 def test_without_routes_it_says_what_to_give(bare) -> None:
     answer = bare("cost")
     assert answer.code != 0
-    assert "no route is known" in answer.err
+    assert "no route is configured" in answer.err

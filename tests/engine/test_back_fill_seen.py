@@ -66,7 +66,7 @@ def test_a_pause_holds_it_and_old_processes_leave_it_alone(world: World) -> None
 def test_there_is_one_at_a_time_and_a_stopped_one_gives_way(world: World) -> None:
     finished(world, "a", "b")
     first, _ = changed(world, 1.0)
-    with pytest.raises(UsageError, match="are being sent on to 'filed', 2 are left"):
+    with pytest.raises(UsageError, match="are being sent to 'filed', 2 left"):
         changed(first, 1.0, *LONGER, "shelved", to="shelved")
     stop(first.ctx, ROUTE, by="ops", reason="both at once, then")
     second, _ = changed(first, 1.0, *LONGER, "shelved", to="shelved")
@@ -89,7 +89,7 @@ def test_a_renamed_stage_takes_its_back_fill_along_and_a_removed_one_ends_it(wor
     assert (Resender(bare.ctx).run_once().back_filled, waiting(bare.ctx)) == (0, False)
     told = view(bare.ctx, ROUTE)
     assert told is not None
-    assert told["waits"] == "the route has no stage 'shelved' any more"
+    assert told["waits"] == "the route no longer has the stage 'shelved'"
 
 
 def test_one_that_cannot_be_sent_on_keeps_nobody_waiting(faulty: World) -> None:
@@ -115,7 +115,7 @@ def test_the_doctor_says_what_keeps_it(world: World) -> None:
         [finding] = [finding for finding in doctor(newer.ctx).findings if finding.about == "back-fill"]
         return finding.level, finding.what, finding.next
 
-    still = "1 finished item of parcels still to be sent on to filed"
+    still = "1 finished item of parcels still to be sent to filed"
     assert told() == ("ok", still, "")
     newer.clock.advance("6m")
     assert told()[0] == "warn"

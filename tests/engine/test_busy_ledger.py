@@ -79,7 +79,7 @@ def test_whoever_cannot_reach_the_ledger_tries_again(verb: str, when: str, caplo
     ctx, moody = place(**{when: {verb: 3}})
     Station(ctx).run(until_idle_s=0.0)
     assert moody.failed == [verb] * 3
-    assert "waits for the ledger" in caplog.text
+    assert "is waiting for the ledger" in caplog.text
     assert sorted(calls) == [f"p{number}" for number in range(5)]
     for number in range(5):
         # What was written though the answer was lost is known again, and is no late outcome.

@@ -48,7 +48,7 @@ def test_txt_for_a_key_function_has_the_line_as_value() -> None:
 
 
 def test_txt_cannot_hold_a_key_of_several_fields() -> None:
-    with pytest.raises(UsageError, match=r"batch \+ asset; give csv or jsonl"):
+    with pytest.raises(UsageError, match=r"batch \+ asset; use csv or jsonl"):
         read(b"a\n", "txt", key=["batch", "asset"])
 
 
@@ -113,7 +113,7 @@ def test_csv_rows_of_another_width_are_set_aside() -> None:
     inputs, bad = read(b"broken\na,1\nb\nc,3\nd,4,5\ne,6\n", "csv", no_header=True)
     assert inputs == {2: {"id": "a", "column2": "1"}, 4: {"id": "c", "column2": "3"}, 6: {"id": "e", "column2": "6"}}
     assert [(each.line, each.text) for each in bad] == [(1, "broken"), (3, "b"), (5, "d,4,5")]
-    assert bad[0].reason == "it has 1 columns where 2 are expected: id, column2"
+    assert bad[0].reason == "it has 1 columns, expected 2: id, column2"
 
 
 def test_csv_line_breaks_inside_quotes() -> None:
@@ -127,7 +127,7 @@ def test_csv_a_stray_quote_costs_its_own_line_only() -> None:
     rows[1_300] = 'k1302,"x"y'
     inputs, bad = read("\n".join(["id,v", *rows]).encode(), "csv")
     assert lines_of(bad) == [502, 1_202, 1_302]
-    assert bad[0].reason == "it is not CSV: a quote is opened and not closed"
+    assert bad[0].reason == "it is not CSV: a quote is not closed"
     assert len(inputs) == len(rows) - 3
     assert read(b'id,v\na,1\nb,"x', "csv") == ({2: {"id": "a", "v": "1"}}, [BadLine(3, bad[0].reason, 'b,"x')])
 
@@ -231,7 +231,7 @@ def test_formats_that_cannot_be() -> None:
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "save it as CSV UTF-8"),
         (b"\xfd7zXZ\0\0", "unpack it first, as in: xz"),
         (b"\x28\xb5\x2f\xfd\x04", "unpack it first, as in: zstd"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a picture"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is an image"),
         (b"SQLite format 3\0\x10\0", "x is not text: byte 16 is 0; give txt, csv or jsonl, in UTF-8"),
         (b"a\0\n\0", "x is not text: byte 2 is 0"),
     ],

@@ -125,7 +125,7 @@ def test_a_csv_without_a_header_says_what_its_first_line_was_taken_for(slots: De
     for dry_run in (True, False):
         report = slots.submit(["", "name,x", "a,1", "b,2"], "list.csv", dry_run=dry_run, no_header=True)
         assert counts(report) == {"new": 3}
-        assert report.notes == ["the list has no header: the first column of every line was taken for the key, in the first line 'name'"]
+        assert report.notes == ["the list has no header: the first column was used as the key, 'name' in the first line"]
     with pytest.raises(UsageError, match="is a header with 'id'; leave out --no-header"):
         slots.submit(["x,ID", "1,a"], "list.csv", no_header=True)
     with pytest.raises(UsageError, match="jsonl, which has no header"):
@@ -141,9 +141,7 @@ def test_a_csv_without_a_header_names_all_fields_of_a_key(slots: Desk) -> None:
     with pytest.raises(UsageError, match="lacks the column 'asset'"):
         submit_list(slots.ctx, "shelf", slots.file(["batch,no,x", "a,1,2"], "list.csv"))
     report = submit_list(slots.ctx, "shelf", slots.file(["box,no,x", "a,1,2"], "list.csv"), no_header=True)
-    assert report.notes == [
-        "the list has no header: the first 2 columns of every line were taken for the key, in the first line 'box', 'no'"
-    ]
+    assert report.notes == ["the list has no header: the first 2 columns were used as the key, 'box', 'no' in the first line"]
 
 
 def test_what_is_no_list_is_not_recorded(slots: Desk) -> None:
@@ -256,7 +254,7 @@ def test_vanished_is_the_last_full_list_minus_this_one(slots: Desk) -> None:
     assert [list(vanished_keys(slots.ctx, "parcels", each.id)) for each in (first, second, third)] == [[], ["a", "c"], ["d", "e"]]
     with pytest.raises(UsageError, match=r"not a full list.*--full"):
         vanished_keys(slots.ctx, "parcels", part.id)
-    with pytest.raises(UsageError, match=f"no list 'nonesuch'; its last ones: .*{third.id}"):
+    with pytest.raises(UsageError, match=f"no list 'nonesuch'; the latest are: .*{third.id}"):
         vanished_keys(slots.ctx, "parcels", "nonesuch")
 
 
@@ -280,7 +278,7 @@ def test_a_lost_blob_does_not_lose_the_list(slots: Desk, damage: str) -> None:
     report = slots.submit(["a"], full=True)
     assert counts(report) == {"new": 1}
     assert "vanished" not in report.counts
-    assert report.notes[0].startswith(f"what has vanished is not known: the keys of list {first.id!r} of 2033-11-14T")
+    assert report.notes[0].startswith(f"vanished keys are unknown: the keys of list {first.id!r} of 2033-11-14T")
     assert slots.submit(["b"], full=True).vanished == ["a"]
     with pytest.raises(MilepostError, match="cannot be read"):
         list(vanished_keys(slots.ctx, "parcels", report.id))
@@ -326,7 +324,7 @@ def test_files_that_are_not_there_or_not_files(slots: Desk, tmp_path: Path) -> N
     before = state(slots.ctx)
     with pytest.raises(UsageError, match=r"there is no file '.*nowhere\.txt' in '.*'; check the name"):
         submit_list(slots.ctx, "parcels", str(tmp_path / "nowhere.txt"))
-    with pytest.raises(UsageError, match="is a directory; give one file of it"):
+    with pytest.raises(UsageError, match="is a directory; give a file"):
         submit_list(slots.ctx, "parcels", str(tmp_path))
     with pytest.raises(UsageError, match="cannot be opened"):
         submit_list(slots.ctx, "parcels", "nul\0byte")
@@ -352,7 +350,7 @@ def as_nobody() -> Iterator[None]:
 def test_a_file_that_may_not_be_read(slots: Desk) -> None:
     path = slots.file(["a"])
     os.chmod(path, 0)
-    with as_nobody(), pytest.raises(UsageError, match="make it readable"), open_source(str(path)):
+    with as_nobody(), pytest.raises(UsageError, match="check its permissions"), open_source(str(path)):
         pass
 
 

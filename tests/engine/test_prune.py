@@ -77,7 +77,7 @@ def test_a_preview_lets_nothing_go(world: World) -> None:
     world.clock.advance("10d")
     before = world.ledger.change_counter()
     report = prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, by="", reason="", dry_run=True)
-    assert (report.items, report.dry_run, str(report)) == (2, True, "2 rows would go (2 REJECTED)")
+    assert (report.items, report.dry_run, str(report)) == (2, True, "2 rows would be removed (2 REJECTED)")
     assert world.ledger.change_counter() == before
     assert prune(world.ctx, ROUTE, DAY, statuses=FAILED_TOO, **SIGNED).items == 2
 
@@ -91,14 +91,14 @@ def test_failed_and_cancelled_rows_stay_unless_their_status_is_named(world: Worl
     preview = prune(world.ctx, ROUTE, DAY, by="", reason="", dry_run=True)
     assert (preview.items, preview.statuses, preview.others) == (2, {"COMPLETED": 2}, {"REJECTED": 1, "CANCELLED": 1})
     assert str(preview) == (
-        "2 rows would go (2 COMPLETED); 1 CANCELLED, 1 REJECTED would stay: name a status with --status to prune such rows"
+        "2 rows would be removed (2 COMPLETED); 1 CANCELLED, 1 REJECTED would stay: name a status with --status to prune such rows"
     )
     report = prune(world.ctx, ROUTE, DAY, **SIGNED)
     assert (report.items, report.statuses) == (2, {"COMPLETED": 2})
     assert (world.row("failed").status, world.row("cancelled").status) == (Status.REJECTED, Status.CANCELLED)
     report = prune(world.ctx, ROUTE, DAY, statuses=frozenset({Status.CANCELLED}), **SIGNED)
-    assert str(report) == "1 row let go (1 CANCELLED), 0 seals forgotten"
-    with pytest.raises(UsageError, match="QUEUED: only ended items are pruned"):
+    assert str(report) == "1 row removed (1 CANCELLED), 0 seals forgotten"
+    with pytest.raises(UsageError, match="QUEUED: only ended items can be pruned"):
         prune(world.ctx, ROUTE, DAY, statuses=frozenset({Status.QUEUED}), **SIGNED)
 
 
@@ -139,7 +139,7 @@ def test_a_subscriber_that_is_away_keeps_its_lines_and_no_rows(world: World) -> 
     report = prune(world.ctx, ROUTE, DAY, **SIGNED)
     assert (report.items, report.kept_back) == (2, waiting)
     assert str(report) == (
-        f"2 rows let go (2 COMPLETED), 0 seals forgotten; the last {waiting} lines of all routes stay until every subscriber is told"
+        f"2 rows removed (2 COMPLETED), 0 seals forgotten; the last {waiting} lines of all routes stay until every subscriber has received them"
     )
     assert lines_of(world, "told", "untold") == {"untold"}
     relay.run_once()
@@ -175,7 +175,7 @@ def test_a_parked_item_keeps_its_own_lines_and_is_told_after_its_row_has_left(wo
     world.clock.advance("10d")
     report = prune(world.ctx, ROUTE, DAY, **SIGNED)
     assert (report.items, report.kept_back, report.parked) == (3, 0, 1)
-    assert "the lines of 1 parked item stay until they are told" in str(report)
+    assert "the lines of 1 parked item stay until they are delivered" in str(report)
     assert lines_of(world, "first", "parked", "later") == {"parked"}
     ear.takes = refuses()
     release(world.ctx, "ear", **SIGNED)
@@ -226,4 +226,4 @@ def test_a_route_may_forget(world: World) -> None:
 def test_an_unknown_route_is_a_mistake(world: World) -> None:
     with pytest.raises(UsageError, match="no route 'letters'"):
         prune(world.ctx, "letters", DAY, **SIGNED)
-    assert str(PruneReport(items=1200)) == "1,200 rows let go, 0 seals forgotten"
+    assert str(PruneReport(items=1200)) == "1,200 rows removed, 0 seals forgotten"

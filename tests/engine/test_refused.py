@@ -76,7 +76,7 @@ def test_one_damaged_row_does_not_stop_its_stage(tmp_path: Path, damage: str) ->
     told = story(ctx, "parcels", "k0")
     assert told is not None
     assert "cannot be read" in told.warnings[0]
-    assert "Nothing by itself" in told.next[0]
+    assert "Nothing automatically" in told.next[0]
     assert [command.split()[1] for command in told.can] == ([] if damage == CONTENT else ["cancel"])
     view = show(ctx, "parcels", "k0")
     assert view is not None
@@ -89,7 +89,7 @@ def test_what_is_left_out_of_a_list_is_told(tmp_path: Path, caplog: pytest.LogCa
     ctx = filled(open_context(f"sqlite:///{path}", [route()]))
     change_file(path, REST)
     assert len(list(each(ctx, Query(route="parcels")))) == ITEMS - 1
-    assert "parcels/k0 is left out: its row cannot be read" in caplog.text
+    assert "parcels/k0 skipped, its row cannot be read" in caplog.text
 
 
 def test_a_row_whose_place_is_unknown_stops_nobody(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_what_cannot_even_be_failed_is_set_aside() -> None:
     Station(ctx).run(until_idle_s=0)
     assert completed(ctx) == ITEMS - 1
     [aside] = quarantine_view(ctx, 10).set_aside
-    assert "neither what was to be written nor its failure can be stored: no room" in aside.reason
+    assert "neither the change nor its failure can be stored: no room" in aside.reason
     assert aside.content["key"] == "k0"
 
 
@@ -221,8 +221,8 @@ def test_workers_wait_while_the_disk_is_full_and_go_on_when_there_is_room(tmp_pa
             make_room(ledger)
 
     station.run(until_idle_s=0.1, on_tick=tick, tick_s=0.01)
-    assert "worker waits for the ledger" in caplog.text
-    assert "worker goes on: the ledger can be used again" in caplog.text
+    assert "worker is waiting for the ledger" in caplog.text
+    assert "worker continues: the ledger is available again" in caplog.text
     assert completed(ctx) == ITEMS
     [item] = ctx.ledger.get([("parcels", "k0")])
     assert isinstance(item, Item)
@@ -255,13 +255,13 @@ def test_who_hands_over_hears_how_much_was_taken_in_before_the_disk_was_full(tmp
         pages = ledger._store._writer.execute("PRAGMA page_count").fetchone()[0]
         ledger._store._writer.execute(f"PRAGMA max_page_count = {pages + 150}")
         inputs = [{"id": f"k{number}"} for number in range(20_000)]
-        with pytest.raises(mp.LedgerError, match=r"the disk is full.*The first \d,000 inputs had been taken in before"):
+        with pytest.raises(mp.LedgerError, match=r"the disk is full.*The first \d,000 inputs are recorded"):
             post.submit("parcels", *inputs)
         there = sum(count.n for count in ledger.counts("parcels")) - 1
         listed = tmp_path / "list.txt"
         listed.write_text("".join(f"n{number}\n" for number in range(20_000)))
         ledger._store._writer.execute(f"PRAGMA max_page_count = {pages + 300}")
-        with pytest.raises(mp.LedgerError, match=r"\d+,000 new items of this list had been recorded before"):
+        with pytest.raises(mp.LedgerError, match=r"\d+,000 new items of this list are recorded"):
             post.submit_list("parcels", str(listed))
         assert there % 1_000 == 0
 

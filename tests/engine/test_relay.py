@@ -10,7 +10,7 @@ from milepost.core.errors import EventRefused, UsageError
 from milepost.core.outcome import Done
 from milepost.engine.act_log import all_acts
 from milepost.engine.events import deliver as relay_module
-from milepost.engine.events.cursors import forget_subscriber, silent, told
+from milepost.engine.events.cursors import delivered, forget_subscriber, silent
 from milepost.engine.events.deliver import EventRelay
 from milepost.engine.routes.versions import apply_route
 from milepost.ports.documents import CURSOR, PARKED
@@ -63,7 +63,7 @@ def test_goes_on_where_it_stopped_and_pages(world: World, monkeypatch: pytest.Mo
     assert relay.turn() == 0.0
     # A process that ends with the lease in hand holds up the next one only until the lease runs out.
     other = EventRelay(world.beside().registered().ctx, ear, "p2")
-    assert other.run_once().standing_by == "another process tells it now"
+    assert other.run_once().standing_by == "another process delivers to it"
     world.clock.advance("31s")
     other.run_once()
     assert ear.ids == [f"parcels/k{n}/1/accepted" for n in range(7)]
@@ -79,7 +79,7 @@ def test_dies_between_tell_and_cursor_and_tells_again_with_the_same_ids(faulty: 
     told_once = list(ear.ids)
     assert len(told_once) == 2
     again = EventRelay(faulty.ctx, ear, "p2")
-    assert again.run_once().standing_by == "another process tells it now"
+    assert again.run_once().standing_by == "another process delivers to it"
     faulty.clock.advance("31s")
     again.run_once()
     assert ear.ids == told_once * 2
@@ -94,7 +94,7 @@ def test_two_relays_never_tell_at_once(world: World) -> None:
     ear = Ear(batch=1)
 
     def interleave(envelope: Envelope) -> None:
-        assert second.run_once().standing_by == "another process tells it now"
+        assert second.run_once().standing_by == "another process delivers to it"
 
     ear.takes = interleave
     EventRelay(world.ctx, ear, "p1").run_once()
@@ -130,7 +130,7 @@ def test_a_lost_lease_saves_nothing(world: World) -> None:
             assert second.run_once().told == 2
 
     ear.takes = asleep
-    assert EventRelay(world.ctx, ear, "p1").run_once().standing_by == "another process tells it now"
+    assert EventRelay(world.ctx, ear, "p1").run_once().standing_by == "another process delivers to it"
     assert cursor(world).seq == world.ledger.last_seq()
 
 
@@ -159,11 +159,11 @@ def test_outage_passes_over_nothing_and_parks_nothing(world: World, kind: type[E
     ear.takes = lambda envelope: None if envelope["subject"] in ("k0", "k1") else TimeoutError("gone")
     relay = EventRelay(world.ctx, ear, "p1")
     summary = relay.run_once()
-    assert summary.standing_by == "it takes nothing (TimeoutError: gone)"
+    assert summary.standing_by == "it is unavailable (TimeoutError: gone)"
     assert (summary.parked, summary.waiting) == (0, 6)
     assert (cursor(world).failures, cursor(world).seq) == (1, 2)
     tells = len(ear.calls)
-    assert relay.run_once().standing_by == "it takes nothing (TimeoutError: gone)"
+    assert relay.run_once().standing_by == "it is unavailable (TimeoutError: gone)"
     assert len(ear.calls) == tells, "it is left in peace while it is backed off"
     world.clock.advance("2s")
     assert relay.run_once().told == 0
@@ -211,7 +211,7 @@ def test_an_answer_of_the_wrong_length_is_an_error(world: World) -> None:
     ear.tell = lambda envelopes: [None, None]  # type: ignore[method-assign]
     assert EventRelay(world.ctx, ear, "p1").run_once().parked == 1
     [parked] = world.ledger.read(PARKED).values()
-    assert "told 1 events and answered for 2" in parked.value["error"]
+    assert "received 1 events and returned 2 results" in parked.value["error"]
 
 
 def test_a_route_form_that_fails_hurts_only_its_item(world: World) -> None:
@@ -245,20 +245,20 @@ def test_one_subscriber_does_not_hold_up_another(world: World) -> None:
 
 
 def test_what_all_have_been_told_is_known_by_place_and_by_parked_item(world: World) -> None:
-    assert told(world.ctx) == DeliveredLines(0)
+    assert delivered(world.ctx) == DeliveredLines(0)
     world.add("a", "b", "c")
-    assert told(world.ctx) == DeliveredLines(3), "there is no subscriber"
+    assert delivered(world.ctx) == DeliveredLines(3), "there is no subscriber"
     slow, ear = Ear("slow"), Ear()
     EventRelay(world.ctx, slow, "p1").run_once()
     ear.takes = refuses("b", error=EventRefused)
     EventRelay(world.ctx, ear, "p1").run_once()
     world.add("d")
     EventRelay(world.ctx, ear, "p1").run_once()
-    assert told(world.ctx) == DeliveredLines(3, frozenset({("parcels", "b")})), "slow has not been told of d, ear does not take b"
+    assert delivered(world.ctx) == DeliveredLines(3, frozenset({("parcels", "b")})), "slow has not been told of d, ear does not take b"
     assert forget_subscriber(world.ctx, "ear", **SIGNED)
-    assert told(world.ctx) == DeliveredLines(3)
+    assert delivered(world.ctx) == DeliveredLines(3)
     assert forget_subscriber(world.ctx, "slow", **SIGNED)
-    assert told(world.ctx) == DeliveredLines(4)
+    assert delivered(world.ctx) == DeliveredLines(4)
     assert not forget_subscriber(world.ctx, "nobody", **SIGNED)
 
 
@@ -269,7 +269,7 @@ def test_forgotten_while_it_runs_stands_by_and_goes_on_after_a_restart(world: Wo
     relay.run_once()
     forget_subscriber(world.ctx, "ear", **SIGNED)
     world.add("b")
-    assert relay.run_once().standing_by == "it has been forgotten; start again to tell it again"
+    assert relay.run_once().standing_by == "it has been removed; restart to deliver to it again"
     assert EventRelay(world.ctx, ear, "p1").run_once().told == 1
     assert not cursor(world).removed
 

@@ -69,7 +69,7 @@ def test_nobody_is_ever_set_forward(world: World) -> None:
     told(world, "a")
     world.add("b", "c")
     for place in (2, -1):
-        with pytest.raises(UsageError, match="from 0 to 1, up to where 'ear' has been told: set forward, it would miss events"):
+        with pytest.raises(UsageError, match="from 0 to 1, the position of 'ear': a cursor set forward would skip events"):
             replay(world.ctx, "ear", after=place, **SIGNED)
     # What was written since that moment has not been told at all yet.
     report = replay(world.ctx, "ear", since=world.clock.now(), **SIGNED)
@@ -90,10 +90,10 @@ def test_only_who_is_told_is_told_again_and_one_start_is_given(world: World) -> 
     with pytest.raises(UsageError, match="no subscriber 'eye'; there are ear"):
         replay(world.ctx, "eye", after=0, **SIGNED)
     for start in ({}, {"after": 0, "since": 0}):
-        with pytest.raises(UsageError, match="either a moment"):
+        with pytest.raises(UsageError, match="either a time"):
             replay(world.ctx, "ear", **start, **SIGNED)  # type: ignore[arg-type]
     forget_subscriber(world.ctx, "ear", **SIGNED)
-    with pytest.raises(UsageError, match="nobody is told yet: name subscribers"):
+    with pytest.raises(UsageError, match="there are none yet: name them"):
         replay(world.ctx, "ear", after=0, **SIGNED)
 
 
@@ -247,10 +247,10 @@ def test_a_relay_at_work_goes_on_from_the_new_place_and_nobody_tells_beside_it(w
         if envelope["id"] == "parcels/c/1/accepted":
             ear.takes = lambda envelope: None
             replay(world.ctx, "ear", after=0, **SIGNED)
-            assert other.run_once().standing_by == "another process tells it now"
+            assert other.run_once().standing_by == "another process delivers to it"
 
     ear.takes = meanwhile
-    assert relay.run_once().standing_by == "another process tells it now"
+    assert relay.run_once().standing_by == "another process delivers to it"
     assert cursor(world).seq == 0, "what it told meanwhile has not moved the cursor on"
     ear.heard.clear()
     assert relay.run_once().told == 6

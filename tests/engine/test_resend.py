@@ -102,7 +102,7 @@ def test_silence_after_handing_over_is_a_counted_try_but_not_while_it_is_paused(
     row = world.row("a")
     assert (row.status, row.attempts, row.error.category) == (Status.RETRY_SCHEDULED, 1, "NO_ANSWER")  # type: ignore[union-attr]
     [told] = [record for record in caplog.records if record.levelname == "WARNING" and "failed:" in record.getMessage()]
-    assert f"{ROUTE}/a: try 1 at 'weigh' failed: NO_ANSWER" in told.getMessage()
+    assert f"{ROUTE}/a: attempt 1 at 'weigh' failed: NO_ANSWER" in told.getMessage()
     assert (told.route, told.key, told.stage, told.attempt) == (ROUTE, "a", "weigh", 1)  # type: ignore[attr-defined]
 
 
@@ -110,7 +110,7 @@ def test_a_try_that_a_partner_reports_as_failed_is_a_warning_too(world: World, c
     world.add("a")
     assert isinstance(confirm_outside(world.ctx, ROUTE, "a", "weigh", Retry("the scales are broken"), "partner"), Row)
     [told] = [record.getMessage() for record in caplog.records if "failed:" in record.getMessage()]
-    assert f"{ROUTE}/a: try 1 at 'weigh' failed:" in told
+    assert f"{ROUTE}/a: attempt 1 at 'weigh' failed:" in told
     assert "the scales are broken" in told
 
 
@@ -229,5 +229,5 @@ def test_reads_content_only_where_it_is_needed(world: World, monkeypatch: pytest
 
 
 def test_the_summary_reads_well() -> None:
-    assert str(ResendSummary(resent=1200, no_answer=2, looked=1300)) == "1,200 resent, 2 no answer (1,300 looked at)"
-    assert str(ResendSummary(more=True)) == "nothing to do (0 looked at, more to come)"
+    assert str(ResendSummary(resent=1200, no_answer=2, looked=1300)) == "1,200 resent, 2 no answer (1,300 checked)"
+    assert str(ResendSummary(more=True)) == "nothing to do (0 checked, more remain)"

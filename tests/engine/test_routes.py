@@ -66,7 +66,7 @@ def test_another_route_is_refused_with_the_difference_and_the_cure(world: World)
 
 def test_a_changed_order_or_kind_is_a_difference(world: World) -> None:
     turned = compare(world.ledger, Plan(parcels("stamp", "weigh", "Delivered")))
-    assert (turned.reordered, turned.added, turned.removed, str(turned)) == (True, (), (), "the order of its stages has changed")
+    assert (turned.reordered, turned.added, turned.removed, str(turned)) == (True, (), (), "the order of stages has changed")
     route = parcels("weigh", "stamp")
     route.stage("Delivered")(lambda item: Done())
     kind = compare(world.ledger, Plan(route))
@@ -99,7 +99,7 @@ def test_items_at_a_removed_stage_must_be_thought_of(world: World) -> None:
     newer = world.beside("stamp", "Delivered")
     with pytest.raises(UsageError, match="2 at 'weigh'"):
         apply_route(newer.ctx, newer.plan, mapping={}, **SIGNED)
-    with pytest.raises(UsageError, match="cannot go to 'nowhere'; the stages of route 'parcels' are stamp, Delivered"):
+    with pytest.raises(UsageError, match="cannot move to 'nowhere'; stages of route 'parcels' are stamp, Delivered"):
         apply_route(newer.ctx, newer.plan, mapping={"weigh": "nowhere"}, **SIGNED)
     with pytest.raises(UsageError, match="'stamp' is not a removed stage of route 'parcels'; removed: weigh"):
         apply_route(newer.ctx, newer.plan, mapping={"weigh": "stamp", "stamp": "weigh"}, **SIGNED)
@@ -216,7 +216,7 @@ def test_back_fill_sends_finished_items_on(world: World, monkeypatch: pytest.Mon
     assert {newer.row(key).stage for key in "abcde"} == {"filed"}
     assert newer.reasons("a")[-1] is Reason.BACK_FILL
     assert newer.row("open").stage == "Delivered"
-    with pytest.raises(UsageError, match="only to a stage that is being added; added: none"):
+    with pytest.raises(UsageError, match="only be sent to an added stage; added: none"):
         apply_route(newer.ctx, newer.plan, mapping={}, back_fill="filed", **SIGNED)
 
 

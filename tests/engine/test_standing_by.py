@@ -50,7 +50,7 @@ def test_a_process_that_stands_by_says_so_in_its_log_in_the_story_on_the_overvie
     assert rig.worker.taken == 0
     found = story(new, "parcels", "a")
     assert found is not None
-    by = "old-process stands by: it has an older version of the route; restart with the present route file."
+    by = "old-process stands by: it has an older version of the route; restart with the current route file."
     assert by in found.next
     assert any("old-process stands by" in finding.what for finding in doctor(new).findings)
     well = health(new, snapshots(new).values(), all_seen=True, ttl_cache=TtlCache())

@@ -11,8 +11,7 @@ from milepost.core.operators import cancel
 from milepost.core.outcome import Done, HandedOver, NotYet, Reject, Retry
 from milepost.core.status import TERMINAL, Reason
 from milepost.engine.acts.bulk import confirm_outside
-from milepost.engine.views.sentences import SENTENCES
-from milepost.engine.views.story import Story, story
+from milepost.engine.views.story import SENTENCES, Story, story
 from milepost.ports.documents import HOLD
 from milepost.ports.ledger import DeliveredLines
 
@@ -37,9 +36,9 @@ def test_every_reason_has_its_sentence() -> None:
 def test_a_new_item_waits_for_a_worker(world: World) -> None:
     world.add("A")
     told = _told(world)
-    assert "at 'weigh' (stage 1 of 3): QUEUED" in told.where
-    assert told.why == ["It waits for a worker."]
-    assert told.next == ["It is worked on as soon as a worker is free."]
+    assert "At 'weigh' (stage 1 of 3): QUEUED" in told.where
+    assert told.why == ["Waiting for a worker."]
+    assert told.next == ["It runs as soon as a worker is free."]
     assert [entry.text for entry in told.happened] == ["accepted at 'weigh'"]
 
 
@@ -53,10 +52,10 @@ def test_a_failed_try_says_why_and_when_the_next_one_is(world: World) -> None:
     world.add("A")
     world.settle("weigh", Retry("scale is busy", category="BUSY"), response_ms=250)
     told = _told(world)
-    assert told.why == ["Try 1 of 3 failed: BUSY: scale is busy"]
-    assert told.next[0].startswith("It is tried again in 60 s (") or told.next[0].startswith("It is tried again in 1 min (")
-    assert told.next[0].endswith("try 2 of 3.")
-    assert "try 1 at 'weigh' failed after 250 ms: BUSY: scale is busy; again in 1 min" in told.happened[1].text
+    assert told.why == ["Attempt 1 of 3 failed: BUSY: scale is busy"]
+    assert told.next[0].startswith("Retried in 60 s (") or told.next[0].startswith("Retried in 1 min (")
+    assert told.next[0].endswith("attempt 2 of 3.")
+    assert "attempt 1 at 'weigh' failed after 250 ms: BUSY: scale is busy; retry in 1 min" in told.happened[1].text
 
 
 def test_a_worker_that_holds_it_is_named_and_so_is_an_ended_lease(world: World) -> None:
@@ -66,7 +65,7 @@ def test_a_worker_that_holds_it_is_named_and_so_is_an_ended_lease(world: World) 
     assert told.why[0].startswith("Worker host-a:1 holds it since ")
     assert not any("retry" in command for command in told.can)
     world.clock.advance("10m")
-    assert _told(world).next[0].startswith("Its lease ran out 10 min ago")
+    assert _told(world).next[0].startswith("Its lease expired 10 min ago")
 
 
 def test_a_worker_that_died_with_it_is_said_to_be_dead(world: World) -> None:
@@ -78,7 +77,7 @@ def test_a_worker_that_died_with_it_is_said_to_be_dead(world: World) -> None:
     told = _told(world)
     assert (told.why[0].startswith("Worker host-a:1 holds it since "), told.why[1]) == (True, "That worker has died.")
     assert [sentence.split(";")[0] for sentence in told.next] == [
-        "It is taken back at once by whoever is at work on this machine",
+        "Another process on this machine takes it back at once",
         "No worker is running now",
     ]
 
@@ -88,9 +87,9 @@ def test_not_yet_and_the_overdue_mark(world: World) -> None:
     world.settle("weigh", Done())
     world.settle("stamp", NotYet(note="no stamps left"))
     told = _told(world)
-    assert "looked at once and was not there yet (no stamps left)" in told.why[0]
-    assert told.next[0].startswith("The next look is in 10 min (")
-    assert "people are told that it is late" in told.next[1]
+    assert "Checked once, not ready yet (no stamps left)" in told.why[0]
+    assert told.next[0].startswith("The next check is in 10 min (")
+    assert "it is reported as overdue" in told.next[1]
 
 
 def test_a_late_item_says_so_first_and_by_when_it_was_expected(world: World) -> None:
@@ -98,7 +97,7 @@ def test_a_late_item_says_so_first_and_by_when_it_was_expected(world: World) -> 
     world.settle("weigh", Done())
     world.settle("stamp", NotYet(note="no stamps left"))
     world.clock.advance("14d")
-    assert _told(world).why[0].startswith("It is late: it was expected by "), "to the moment"
+    assert _told(world).why[0].startswith("Overdue: expected by "), "to the moment"
     world.clock.advance("36h")
     [late] = world.claim("stamp")
     assert late.row.overdue_at is None, "people have been told"
@@ -106,8 +105,8 @@ def test_a_late_item_says_so_first_and_by_when_it_was_expected(world: World) -> 
         assert told is not None
         assert told.why[0].endswith(", 36 h ago.")
         assert "Worker host-a:1 holds it" in told.why[1]
-        assert not any("people are told" in text for text in told.next)
-    assert told.why[0] == "It is late: it was expected by <129600000>, 36 h ago."
+        assert not any("reported as overdue" in text for text in told.next)
+    assert told.why[0] == "Overdue: expected by <129600000>, 36 h ago."
 
 
 def test_before_its_mark_an_item_is_not_late(world: World) -> None:
@@ -115,22 +114,22 @@ def test_before_its_mark_an_item_is_not_late(world: World) -> None:
     world.settle("weigh", Done())
     world.settle("stamp", NotYet())
     world.clock.advance(14 * 86_400 - 1)
-    assert not any("late: it was expected" in text for text in _told(world).why)
+    assert not any("Overdue: expected" in text for text in _told(world).why)
 
 
 def test_a_failed_item_says_what_a_person_can_decide(world: World) -> None:
     world.add("A", "B")
     world.settle("weigh", Reject("no such parcel"))
-    start, skip = "start it again (retry)", "move it past the stage (skip)"
+    start, skip = "restart it (retry)", "skip the stage (skip)"
     assert _told(world).next == [
-        f"Nothing by itself; a person decides: {start}, {skip}, give it other content (replace), or leave it as it is."
+        f"Nothing automatically; an operator decides: {start}, {skip}, replace its content (replace), or leave it."
     ]
     world.settle("weigh", Done())
     world.settle("stamp", Done())
     confirm_outside(world.ctx, "parcels", "B", "delivered", Reject("refused at the door"), by="van 7")
-    done = "say that the stage is done after all (confirm)"
+    done = "confirm the stage (confirm)"
     assert _told(world, "B").next == [
-        f"Nothing by itself; a person decides: {start}, {done}, {skip}, give it other content (replace), or leave it as it is."
+        f"Nothing automatically; an operator decides: {start}, {done}, {skip}, replace its content (replace), or leave it."
     ]
 
 
@@ -138,15 +137,15 @@ def test_what_is_kept_for_a_failed_item_is_told(world: World) -> None:
     world.add("A")
     world.settle("weigh", Reject("no such parcel"))
     confirm_outside(world.ctx, "parcels", "A", "delivered", Done(True), by="van 7")
-    assert _told(world).why[-1] == "An answer for 'delivered' has come already and is kept until it gets there."
+    assert _told(world).why[-1] == "An answer for 'delivered' has already arrived and is kept until the item gets there."
 
 
 def test_handed_over_names_the_end_of_patience(world: World) -> None:
     world.add("A")
     world.settle("weigh", HandedOver(within="2d"))
     told = _told(world)
-    assert "the partner's answer is awaited" in told.why[0]
-    assert "counts as a failed try: in 2 d" in told.next[0]
+    assert "waiting for the answer" in told.why[0]
+    assert "counts as a failed attempt in 2 d" in told.next[0]
     assert any(command.startswith("milepost confirm parcels A --stage weigh") for command in told.can)
 
 
@@ -155,7 +154,7 @@ def test_an_external_stage_waits_for_its_confirmation(world: World) -> None:
     world.settle("weigh", Done())
     world.settle("stamp", Done())
     told = _told(world)
-    assert "their confirmation is awaited" in told.why[0]
+    assert "waiting for the confirmation" in told.why[0]
     assert "offered again in 14 d" in told.next[0]
     assert [command.split()[1] for command in told.can] == ["resend", "confirm", "skip", "cancel", "replace"]
 
@@ -165,22 +164,22 @@ def test_a_pause_is_named_with_who_and_why(world: World) -> None:
     world.ledger.write(HOLD, "parcels/weigh", Hold(world.clock.now(), "ops", "the scale is being mended"))
     told = _told(world)
     assert any("parcels/weigh is paused by ops" in text and "mended" in text for text in told.why)
-    assert told.next == ["Nothing, until it is resumed; being paused uses no attempts."]
+    assert told.next == ["Nothing until it is resumed; a pause uses no attempts."]
 
 
 def test_the_ends(world: World) -> None:
     world.add("A", "B")
     world.settle("weigh", Reject("no such parcel"))
     told = _told(world)
-    assert told.where.startswith("It ended at 'weigh' (stage 1 of 3): REJECTED")
-    assert told.why == ["The last error was REJECTED: no such parcel"]
+    assert told.where.startswith("Ended at 'weigh' (stage 1 of 3): REJECTED")
+    assert told.why == ["Last error: REJECTED: no such parcel"]
     assert [command.split()[1] for command in told.can] == ["retry", "skip", "replace"]
     [item] = world.ledger.get([("parcels", "B")])
     assert item is not None
     change = cancel(item, world.ctx.plan("parcels"), world.clock.now(), by="ops", why="not wanted", act="act-7")
     assert isinstance(change, Change)
     world.ledger.apply([change], world.clock.now())
-    assert _told(world, "B").happened[-1].text == "taken off the route at 'weigh', by ops: not wanted (act act-7)"
+    assert _told(world, "B").happened[-1].text == "cancelled at 'weigh', by ops: not wanted (act act-7)"
 
 
 def test_a_finished_item_and_its_seal(world: World) -> None:
@@ -190,13 +189,13 @@ def test_a_finished_item_and_its_seal(world: World) -> None:
     world.clock.advance("3h")
     world.settle("stamp", Done())
     told = _told(world)
-    assert told.where.startswith("It is through: COMPLETED now")
+    assert told.where.startswith("COMPLETED now")
     assert "3 h after it was accepted" in told.where
     assert [command.split()[1] for command in told.can] == ["rerun"]
     world.clock.advance("40d")
     world.ledger.prune("parcels", TERMINAL, world.clock.now(), None, DeliveredLines(world.ledger.last_seq()), 10)
     sealed = _told(world)
-    assert "this is what its seal remembers" in sealed.where
+    assert "this is from its seal" in sealed.where
     assert story(world.ctx, "parcels", "never") is None
 
 
@@ -205,7 +204,7 @@ def test_a_stage_that_is_gone_says_what_to_run(world: World) -> None:
     world.ctx.plans.pop("parcels")
     world.ledger.write("route", "parcels", {"version": 2, "digest": "x", "shape": [["stamp", "handler"]], "at": 1})
     told = _told(world)
-    assert told.why == ["The route has no stage 'weigh' any more."]
+    assert told.why == ["The route no longer has the stage 'weigh'."]
     assert "milepost routes apply parcels --map weigh=STAGE --by YOU --reason '…'" in told.next[0]
     assert told.can == []
 

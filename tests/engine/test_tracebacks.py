@@ -132,8 +132,8 @@ def test_failed_tries_are_warnings_with_the_items_name(url: str, caplog: pytest.
     assert {record.levelname for record in told} == {"WARNING"}
     assert {(r.route, r.key, r.stage, r.attempt) for r in told} == {("letters", f"L-{n}", "send", t) for n in (1, 2) for t in (1, 2)}  # type: ignore[attr-defined]
     [first, last] = [record.getMessage() for record in told if record.key == "L-1"]  # type: ignore[attr-defined]
-    assert first.startswith("letters/L-1: try 1 at 'send' failed: EXCEPTION: RuntimeError: the partner is away; again in ")
-    assert last.endswith("; no tries are left")
+    assert first.startswith("letters/L-1: attempt 1 at 'send' failed: EXCEPTION: RuntimeError: the partner is away; retry in ")
+    assert last.endswith("; no attempts left")
 
 
 def test_a_log_in_json_has_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

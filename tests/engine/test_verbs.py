@@ -103,13 +103,13 @@ def test_a_rerun_at_a_pace_is_gone_on_with_by_the_resender(world: World) -> None
 
 def test_a_pace_is_for_filters_and_one_at_a_time(world: World) -> None:
     finished(world, *names(3))
-    with pytest.raises(UsageError, match="chosen by a filter"):
+    with pytest.raises(UsageError, match="needs a filter"):
         act(world.ctx, "rerun", ROUTE, keys=["k000"], pace=1.0, **SIGNED)
-    with pytest.raises(UsageError, match="pace is for rerun"):
+    with pytest.raises(UsageError, match="pace needs rerun"):
         act(world.ctx, "retry", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
     act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
     [begun] = [one for one in all_acts(world.ctx) if one.verb == "rerun"]
-    with pytest.raises(UsageError, match="the resender goes on with it"):
+    with pytest.raises(UsageError, match="the resender continues it"):
         go_on(world.ctx, "rerun", ROUTE, begun.id, **SIGNED)
     with pytest.raises(UsageError, match="run again from 'weigh'"):
         act(world.ctx, "rerun", ROUTE, query=COMPLETED, pace=1.0, **SIGNED)
@@ -170,7 +170,7 @@ def test_replace_says_what_is_wrong(world: World) -> None:
         assert why in told
     with pytest.raises(UsageError, match="the field 'id' is missing"):
         act(world.ctx, "replace", ROUTE, keys=["a"], content={"n": 1}, **SIGNED)
-    with pytest.raises(UsageError, match="one item"):
+    with pytest.raises(UsageError, match="one key"):
         act(world.ctx, "replace", ROUTE, keys=["a", "b"], content={"id": "a"}, **SIGNED)
     assert act(world.ctx, "replace", ROUTE, keys=["a"], content={"id": "a", "n": 1}, rerun=True, **SIGNED).done == 1
     assert world.row("a").stage == "weigh"
@@ -213,7 +213,7 @@ def test_a_list_leaves_alone_what_is_finished_and_what_it_has_twice(world: World
     assert report.counts["replaced"] == 0
     assert [one.left.partition(";")[0] for one in report.changed] == [
         "it is COMPLETED",
-        *["this list has the key more than once, with other content"] * 2,
+        *["the list has this key more than once, with different content"] * 2,
     ]
     assert world.item("b").input["n"] == 1
     rerun = handed(world, tmp_path, lines[0], replace_changed=True, rerun=True, **SIGNED)

@@ -78,7 +78,7 @@ def test_verify_names_twenty_records_or_all(shell: Shell, tmp_path: Path) -> Non
         write_file(out, header("parcels", "", "0", {}, None, None), (entry_of(one["record"], None, None) for _ in range(23)), None)  # type: ignore[arg-type]
     many = str(tmp_path / "many.jsonl")
     few = shell.ok("verify", many).out
-    assert (few.count("\nV: "), "… and 3 more; --all names them" in few) == (20, True)
+    assert (few.count("\nV: "), "… and 3 more; --all prints them" in few) == (20, True)
     assert ("\n" + shell.ok("verify", many, "--all").out).count("\nV: ") == 23
     assert len(shell.ok("verify", many, "--json").json["items"]) == 23
 
@@ -122,7 +122,7 @@ def test_conditions_choose_among_rows_and_those_that_have_left(shell: Shell) -> 
 
 
 def test_a_head_is_published_by_hand_and_proves_what_it_covers(shell: Shell) -> None:
-    assert "No head has been published" in shell.ok("heads").out
+    assert "No head published yet" in shell.ok("heads").out
     shell.write("milepost.toml", 'routes = ["parcels.py"]\nsigning_key = "key.pem"\n')
     head = shell.ok("heads", "publish", "--json").json["head"]
     shell.write("milepost.toml", 'routes = ["parcels.py"]\n')
@@ -144,11 +144,11 @@ def refused(answer: Answer, code: int, said: str) -> None:
 
 def test_what_cannot_be_done_is_said_with_what_can(shell: Shell) -> None:
     refused(shell("export", "parcels", "never", "--evidence"), 1, "has never had an item with the key 'never'")
-    refused(shell("export", "parcels", "never"), 1, "--evidence has what is known of it")
-    refused(shell("export", "parcels", "A", "--status", "failed"), 2, "give keys, or conditions, not both")
+    refused(shell("export", "parcels", "never"), 1, "use --evidence")
+    refused(shell("export", "parcels", "A", "--status", "failed"), 2, "give either keys or filters")
     refused(shell("export", "parcels", "--format", "premis"), 2, "premis needs --out FILE")
-    refused(shell("export", "parcels", "--evidence", "--history"), 2, "evidence has it anyway")
-    refused(shell("export", "parcels", "--json"), 2, "--json tells what was written")
+    refused(shell("export", "parcels", "--evidence", "--history"), 2, "evidence includes it")
+    refused(shell("export", "parcels", "--json"), 2, "--json prints a summary")
     refused(shell("export", "parcels", "--sign", "none.pem"), 2, "milepost signing-key none.pem")
     refused(shell("signing-key", "key.pem"), 1, "not overwritten")
     refused(shell("verify", "none.jsonl"), 1, "cannot read none.jsonl")
@@ -170,5 +170,5 @@ def test_a_damaged_ledger_is_exported_as_it_is_and_said_to_be_so(shell: Shell, t
     answer = shell("export", "parcels", "A", "B", "--evidence", "-o", "d.jsonl", "--ledger", "copy.db")
     assert answer.code == 1
     assert "B: chain.head: the lines lead to" in answer.err, answer
-    assert "2 records the ledger does not bear out in full" in answer.err, "and the copy has no trees of heads"
+    assert "2 records not fully supported by the ledger" in answer.err, "and the copy has no trees of heads"
     assert "line 3, B, chain.head" in shell("verify", "d.jsonl").out

@@ -219,14 +219,14 @@ def test_nobody_can_hand_one_over(archive: Scene, tmp_path: Path) -> None:
     path = tmp_path / "heads.txt"
     path.write_text("2023-01-01\n")
     for hand_over in (lambda: submit(archive.ctx, HEADS, [{"day": "2023-01-01"}]), lambda: submit_list(archive.ctx, HEADS, str(path))):
-        with pytest.raises(UsageError, match="the daily heads are Milepost's own; 'milepost heads publish' makes one"):
+        with pytest.raises(UsageError, match="it holds the daily heads; 'milepost heads publish' creates one"):
             hand_over()
     assert archive.ledger.peek(HEADS, ["2023-01-01"]) == [None]
     assert archive.ledger.read(LIST) == {}
 
 
 def test_heads_are_never_let_go_of(archive: Scene) -> None:
-    with pytest.raises(UsageError, match="the daily heads stay"):
+    with pytest.raises(UsageError, match="the daily heads cannot be pruned"):
         prune(archive.ctx, HEADS, 0, **SIGNED)
 
 

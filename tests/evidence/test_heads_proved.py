@@ -66,7 +66,7 @@ def test_lines_stay_until_a_head_covers_them(archive: Scene) -> None:
     archive.clock.advance("1h")
     report = prune(archive.ctx, ROUTE, 0, **SIGNED)
     assert report.items == 5
-    assert "that no daily head covers yet stay for it" in str(report)
+    assert "stay until a daily head covers them" in str(report)
     assert archive.ledger.get([(ROUTE, "c1")]) == [None]
     assert archive.ledger.history(ROUTE, "a1") == []
     lines = archive.ledger.history(ROUTE, "c1")

@@ -71,7 +71,7 @@ def test_it_is_written_before_the_row_goes_and_again_the_same_if_that_was_cut_of
     scene.bring("newest")
     disk = FullDisk(2)
     full = Context(scene.ledger, scene.ctx.plans, scene.clock, scene.ctx.chance, disk)
-    with pytest.raises(LedgerError, match="cannot be kept, so its row stays: no space left"):
+    with pytest.raises(LedgerError, match="cannot be stored, so its row stays: no space left"):
         prune(full, ROUTE, 0, **SIGNED)
     assert all(scene.ledger.get([(ROUTE, key) for key in ("a1", "a2", "a3")])), "nothing has left"
     first = dict(disk.held)
@@ -156,7 +156,7 @@ def test_evidence_and_forgetting_do_not_go_together() -> None:
 def test_a_route_may_not_be_called_as_that_of_the_heads() -> None:
     route = Route("heads")
     route.external("x")
-    with pytest.raises(ConfigMistake, match="call it otherwise"):
+    with pytest.raises(ConfigMistake, match="choose another"):
         open_context("memory:", [assets(), route])
 
 
@@ -173,5 +173,5 @@ def test_a_head_without_its_tree_is_said_to_be_damaged(archive: Scene) -> None:
     HeadKeeper(archive.ctx, None).turn()
     [head] = all_heads(archive.ctx)
     archive.ctx.blobs.remove(head["tree"])
-    with pytest.raises(LedgerDamaged, match="bring it back from a backup"):
+    with pytest.raises(LedgerDamaged, match="restore it from a backup"):
         prover(archive.ctx).proof(1, b"")

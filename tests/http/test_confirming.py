@@ -166,7 +166,7 @@ def test_what_is_said_of_an_ended_item_is_noted_once_and_told(office: Office, ca
         answered = office.confirm(outcome={"type": "retry", "error": "late"})
         assert (told(answered), answered.body["item_status"]) == ((409, "ended"), "REJECTED")
         assert told(office.confirm(outcome={"type": "retry", "error": "late"})) == (409, "ended")
-    assert f"loans/{office.key}: an outcome came for stage 'collect' all the same: the item has ended (REJECTED)" in caplog.text
+    assert f"loans/{office.key}: a confirmation for stage 'collect' arrived too late: the item has ended (REJECTED)" in caplog.text
     assert [line["note"]["too late"]["error"] for line in office.show()["history"][lines:]] == ["late"]
     assert told(office.confirm()) == (200, "applied"), "it was there after all"
 
@@ -180,7 +180,7 @@ def test_no_partner_moves_what_a_person_has_cancelled(office: Office, caplog: py
         first, again = office.confirm(stage), office.confirm(stage)
     assert (told(first), first.body["item_status"], first.body["stage"]) == ((409, "ended"), "CANCELLED", "deliver")
     assert (told(again), again.body["detail"]) == ((409, "ended"), first.body["detail"])
-    assert f"loans/{office.key}: an outcome came for stage '{stage}'" in caplog.text
+    assert f"loans/{office.key}: a confirmation for stage '{stage}'" in caplog.text
     noted = [line["note"] for line in office.show()["history"][lines:]]
     assert noted == [{"for": stage, "too late": {"type": "done", "output": {"shelf": 7}}}]
     assert told(office.confirm()) == (200, "known"), "what it was through already is known as ever"

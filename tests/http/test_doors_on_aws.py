@@ -52,8 +52,8 @@ SEEN: dict[str, dict[str, list[str]]] = {
         "/items/parcels?list=monday": ["listed wrap queued"],
     },
     "/items/{route}/{key:path}": {
-        "/items/parcels/through": ["It is through", "'deliver' confirmed from outside", "Each of its 4 lines follows from the one before"],
-        "/items/parcels/retrying": ["try 1 at 'wrap' failed", "no paper is left"],
+        "/items/parcels/through": ["COMPLETED", "'deliver' confirmed from outside", "Each of its 4 lines follows from the one before"],
+        "/items/parcels/retrying": ["attempt 1 at 'wrap' failed", "no paper is left"],
     },
     "/find": {"/find?q=through": ["/items/parcels/through"], "/find?q=wai": ["/items/parcels?prefix=wai"]},
     "/export/{route}.{form}": {
@@ -219,8 +219,8 @@ def test_acts_by_key_and_by_filter_say_first_what_they_would_do(scene: Scene) ->
 
 
 def test_what_no_index_serves_is_said_before_it_is_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "WORTH_A_WORD", 1)
-    monkeypatch.setattr(find, "WORTH_ASKING", 5)
+    monkeypatch.setattr(find, "WARN_ROWS", 1)
+    monkeypatch.setattr(find, "CONFIRM_ROWS", 5)
     asked = scene.call("GET", f"{ITEMS}?stage=wrap")
     assert (told(asked), asked.body["rows"] >= 9) == ((400, "costly"), True)
     assert "no index serves this: all" in asked.body["detail"]

@@ -211,8 +211,8 @@ def test_what_is_shown_is_what_is_exported(at: Guarded, question: str, wanted: l
 def test_on_aws_what_costs_much_is_asked_about_first(aws_door: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     aws_door.milepost.submit("parcels", *({"id": f"p{n}"} for n in range(4)))
     aws_door.work()
-    monkeypatch.setattr(find, "WORTH_A_WORD", 2)
-    monkeypatch.setattr(find, "WORTH_ASKING", 3)
+    monkeypatch.setattr(find, "WARN_ROWS", 2)
+    monkeypatch.setattr(find, "CONFIRM_ROWS", 3)
     refused = aws_door.call("GET", "/items/parcels?stage=deliver")
     assert refused.status == 400
     assert "No index serves this: all 4 rows of parcels are read" in text_of(refused)

@@ -180,10 +180,10 @@ def test_on_aws_items_are_found_page_by_page_and_what_no_index_serves_is_said(aw
     assert sorted(all_pages(aws_door, "status=failed", 2)) == ["p00", "p05", "p10"]
     assert aws_door.call("GET", "/api/v1/routes/parcels/counts").body["failed"] == 3
     assert "'deliver'" in aws_door.call("GET", "/api/v1/routes/parcels/story/p01").body["where"]
-    monkeypatch.setattr(find, "WORTH_A_WORD", 5)
+    monkeypatch.setattr(find, "WARN_ROWS", 5)
     told = aws_door.call("GET", f"{ITEMS}?stage=deliver")
     assert "all 12 rows of parcels are read" in told.headers["milepost-cost"]
-    monkeypatch.setattr(find, "WORTH_ASKING", 10)
+    monkeypatch.setattr(find, "CONFIRM_ROWS", 10)
     refused = aws_door.call("GET", f"{ITEMS}?stage=deliver")
     assert (refused.status, refused.body["code"], refused.body["rows"]) == (400, "costly", 12)
     assert len(keys(aws_door.call("GET", f"{ITEMS}?stage=deliver&scan=true"))) == 9

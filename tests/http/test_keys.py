@@ -195,9 +195,9 @@ def test_of_too_many_names_the_one_unused_for_longest_is_forgotten() -> None:
     ("name", "scopes", "routes", "message"),
     [
         ("loader", ["read"], None, "there is a key 'loader' already"),
-        ("", ["read"], None, "a key cannot be called ''"),
-        ("a\nb", ["read"], None, "a key cannot be called"),
-        ("x", [], None, "a key needs a scope; there are read, submit"),
+        ("", ["read"], None, "invalid key name ''"),
+        ("a\nb", ["read"], None, "invalid key name"),
+        ("x", [], None, "a key needs a scope; scopes are read, submit"),
         ("x", ["write"], None, "'write' is no scope"),
         ("x", ["read"], ["nope"], "there is no route 'nope'"),
     ],

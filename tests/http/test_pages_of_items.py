@@ -59,7 +59,7 @@ def test_the_moments_in_its_story_are_shown_in_the_readers_own_time(store: Visit
     page = shown(store, "/items/assets/A")
     one = store.call("GET", "/api/v1/routes/assets/items/A").body
     assert f'(<time datetime="{one["entered_at"]}">{one["entered_at"]}</time>).</p>' in page
-    assert f'It is tried again in 60 min (<time datetime="{one["due_at"]}">' in page
+    assert f'Retried in 60 min (<time datetime="{one["due_at"]}">' in page
     assert '<time datetime="2026-03-01T12:00:00.000Z">2026-03-01T12:00:00.000Z</time> &amp; &lt;b&gt;' in page
 
 
@@ -69,7 +69,7 @@ def test_an_act_on_several_is_named_with_who_and_why_and_led_to(store: Visitor) 
     done = {"type": "done", "output": {"volume": "disk-7"}}
     told = store.call("POST", ACTS, {"verb": "confirm", "keys": ["A", "B"], "stage": "disk", "outcome": done, "reason": "seen on disk"})
     page = shown(store, "/items/assets/A")
-    assert "'disk' confirmed from outside, the last stage, by local: seen on disk" in seen(page)
+    assert "'disk' confirmed, the last stage, by local: seen on disk" in seen(page)
     assert f'href="/acts/{told.body["id"]}"' in page
     assert 'what was said { "volume": "disk-7" }' in seen(page)
 
@@ -101,7 +101,7 @@ def test_what_a_confirmation_said_is_not_taken_from_a_later_one(tmp_path: Path) 
         store.call("POST", confirmations, {"key": "A", "stage": "disk", "value": {"volume": "second"}})
         text = seen(shown(store, "/items/assets/A"))
     happened = text.partition("What happened")[2].partition("What it carries")[0]
-    assert happened.count("'disk' confirmed from outside") == 2
+    assert happened.count("'disk' confirmed") == 2
     assert happened.count('{ "volume": "second" }') == 1
 
 
@@ -162,7 +162,7 @@ def test_a_history_that_was_changed_is_said_to_be_broken_and_where(store: Visito
     with sqlite3.connect(tmp_path / "ledger.db") as connection:
         connection.execute("UPDATE history SET body = CAST(replace(CAST(body AS TEXT), 'advanced', 'confirmed') AS BLOB)")
     text = seen(shown(store, "/items/assets/A"))
-    assert "broken its history is not as it was written: the chain is broken" in text
+    assert "broken the history has been changed: the chain is broken" in text
     assert "whole" not in text
 
 

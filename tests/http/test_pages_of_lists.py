@@ -34,7 +34,12 @@ def test_a_list_has_a_page_with_what_it_held_and_where_its_items_are(delivered: 
     told = door.call("GET", f"/api/v1/lists/{april}").body
     assert told["digest"] in page
     text = seen(page)
-    for words in ("new 1 taken in", "changed 1 known with other content", "malformed 1 not taken in", "vanished 1 in the last full list"):
+    for words in (
+        "new 1 accepted",
+        "changed 1 known with different content",
+        "malformed 1 refused",
+        "vanished 1 in the previous full list",
+    ):
         assert words in text
     assert "By local" in text
     assert f'href="/items/parcels?list={april}&amp;status=failed"' in page

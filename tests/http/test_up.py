@@ -86,7 +86,7 @@ def test_the_next_port_is_taken_where_nobody_asked_for_that_one(tmp_path: Path, 
         with listening(visitor.ctx, Where("127.0.0.1", port, asked=False)):
             said = "\n".join(heard)
     assert port_of(said) > port
-    assert f"port {port} is taken; it is {port_of(said)} instead" in said
+    assert f"port {port} is in use; using {port_of(said)}" in said
     assert wanted(None, None, no_listen=False) == Where("127.0.0.1", PORT, asked=False)
 
 
@@ -107,7 +107,7 @@ def test_milepost_toml_says_where_to_listen_and_no_listen_overrides_it(tmp_path:
 
 def test_an_address_that_others_can_reach_needs_keys(tmp_path: Path) -> None:
     with visiting(tmp_path) as visitor:
-        with pytest.raises(ConfigMistake, match="there are no keys"), listening(visitor.ctx, address("0.0.0.0:0")):
+        with pytest.raises(ConfigMistake, match="there are no API keys"), listening(visitor.ctx, address("0.0.0.0:0")):
             pass
 
 

@@ -72,7 +72,7 @@ def test_people_are_told_that_it_waits_for_a_worker_elsewhere(gallery: Gallery) 
     gallery.submit("a")
     told = story(gallery.visitor.ctx, "images", "a")
     assert told is not None
-    assert "It waits for a worker (remote)." in told.why
+    assert "Waiting for a remote worker." in told.why
     assert not any("milepost work" in sentence for sentence in told.next)
     gallery.clock.advance("1h")
     [late] = [finding for finding in doctor(gallery.visitor.ctx).findings if finding.about == "late"]

@@ -124,7 +124,7 @@ def repeated(ctx: Context) -> dict[str, Callable[[], object]]:
         "heartbeat": heartbeat.turn,
         "leases of the dead": lambda: ledger.reclaim(["gone"], ctx.clock.now()),
         "next due": lambda: ledger.next_due(ctx.plans.values()),
-        "idle": lambda: (idle.nothing_due(ctx, ctx.clock.now()), idle.all_told(ctx, [], ctx.clock.now())),
+        "idle": lambda: (idle.nothing_due(ctx, ctx.clock.now()), idle.all_delivered(ctx, [], ctx.clock.now())),
         "feed": lambda: ledger.feed(ledger.last_seq() - 10, 10),
         "feed at its end": lambda: ledger.feed(ledger.last_seq(), 500),
         "metrics": lambda: gauges.ledger_families(ctx),

@@ -161,7 +161,7 @@ def test_a_person_confirms_with_force_and_a_reason(desk: Desk) -> None:
     assert "forced" in line["note"]
     told = story(desk.ctx, desk.route.name, key_of())
     assert told is not None
-    assert "with force: otherwise it would have been refused" in told.happened[-1].text
+    assert "forced: it would have been refused otherwise" in told.happened[-1].text
 
 
 def test_looks_of_assets_taken_in_together_are_spread(tmp_path: Path) -> None:

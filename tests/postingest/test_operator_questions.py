@@ -16,7 +16,7 @@ from milepost.engine.acts.bulk import act, pause, resume
 from milepost.engine.resend import Resender
 from milepost.engine.routes.versions import apply_route
 from milepost.engine.views.items import status
-from milepost.engine.views.late_items import LateItem, asked_view, nearest, overdue, share
+from milepost.engine.views.late_items import LateItem, late_item_view, nearest, overdue, share
 from milepost.engine.views.snapshot import snapshots
 from milepost.ports.ledger import Query
 from milepost.wiring import open_context
@@ -118,7 +118,7 @@ def test_which_are_overdue_and_why(desk: Desk, shelves: Shelves) -> None:
         (key_of("none"), "0 of 4 files on tape"),
     ]
     assert not more
-    view = asked_view(found[0], desk.clock.now())
+    view = late_item_view(found[0], desk.clock.now())
     assert (view["note"], view["entered_at"], view["here_for_s"] - view["overdue_for_s"]) == ("2 of 4 files on tape", came, 14 * 86_400.0)
     desk.clock.advance("6d")
     look(desk)

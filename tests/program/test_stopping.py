@@ -316,7 +316,7 @@ def test_a_full_disk_is_waited_for_and_the_program_goes_on_when_there_is_room(
         eventually(lambda: check(post, 3))
         assert refused == 3
         assert post.running
-        assert caplog.text.count("waits for the ledger: no space is left") == 1
+        assert caplog.text.count("is waiting for the ledger: no space is left") == 1
         assert post.stop()
         assert check_drained(post) == {Status.COMPLETED: 3}
 

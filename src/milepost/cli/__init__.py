@@ -1,4 +1,4 @@
-"""The command line: a thin door. Each group of commands is a small file; nothing heavy is imported before it is needed."""
+"""The `milepost` command: entry point, exit codes and error output. Modules are imported only when a command needs them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from milepost.core.errors import MilepostError, UsageError
 
 
 def main(args: list[str] | None = None) -> None:
-    """The entry point. Exit codes: 0 good, 1 something failed or was refused, 2 wrong usage."""
+    """Run the command line and exit: 0 success, 1 failure or refusal, 2 wrong usage."""
     from milepost.cli.commands import cli
 
     sys.exit(answer(cli, args))
 
 
 def answer(cli: click.Command, args: list[str] | None = None) -> int:
-    """Run a command and say what went wrong in one plain sentence (with --json: as one JSON object, also on standard error);
-    a person's mistake never shows a traceback."""
+    """Run a command and return its exit code. An error becomes one line on standard error (with --json: one JSON object);
+    a user's mistake never shows a traceback."""
     as_json = "--json" in (sys.argv[1:] if args is None else args)
 
     def say(error: Exception, message: str, code: int) -> int:
@@ -46,7 +46,7 @@ def answer(cli: click.Command, args: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _say("stopped", 130)
     except BrokenPipeError:
-        # Whoever read our output has had enough (milepost list | head). Nothing more may be written, at exit neither.
+        # The reader has closed the pipe (milepost list | head). Redirect stdout, so that Python does not fail when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -57,7 +57,7 @@ def _say(message: str, code: int) -> int:
 
 
 def _say_json(error: Exception, message: str, code: int) -> int:
-    """The one shape of an error for programs."""
+    """Print an error as JSON, in the one shape that all commands use."""
     import json
 
     click.echo(json.dumps({"error": {"kind": type(error).__name__, "message": message}}, ensure_ascii=False), err=True)
@@ -65,7 +65,7 @@ def _say_json(error: Exception, message: str, code: int) -> int:
 
 
 def _folded(message: str) -> str:
-    """Folded between words for a terminal; a command at the end stands on a line of its own, whole, to be copied."""
+    """Wrap a message for the terminal. A command at its end stays on one line, so that it can be copied."""
     import shutil
     import textwrap
 

@@ -14,7 +14,7 @@ from milepost.cli.sections import MODULES, SECTIONS
 
 
 class Sectioned(click.Group):
-    """A group whose help shows the commands by what they are for, and which imports a command when it is asked for."""
+    """Command group that shows its commands by section and imports each on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*MODULES, *_applications()]

@@ -1,4 +1,4 @@
-"""Where the ledger is and which routes there are: from the command line, the environment and milepost.toml, in that order."""
+"""Settings of a command: ledger, routes, subscribers and more, from options, then environment, then milepost.toml."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIELDS = {
 
 
 class CliSettings:
-    """What a command was told, and what the environment and milepost.toml add to it."""
+    """Settings from the command's options, completed from the environment and milepost.toml."""
 
     def __init__(self, ledger: str | None = None, routes: Sequence[str] = ()) -> None:
         self._ledger = ledger
@@ -43,7 +43,7 @@ class CliSettings:
         self._applications: list[ConfiguredApplication[Any]] | None = None
 
     def overridden(self, ledger: str | None, routes: Sequence[str]) -> CliSettings:
-        """The same, but for what was said again after the command's name."""
+        """A copy in which options after the command's name replace those before it."""
         return CliSettings(ledger or self._ledger, tuple(routes) or self._routes)
 
     @property
@@ -88,7 +88,7 @@ class CliSettings:
         return self._applications
 
     def routes(self) -> list[Route]:
-        """The routes that were named, and those of the applications; none is no mistake here."""
+        """The routes that options or milepost.toml name, and those of the applications; may be empty."""
         named = self._routes or self.file.get("routes", [])
         given = [route for one in self.applications() for route in one.routes]
         if not named and not given:
@@ -98,7 +98,7 @@ class CliSettings:
         return load_routes(named, given)
 
     def signer(self, given: str | None = None) -> Signer | None:
-        """Who signs: the key in the file that was given, else the one that milepost.toml names, else nobody."""
+        """The signer with the key of the given file, else of the file that milepost.toml names; None if there is neither."""
         path = given or self.file.get("signing_key")
         if path is None:
             return None
@@ -107,7 +107,7 @@ class CliSettings:
         return read_signer(Path(path))
 
     def grace_ms(self, given: str | None = None) -> int | None:
-        """How long running handlers may go on after a stop: as the command says, then as milepost.toml says; None: the default."""
+        """Time that running handlers get after a stop: --grace, else milepost.toml; None for the default."""
         from milepost.core.values.durations import span_ms
 
         if given is not None:
@@ -122,31 +122,30 @@ class CliSettings:
         return tuple(self.file.get("allow_cidrs", ()))
 
     def subscribers(self) -> list[Subscriber]:
-        """Who is told: "log", "sns:" and a topic's ARN, a URL, or any "module:callable" that takes an event, or that is a
-        subscriber already. Two of one name would share a cursor, and each be told only a part."""
+        """The subscribers of milepost.toml: "log", "sns:ARN", a URL, or "module:callable" (a function of an event, or a subscriber).
+        Names must be unique, because two subscribers with one name would share a cursor and each miss events."""
         found: dict[str, Subscriber] = {}
         for spec in self.file.get("subscribers", []):
-            # Where each external stage has a queue of its own, its offers would only fill the topic.
+            # On AWS each external stage has its own queue, so offers need not go to the topic.
             subscriber = _subscriber(spec, self.allow_cidrs, offers=not self.ledger.startswith("dynamodb:"))
             if subscriber.name in found:
                 raise ConfigMistake(
                     f"two subscribers are called {subscriber.name!r}, one of them {spec}; "
-                    "name one of them otherwise, in a Python file: Topic(arn, name='…') or def other_name(event): ..."
+                    "give one of them another name, in a Python file: Topic(arn, name='…') or def other_name(event): ..."
                 )
             found[subscriber.name] = subscriber
         return list(found.values())
 
     @contextmanager
     def context(self, *, act: bool = False, create: bool = False, dry_run: bool = False) -> Iterator[Context]:
-        """The open ledger with the routes. `act` if items are to be changed (the routes must then agree with the ledger's);
-        `create` if a ledger that is not there yet is to be made. With `dry_run` neither happens: a ledger that is not there
-        is taken for an empty one."""
+        """Open the ledger with the routes. With `act` the routes must agree with the ledger's; with `create` a missing ledger is
+        created. With `dry_run` nothing is created or registered: a missing ledger counts as empty."""
         from milepost.wiring import open_context
 
         routes, url = self.routes(), self.ledger
         if act and not routes:
             raise ConfigMistake(
-                "no route is known: give --routes file.py, or name it in milepost.toml (routes = [\"file.py\"]); 'milepost init' writes both"
+                "no route is configured: give --routes file.py, or set routes = [\"file.py\"] in milepost.toml; 'milepost init' writes an example"
             )
         if not create:
             check_there(url)
@@ -175,7 +174,7 @@ def check_application_name(name: str, others: Container[str] = ()) -> None:
 
 
 def _check_routes(ctx: Context) -> None:
-    """Refuse routes that differ from the ledger's, as registering them would; a route it does not know stays unknown."""
+    """Raise if a route differs from the ledger's version, without registering a new one."""
     from milepost.engine.routes.versions import register
     from milepost.engine.transfer.lock import refuse_moved
     from milepost.ports.documents import ROUTE
@@ -188,7 +187,7 @@ def _check_routes(ctx: Context) -> None:
 
 
 def is_there(url: str) -> bool:
-    """Has somebody made this ledger?"""
+    """Does this ledger exist?"""
     if url.startswith("dynamodb:"):
         from milepost.wiring import open_ledger
 
@@ -202,15 +201,15 @@ def is_there(url: str) -> bool:
 
 
 def check_there(url: str) -> None:
-    """A ledger that nobody has made yet cannot be looked at; making an empty one instead would hide a mistyped name. (One on AWS
-    says so by itself when it is opened.)"""
+    """Raise if the ledger does not exist: creating an empty one would hide a mistyped name. (An AWS ledger raises when it is
+    opened.)"""
     if not url.startswith("dynamodb:") and not is_there(url):
         place = url.partition(":///")[2]
-        raise LedgerError(f"there is no ledger at {place}; 'milepost submit' and 'milepost up' make one, --ledger names another")
+        raise LedgerError(f"there is no ledger at {place}; 'milepost submit' and 'milepost up' create one, --ledger selects another")
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """milepost.toml, checked; empty if there is none."""
+    """Read and check milepost.toml; empty if the file does not exist."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -229,7 +228,7 @@ def read_file(path: Path) -> dict[str, Any]:
         if name not in FIELDS and isinstance(value, dict):
             continue  # the settings of an application: checked when applications are loaded
         if name not in FIELDS:
-            raise ConfigMistake(f"{path}: {name!r} is not known here; there are {', '.join(FIELDS)}, and [NAME] for an application")
+            raise ConfigMistake(f"{path}: {name!r} is not a setting; settings are {', '.join(FIELDS)}, and [NAME] for an application")
         right = isinstance(value, str) if FIELDS[name] == "text" else isinstance(value, list) and all(isinstance(v, str) for v in value)
         if not right:
             raise ConfigMistake(f"{path}: {name} is {value!r}; it must be {FIELDS[name]}")
@@ -253,7 +252,7 @@ def _subscriber(spec: str, allow_cidrs: Sequence[str], *, offers: bool) -> Subsc
         return LogSubscriber()
     place, _, name = spec.partition(":")
     if not name:
-        raise ConfigMistake(f'the subscriber {spec!r} is not known; write "log", sns:ARN, https://…, or module:name or file.py:name')
+        raise ConfigMistake(f'unknown subscriber {spec!r}; write "log", sns:ARN, https://…, or module:name or file.py:name')
     if place == "sns":
         return _topic(name, offers)
     if place in ("https", "http"):
@@ -265,7 +264,7 @@ def _subscriber(spec: str, allow_cidrs: Sequence[str], *, offers: bool) -> Subsc
     if hasattr(found, "tell"):
         return cast("Subscriber", found)
     if not callable(found):
-        raise ConfigMistake(f"{place} has no function {name!r} to be told; write  def {name}(event): ...")
+        raise ConfigMistake(f"{place} has no function {name!r} that could receive events; write  def {name}(event): ...")
     return CallSubscriber(found, name=name)
 
 
@@ -278,8 +277,8 @@ def _topic(arn: str, offers: bool) -> Subscriber:
         raise ConfigMistake(f"the subscriber 'sns:{arn}': {error}") from None
     if len(topic.name) > 64:
         raise ConfigMistake(
-            f"the topic {topic.name} has too long a name for a subscriber (64 characters at most); "
-            "write  events = Topic(arn, name='…')  in a Python file, and name that here: file.py:events"
+            f"the topic name {topic.name} is too long for a subscriber (at most 64 characters); "
+            "write  events = Topic(arn, name='…')  in a Python file, and use file.py:events here"
         )
     return topic
 

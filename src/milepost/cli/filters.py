@@ -1,4 +1,4 @@
-"""Which items: keys, or conditions that all must hold. Shared by the commands that look and those that act."""
+"""Filter options that select items; all given conditions must hold."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option("--status", "statuses", multiple=True, metavar="STATUS", help="A status, 'failed' or 'live'; may be repeated."),
-    click.option("--stage", "stages", multiple=True, metavar="STAGE", help="At this stage; may be repeated."),
-    click.option("--lane", metavar="LANE", help="In this lane."),
-    click.option("--group", metavar="ID", help="With this kind of error (see 'milepost groups')."),
+    click.option("--stage", "stages", multiple=True, metavar="STAGE", help="Items at this stage; may be repeated."),
+    click.option("--lane", metavar="LANE", help="Items in this lane."),
+    click.option("--group", metavar="ID", help="Items with this kind of error (see 'milepost groups')."),
     click.option(
-        "--list", "list_", metavar="NAME", help="Brought by the lists of this name, or the one of this id (see 'milepost lists')."
+        "--list", "list_", metavar="NAME", help="Items from the lists with this name, or from the list with this id (see 'milepost lists')."
     ),
     click.option(
         "--part",
         "parts",
         multiple=True,
         metavar="FIELD=VALUE",
-        help="With this part of a key of several fields, such as batchId=B-7; may be repeated.",
+        help="Items whose composite key has this part, such as batchId=B-7; may be repeated.",
     ),
-    click.option("--older-than", metavar="SPAN", help="At its stage, or ended, for longer than this, such as 2d."),
+    click.option("--older-than", metavar="SPAN", help="Items that entered their stage, or ended, longer ago than this, such as 2d."),
 )
 
 
 def filters(command: F) -> F:
-    """Give a command the options that choose items; they arrive as `statuses, stages, lane, group, list_, parts, older_than`."""
+    """Add the filter options to a command; they arrive as `statuses, stages, lane, group, list_, parts, older_than`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask, whatever it costs to look for the items.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation, however many rows must be read.")
 
 
-def afford(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) -> None:
-    """Say what looking for these costs, where it costs anything; ask if it is much. Without a terminal --yes must have been said."""
-    from milepost.engine.views.queries import WORTH_A_WORD, WORTH_ASKING, told_cost
+def confirm_cost(ctx: Context, query: Query, yes: bool, *, quiet: bool = False) -> None:
+    """Warn if a query reads many rows, and ask if it reads very many; without a terminal that needs --yes."""
+    from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, cost_text
 
     cost = ctx.ledger.cost_of(query)
-    if cost is None or cost.rows < WORTH_A_WORD:
+    if cost is None or cost.rows < WARN_ROWS:
         return
-    told = told_cost(query.route, cost)
-    if cost.rows <= WORTH_ASKING or yes:
+    warning = cost_text(query.route, cost)
+    if cost.rows <= CONFIRM_ROWS or yes:
         if not quiet:
-            click.echo(f"milepost: {told}", err=True)
+            click.echo(f"milepost: {warning}", err=True)
     elif sys.stdin.isatty() and sys.stderr.isatty():
-        click.confirm(f"{told}. Go on?", abort=True, err=True)
+        click.confirm(f"{warning}. Continue?", abort=True, err=True)
     else:
-        raise UsageError(f"{told}; if that is meant, say --yes ('--status failed' is served by an index)")
+        raise UsageError(f"{warning}; to do it all the same, give --yes ('--status failed' is served by an index)")
 
 
 def any_given(chosen: dict[str, Any]) -> bool:
     return any(chosen.values())
 
 
-def choice_of(ctx: Context, route: str, **chosen: Any) -> Query:
-    """The options as a question to the ledger."""
+def query_of(ctx: Context, route: str, **chosen: Any) -> Query:
+    """The ledger query for the filter options."""
     from milepost.engine.views.queries import choose
 
     return choose(ctx, route, **chosen)

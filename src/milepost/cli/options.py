@@ -1,4 +1,4 @@
-"""Options that many commands share. The general ones are taken before and after the command's name."""
+"""Options that many commands share. --ledger and --routes are accepted before and after the command's name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ledger_option = click.option("--ledger", metavar="URL", help="The ledger [MILEPOST_LEDGER; default sqlite:///milepost.db].")
+ledger_option = click.option("--ledger", metavar="URL", help="URL of the ledger [MILEPOST_LEDGER; default sqlite:///milepost.db].")
 routes_option = click.option("--routes", multiple=True, metavar="FILE[:NAME]", help="A route file, or module:name; may be repeated.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen, without changing anything.")
 
 
 def settings(command: F) -> F:
-    """Give a command --ledger and --routes, and hand it the settings made of them as its first argument."""
+    """Add --ledger and --routes to a command and pass it the resulting settings as first argument."""
 
     @functools.wraps(command)
     def with_settings(*args: Any, ledger: str | None, routes: tuple[str, ...], **options: Any) -> Any:
@@ -33,16 +33,16 @@ def settings(command: F) -> F:
 
 
 def signed(command: F) -> F:
-    """Give a command --by and --reason: every act of a person is recorded with who and why."""
-    command = click.option("--reason", metavar="TEXT", help="Why; it stays in the history.")(command)
-    return click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Who does this [MILEPOST_BY].")(command)
+    """Add --by and --reason: each operator act is recorded with a name and a reason."""
+    command = click.option("--reason", metavar="TEXT", help="Why; recorded in the history.")(command)
+    return click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Your name; recorded in the history [MILEPOST_BY].")(command)
 
 
 def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -> tuple[str, str]:
-    """Who and why, or a usage error that asks for them; a preview needs neither."""
+    """Name and reason. Raises a usage error if one is missing; a dry run needs neither."""
     missing = [name for name, value in (("--by NAME", by), ("--reason TEXT", reason)) if not (value or "").strip()]
     if missing and not dry_run:
-        raise click.UsageError(f"say who acts and why: {' and '.join(missing)} missing (or look first with --dry-run)")
+        raise click.UsageError(f"{' and '.join(missing)} missing: every act is recorded with a name and a reason (--dry-run needs neither)")
     return by or "preview", reason or "preview"
 
 

@@ -1,4 +1,4 @@
-"""How answers look: tables that fit 80 columns, JSON for programs, progress on stderr. No colour when piped."""
+"""Output of commands: tables, JSON, and progress on standard error. Plain text without colour when piped."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ STYLES = {
 MB = 1_000_000
 PIPED = 80
 WIDE = 400
-"""Piped tables are as wide as they need to be, so that a row stays a line."""
+"""Width of a piped table: wide enough that a row stays on one line."""
 
 
 def console(*, err: bool = False, width: int = PIPED) -> Console:
-    """Where people read. On a terminal as wide as it is; piped `width` columns, and plain."""
+    """A console as wide as the terminal; when piped, `width` columns without colour."""
     from rich.console import Console
 
     stream: IO[str] = sys.stderr if err else sys.stdout
@@ -46,7 +46,7 @@ def console(*, err: bool = False, width: int = PIPED) -> Console:
 
 @contextmanager
 def page(width: int = PIPED) -> Iterator[Console]:
-    """A console for one answer; piped, no line ends in blanks."""
+    """A console for one answer. When piped, trailing blanks are removed."""
     to = console(width=width)
     if to.is_terminal:
         yield to
@@ -63,25 +63,25 @@ def show_table(shown: Table) -> None:
 
 
 def styled(word: str) -> str:
-    """A status or level in its colour."""
+    """A status or health level with its colour as markup."""
     style = STYLES.get(word)
     return word if style is None else f"[{style}]{word}[/]"
 
 
 def plain(text: object) -> str:
-    """Text of somebody else's, without anything that controls a terminal."""
+    """Text from outside, without control characters that could affect the terminal."""
     return "".join(c if c.isprintable() else " " for c in str(text))
 
 
 def safe(text: object) -> str:
-    """The same for where markup is read: nothing in it is taken for markup."""
+    """The same for text that goes through markup: markup in it has no effect."""
     from rich.markup import escape
 
     return escape(plain(text))
 
 
 def table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """A plain table: no frame, a rule under the head. Columns in `right` hold numbers."""
+    """An empty table without a frame. Columns in `right` are aligned right, for numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -92,14 +92,14 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def _text(value: Any) -> str:
-    """Texts of a kind of their own are texts."""
+    """Encode subclasses of `str`, which msgspec does not know, as text."""
     if isinstance(value, str):
         return str(value)
-    raise NotImplementedError(f"{type(value).__name__} is no JSON")
+    raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """JSON on stdout; keys and texts of any script stay readable."""
+    """Print JSON on standard output, without escaping non-ASCII text."""
     import msgspec
 
     body = msgspec.json.encode(value, enc_hook=_text)
@@ -107,35 +107,35 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 
 def ago(ms: int | None, now: int) -> str:
-    """A span in short: '5 min'; '-' for none, and for a moment that is still to come."""
+    """Time since `ms` in short, such as '5 min'; '-' for None and for a future time."""
     from milepost.core.values.durations import short_span
 
     return "-" if ms is None or ms > now + 1000 else short_span(now - ms)
 
 
 class ProgressFigures(Protocol):
-    """How far something is: items done, and the share of the whole (of bytes, or of items) where that is known."""
+    """Callback with the items done so far and, where known, the part done of the whole (in bytes or items)."""
 
     def __call__(self, done: int, part: int = 0, whole: int | None = None, /) -> None: ...
 
 
 @contextmanager
 def progress(what: str, *, quiet: bool = False, every_s: float = 5) -> Iterator[ProgressFigures]:
-    """Show how far a long act is: a bar on a terminal, a line every few seconds elsewhere, both on stderr."""
+    """Show progress on standard error: a bar on a terminal, else a line every few seconds."""
     if quiet:
         yield lambda _done, _part=0, _whole=None, /: None
     elif sys.stderr.isatty():
-        with _bar(what) as told:
-            yield told
+        with _bar(what) as on_progress:
+            yield on_progress
     else:
         yield _Lines(what, every_s)
 
 
 @contextmanager
 def megabyte_progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """The same for an act that counts bytes: shown in megabytes."""
-    with progress(what, quiet=quiet, every_s=2) as told:
-        yield lambda done, whole: told(done // MB, done, whole)
+    """The same for bytes, shown in megabytes."""
+    with progress(what, quiet=quiet, every_s=2) as on_progress:
+        yield lambda done, whole: on_progress(done // MB, done, whole)
 
 
 @contextmanager
@@ -153,11 +153,11 @@ def _bar(what: str) -> Iterator[ProgressFigures]:
     with Progress(*columns, console=console(err=True), transient=True) as bar:
         task = bar.add_task(what, total=None, pace="")
 
-        def told(done: int, part: int = 0, whole: int | None = None, /) -> None:
+        def on_progress(done: int, part: int = 0, whole: int | None = None, /) -> None:
             pace = f"{done:,}  {done / max(0.001, monotonic() - began):,.0f}/s"
             bar.update(task, completed=part, total=whole, pace=pace)
 
-        yield told
+        yield on_progress
 
 
 class _Lines:

@@ -1,1 +1,1 @@
-"""The demo: its two routes, and two made-up days of history."""
+"""The demo: two routes, and two invented days of history."""

@@ -1,6 +1,6 @@
-"""The other route of `milepost demo`: assets that others must confirm, on disk and then on tape; and a catalogue that is told.
+"""Archive route of `milepost demo`: partners confirm assets on disk, then on tape; a catalogue subscribes to the events.
 
-No handler of ours runs here: partners are offered each asset, and say when it is there. That may take them a day.
+It has no handlers: each asset is offered to partners, who confirm it, which may take a day.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from milepost.core.routes.route import Route
 
 LIBRARIES = ("north", "south")
 UNKNOWN = "asset-0042"
-"""The one asset that the catalogue has never heard of."""
+"""The one asset that the catalogue refuses."""
 
 archive = Route("archive", key="id", evidence=True)
 archive.external("on-disk", resend_after="1d", overdue="12h", announce="It is on disk.")
@@ -32,7 +32,7 @@ archive.external(
 
 
 class Catalogue:
-    """A subscriber: notes what has come to its end, a line each, in a file. What it does not know it refuses."""
+    """Subscriber that writes one line per completed item to a file, and refuses one unknown asset."""
 
     name = "catalogue"
     batch = 500

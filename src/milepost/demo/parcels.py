@@ -1,6 +1,6 @@
-"""The main route of `milepost demo`: parcels are weighed, cleared by customs and delivered, by partners that fail and dawdle.
+"""Parcel route of `milepost demo`: parcels are weighed, cleared by customs and delivered, by partners that are slow or fail.
 
-Chance follows from the item's work and try alone, so that every run of the demo tells the same story.
+Randomness depends only on item and attempt, so that every demo shows the same events.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ DEPOTS = ("north", "east", "south", "west")
 
 
 def parcel(number: int) -> dict[str, str]:
-    """What is handed over for the parcel of that number."""
+    """The input of the parcel with that number."""
     return {"id": f"P-{number:04d}", "depot": DEPOTS[number % len(DEPOTS)]}
 
 
 def luck(item: Item, what: str) -> float:
-    """A number from 0 to 1 that is the same whenever the same try is made again."""
+    """A number from 0 to 1, the same whenever the same attempt is repeated."""
     digest = sha256(f"{item.key} {item.stage} {item.row.round} {item.attempt} {what}".encode()).digest()
     return int.from_bytes(digest[:4], "big") / 2**32
 
 
 @parcels.stage("weigh", retry=Backoff(attempts=4, base=0.5, factor=2, cap=5), timeout=5, concurrency=28)
 async def weigh(item: Item) -> Outcome:
-    """The scale is quick, but now and then busy."""
+    """The scale is quick, but sometimes busy."""
     await asyncio.sleep(0.04 + 0.16 * luck(item, "pace"))
     if luck(item, "fault") < 0.08:
         return Retry("the scale is busy", category="BUSY", after=0.5)
@@ -41,7 +41,7 @@ async def weigh(item: Item) -> Outcome:
 
 @parcels.stage("customs", retry=Backoff(attempts=3, base=0.8, factor=2, cap=5), checks=Checks(every="1s", up_to="2s"), concurrency=48)
 async def customs(item: Item) -> Outcome:
-    """Customs take their time; some papers are not in order until somebody has seen to them and retries."""
+    """Customs is slow; some papers are refused until an operator retries them."""
     await asyncio.sleep(0.02 + 0.15 * luck(item, "pace"))
     if luck(item, f"queue {item.row.looks}") < 0.3 and item.row.looks < 2:
         return NotYet(note="in the queue at customs")
@@ -56,7 +56,7 @@ async def customs(item: Item) -> Outcome:
     "deliver", retry=Backoff(attempts=3, base=0.8, factor=2, cap=5), timeout=3, concurrency=24, lane=lambda content: content["depot"]
 )
 def deliver(item: Item) -> Outcome:
-    """A plain function, so it runs in a thread. The depot in the west is having a bad day."""
+    """A plain function, so it runs in a thread. Deliveries to the west often fail."""
     time.sleep(0.02 + 0.08 * luck(item, "pace"))
     if luck(item, "fault") < (0.35 if item.lane == "west" else 0.03):
         raise ConnectionError(f"the depot in the {item.lane} does not answer")

@@ -1,7 +1,7 @@
-"""The past of `milepost demo`: two made-up days of an archive, told to the ledger step by step with a clock that is set back.
+"""Invented history of `milepost demo`: two days of an archive, written step by step with a clock in the past.
 
-Nothing is written around the engine: lists are taken in, partners say their word, people act, the resender and a relay run, all by
-that clock. What happens follows from an asset's number alone, so that every demo has the same past.
+Everything goes through the engine: lists are submitted, partners confirm, operators act, resender and relay run, all by that clock. Events
+depend only on an asset's number, so that every demo has the same history.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ HOUR_MS = 3_600_000
 STEP_MS = 30 * 60_000
 STEPS = 48 * HOUR_MS // STEP_MS
 EVERY = 6
-"""After so many steps the resender and the relay run: in earnest they never rest, but each of their turns is a write to a disk."""
+"""Steps between runs of resender and relay; more often would only cost disk writes."""
 NOON_IS_AT = 2
-"""At which step it is noon: whatever the time is now, the made-up present is an hour before noon. The same past for everybody."""
+"""The step at noon: whatever the time is now, the invented present is an hour before noon, so that the history is always the same."""
 LISTS = (0, 4, 8, 14, 40, 46, 54, 90)
-"""At which steps a list comes: the last one three hours ago."""
+"""Steps at which a list is submitted: the last one three hours ago."""
 CLEANED, SERVICED, ASKED = STEPS - 10, STEPS - 8, STEPS - 1
-"""When a drive that had spoilt its tapes was clean again, from when the library in the north stands still, and when the other one
-was last asked how far it is."""
+"""When a faulty drive was clean again, since when the library in the north stands still, and when the south was last asked for its
+progress."""
 
 
 class PastClock:
-    """Two days behind `end`, and there when all steps are made."""
+    """Clock that starts two days before `end` and reaches it after all steps."""
 
     def __init__(self, end: int) -> None:
         self._now = end - STEPS * STEP_MS
@@ -62,7 +62,7 @@ class PastClock:
 
 
 class PastChance:
-    """Dice that fall the same way in every demo."""
+    """Randomness with a fixed seed."""
 
     def __init__(self) -> None:
         self._random = Random(1)
@@ -75,7 +75,7 @@ class PastChance:
 
 
 def disk_says(number: int) -> Outcome | None:
-    """What the disk store says of an asset when it comes to it; None: it never says a word."""
+    """Outcome of the disk store for an asset; None: it never answers."""
     if number % 211 == 17:
         return None
     if number % 173 == 11:
@@ -86,7 +86,7 @@ def disk_says(number: int) -> Outcome | None:
 
 
 def tape_says(number: int, step: int, tries: int) -> Outcome | None:
-    """What the tape library says of an asset when it comes to it, or has come to it so many times before."""
+    """Outcome of the tape library for an asset at this step, after so many attempts."""
     if number % 229 == 23:
         return None
     if number % 401 == 31:
@@ -99,13 +99,13 @@ def tape_says(number: int, step: int, tries: int) -> Outcome | None:
 
 
 def said_of(item: Item, step: int) -> Outcome | None:
-    """What the partner of the stage says of an asset when it comes to it."""
+    """Outcome of the current stage's partner for an asset."""
     number = _number(item.key)
     return disk_says(number) if item.stage == DISK else tape_says(number, step, item.row.attempts)
 
 
 def pace(step: int, peak: int) -> float:
-    """How busy people are at a step, on the average 1: most at the hour `peak`, least twelve hours from then."""
+    """Load at a step, 1 on average: highest at the hour `peak`, lowest twelve hours later."""
     hour = 12 + (step - NOON_IS_AT) * STEP_MS / HOUR_MS
     return 1 + 0.8 * math.cos((hour - peak) * math.pi / 12)
 
@@ -115,7 +115,7 @@ def key_of(number: int) -> str:
 
 
 def the_lists(assets: int) -> list[bytes]:
-    """All assets in as many lists as come; one of the lists repeats itself, and has two lines that nobody can read."""
+    """The assets divided among the lists; one list has repeated and malformed lines."""
     lists: list[list[bytes]] = [[] for _ in LISTS]
     for number in range(1, assets + 1):
         asset = {"id": key_of(number), "library": LIBRARIES[number % len(LIBRARIES)], "collection": f"C-{number % 12 + 1}"}
@@ -125,19 +125,19 @@ def the_lists(assets: int) -> list[bytes]:
 
 
 class Past:
-    """Two days of so many assets, up to the moment at which the clock ends. `ctx` goes by that clock."""
+    """Writes two days of history of so many assets, up to the end of the clock, which `ctx` uses."""
 
-    def __init__(self, ctx: Context, clock: PastClock, assets: int, told: Subscriber) -> None:
+    def __init__(self, ctx: Context, clock: PastClock, assets: int, subscriber: Subscriber) -> None:
         self._ctx, self._clock, self._assets = ctx, clock, assets
         self._plan = ctx.plan(ROUTE)
         self._lists = the_lists(assets)
-        self._relay, self._resender = EventRelay(ctx, told, "past"), Resender(ctx)
+        self._relay, self._resender = EventRelay(ctx, subscriber, "past"), Resender(ctx)
         self._disk: deque[int] = deque()
         self._tape: dict[str, deque[int]] = {library: deque() for library in LIBRARIES}
         self._left: dict[str, float] = {}
 
     def make(self) -> None:
-        """All of it, a step at a time."""
+        """Write the whole history, step by step."""
         for step in range(STEPS):
             self._people(step)
             self._partners(step)
@@ -151,7 +151,7 @@ class Past:
         self._now_and_then()
 
     def _people(self, step: int) -> None:
-        """Those who bring lists, and those who see to what has failed."""
+        """Operators: submit lists, and act on failures."""
         if step in LISTS:
             number = LISTS.index(step)
             name = f"transfer-{number + 1}.jsonl"
@@ -168,7 +168,7 @@ class Past:
             pause(self._ctx, ROUTE, TAPE, "north", by="ops", reason="the robot in the north is being serviced")
 
     def _partners(self, step: int) -> None:
-        """Each comes to as many of its assets as it can, the oldest first. All that is said in a step is one write."""
+        """Partners: each handles as many of its assets as it can, oldest first. All outcomes of a step are one write."""
         taken = self._next(DISK, self._disk, 1.02 * self._assets * pace(step, 14) / STEPS)
         for library, queue in self._tape.items():
             if library == "south" or step < SERVICED:
@@ -182,20 +182,20 @@ class Past:
             self._heard(asked, lambda item: NotYet(after="6h", note=f"{_number(item.key) % 4 + 1} of 6 files on tape"))
 
     def _now_and_then(self) -> None:
-        """What has gone quiet is seen to, and the subscriber is told."""
+        """Run resender and relay."""
         self._resender.run_once()
         while self._relay.run_once().waiting:
             pass
 
     def _next(self, who: str, queue: deque[int], most: float) -> list[int]:
-        """The first of a queue, as many as `who` can see to; what is left of an asset is seen to with the next."""
+        """Take as many numbers off the queue as `who` can handle; a fraction is carried over to the next step."""
         able = self._left.get(who, 0.0) + most
         taken = [queue.popleft() for _ in range(min(int(able), len(queue)))]
         self._left[who] = able - len(taken) if queue else 0.0
         return taken
 
     def _heard(self, numbers: Sequence[int], said: Callable[[Item], Outcome | None]) -> list[Row]:
-        """What partners say of these assets is taken, all in one write; the rows of those of which anything was said, as they then are."""
+        """Write the partners' outcomes of these assets in one write; returns the rows that changed."""
         now, jitter = self._clock.now(), self._ctx.chance.jitter
 
         def decision(item: Item) -> Change | Refusal:

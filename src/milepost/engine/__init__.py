@@ -1,2 +1,1 @@
-"""The flow of an item, file by file in the order it meets them:
-intake → claim → execute → settle → relay → resend; operate (people), observe (eyes)."""
+"""The engine: intake, work, events, resending, operator acts and views. It decides with `core` and reads and writes through `ports`."""

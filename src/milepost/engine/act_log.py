@@ -1,4 +1,4 @@
-"""Acts on record: who did what to which items, and why; and how a bulk act that was cut off goes on."""
+"""Log of operator acts (who, what, which items, why), and the selection of items by which an interrupted act continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN = 100
 
 
 class ActReport(Struct):
-    """What an act came to. With `dry_run`, what it would come to."""
+    """Result of an act; with `dry_run`, the result it would have."""
 
     id: str
     verb: str
@@ -34,18 +34,18 @@ class ActReport(Struct):
     matched: int = 0
     done: int = 0
     refused: list[tuple[str, str]] = []
-    """The first hundred that nothing was written for: (key, why)."""
+    """The first hundred refused items: (key, reason)."""
     refused_count: int = 0
     known: int = 0
     """Among those: items of which the same was said before. That is no failure."""
     skipped: int = 0
-    """Items that this act, in an earlier run, has dealt with already."""
+    """Items that an earlier run of this act has already handled."""
     retried: int = 0
-    """Lost races that were decided again."""
+    """Conflicting writes that were decided again."""
     difference: list[FieldDifference] = []
-    """Of a replacement: the fields in which the new content differs from the old."""
+    """For a replacement: the fields that differ between old and new content."""
     pace_per_s: float | None = None
-    """The act was begun at this pace, and the resender goes on with it; None: it was done at once."""
+    """Set if the resender carries the act out at this rate; None if the act is done."""
 
     def refuse(self, key: str, why: Refusal) -> None:
         self.refused_count += 1
@@ -55,13 +55,13 @@ class ActReport(Struct):
 
 
 class Selection(Struct, frozen=True):
-    """Which items an act is for: keys, or whatever matches a query ."""
+    """The items of an act: keys, or the matches of a query."""
 
     keys: tuple[str, ...] | None = None
     query: Query | None = None
 
     def to_record(self) -> dict[str, Any]:
-        """As kept with the act. A query is kept whole; of keys, only enough to recognise them again."""
+        """As stored with the act: a query in full; of keys, their number and digest."""
         if self.keys is not None:
             return {"keys": len(self.keys), "digest": sha256("\n".join(self.keys).encode()).hexdigest()}
         assert self.query is not None
@@ -70,15 +70,14 @@ class Selection(Struct, frozen=True):
         return {"query": query}
 
     def pages(self, ctx: Context, route: str, started_at: int) -> Iterator[list[tuple[str, Item | Refused | None]]]:
-        """The items with their content, a batch at a time; None for a key that there is no item for,
-        Refused for one whose row cannot be read."""
+        """The items with their content, in batches; None where the key has no item, Refused where the row cannot be read."""
         if self.keys is not None:
             for start in range(0, len(self.keys), BATCH):
                 batch = self.keys[start : start + BATCH]
                 yield list(zip(batch, ctx.ledger.get([(route, key) for key in batch]), strict=True))
             return
         assert self.query is not None
-        # Rows changed in the millisecond in which the act began are let through here; `operate` tells them apart.
+        # Includes rows changed in the millisecond in which the act began; the act's own history line tells them apart.
         latest = min(started_at + 1, self.query.changed_before or started_at + 1)
         query = replace(self.query, changed_before=latest, with_content=True, limit=BATCH, after=None)
         while True:
@@ -89,7 +88,7 @@ class Selection(Struct, frozen=True):
             query = replace(query, after=page.next)
 
     def expected(self, ctx: Context) -> int | None:
-        """About how many there are, where that is known without looking at each."""
+        """Approximate number of items, if the counters can tell."""
         if self.keys is not None:
             return len(self.keys)
         query = self.query
@@ -106,16 +105,16 @@ class Selection(Struct, frozen=True):
 
 
 def select(route: str, keys: Sequence[str] | None, query: Query | None) -> Selection:
-    """One way of saying which, checked."""
+    """Check and build a selection from either keys or a query."""
     if (keys is None) == (query is None):
-        raise UsageError("say which items: by their keys, or by a filter, not both")
+        raise UsageError("select items by either keys or a filter")
     if query is not None and query.route != route:
         raise UsageError(f"the filter is for route {query.route!r}, the act for {route!r}")
     return Selection(None if keys is None else tuple(dict.fromkeys(keys)), query)
 
 
 def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
-    """Record the act; one that has been recorded under this id before goes on as it began."""
+    """Record the act. If its id is already recorded, return that act, so that it continues."""
     if not dry_run and ctx.ledger.write(ACT, act.id, act, expect=0):
         return act
     held = ctx.ledger.read_one(ACT, act.id)
@@ -123,39 +122,39 @@ def begin(ctx: Context, act: Act, *, dry_run: bool = False) -> Act:
         return act
     begun = read_as(Act, held.value)
     check_same(begun, act.verb, act.route)
-    # A query may hold a time that was counted back from the moment of the call, and a name may stand for more lists by now,
-    # so the recorded one is used, not compared.
+    # The recorded query is used, not compared: it may contain a time relative to the first call, and a list name may match more
+    # lists by now.
     if {**begun.filter, "query": None} != {**act.filter, "query": None}:
-        raise UsageError(f"act {act.id!r} was begun for other items or with other options; leave the id out to begin a new act")
+        raise UsageError(f"act {act.id!r} has other items or options; leave the id out to start a new act")
     return begun
 
 
 def check_same(begun: Act, verb: str, route: str) -> None:
-    """An act goes on with its own verb on its own route."""
+    """Raise unless verb and route are those of the recorded act."""
     for what, then, now in (("verb", begun.verb, verb), ("route", begun.route, route)):
         if then != now:
-            raise UsageError(f"act {begun.id!r} has the {what} {then!r}, not {now!r}; leave the id out to begin a new act")
+            raise UsageError(f"act {begun.id!r} has the {what} {then!r}, not {now!r}; leave the id out to start a new act")
 
 
 def selection_of(act: Act, given: Selection) -> Selection:
-    """The selection that an act was begun with."""
+    """The selection with which an act was begun."""
     recorded = act.filter.get("query")
     return given if recorded is None else Selection(query=msgspec.convert(recorded, Query))
 
 
 def has_line(ctx: Context, row: Row, act_id: str) -> bool:
-    """Has this act written to the item already?"""
+    """Has this act already written a history line for the item?"""
     return any(written.line.act == act_id for written in reversed(ctx.ledger.history(row.route, row.key)))
 
 
 def record(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], done: int = 1) -> None:
-    """Put an act that is done at once and touches no item (a pause, a limit, a release) on record."""
+    """Record an act that is done at once and changes no item (a pause, a limit, a release)."""
     finish(ctx, enter(ctx, verb, route, by, reason, about), done)
 
 
 def enter(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict[str, Any], act_id: str | None = None) -> Act:
-    """Put an act on record before it begins. One that was cut off under this id goes on as it was begun; if it was finished,
-    this one gets an id of its own."""
+    """Record an act before it begins. An interrupted act with this id is continued; if that one has finished, the new act gets
+    another id."""
     act = Act(act_id or ctx.chance.token(), verb, route, by, reason, ctx.clock.now(), about)
     if ctx.ledger.write(ACT, act.id, act, expect=0):
         return act
@@ -164,29 +163,29 @@ def enter(ctx: Context, verb: str, route: str, by: str, reason: str, about: dict
 
 
 def finish(ctx: Context, act: Act, done: int) -> None:
-    """It is done, to so many."""
+    """Record that the act has finished, with the number done."""
     ctx.ledger.write(ACT, act.id, replace(act, done=act.done + done, finished_at=ctx.clock.now()))
 
 
 def recorded(ctx: Context, act_id: str) -> Act:
-    """The act of this id."""
+    """The recorded act with this id; UsageError if there is none."""
     held = ctx.ledger.read_one(ACT, act_id)
     if held is None:
-        raise UsageError(f"there is no act {act_id!r} on record; 'milepost acts' names them")
+        raise UsageError(f"there is no act {act_id!r} on record; see 'milepost acts'")
     return read_as(Act, held.value)
 
 
 def all_acts(ctx: Context, route: str | None = None, verb: str | None = None, by: str | None = None) -> list[Act]:
-    """The acts on record, the latest first: all, or those on a route, of a verb, by somebody. Where a program has acted for a person,
-    both have: "desk for ops" is found by either name."""
+    """Recorded acts, latest first, filtered by route, verb and name. An act of a program on behalf of a person ("desk for ops") is
+    found by either name."""
     acts = [read_as(Act, document.value) for document in ctx.ledger.read(ACT).values()]
     chosen = (act for act in acts if route in (None, act.route) and verb in (None, act.verb))
     return sorted((act for act in chosen if by in (None, act.by, *act.by.split(" for ", 1))), key=lambda act: (-act.started_at, act.id))
 
 
 def act_view(act: Act) -> dict[str, Any]:
-    """One act for programs; `go_on` is the command that goes on with one that was cut off (or is still under way). `expected`: about
-    how many items it was begun for, where that was known. `moved_at`: when it last dealt with some."""
+    """One act as JSON. `go_on`: the command that continues an unfinished act. `expected`: approximate number of items at its start, if
+    known. `moved_at`: time of its last progress."""
     return {
         "id": act.id,
         "verb": act.verb,
@@ -206,7 +205,7 @@ def act_view(act: Act) -> dict[str, Any]:
 
 
 def _about(filter: dict[str, Any]) -> dict[str, Any]:
-    """What an act was for, with moments as people read them."""
+    """What an act was for, with times as ISO text."""
     query = {name: value for name, value in filter.get("query", {}).items() if name not in _NOT_CHOSEN}
     times = {name: iso(value) for name, value in query.items() if name.endswith("_before")}
     return {name: query | times if name == "query" else value for name, value in filter.items() if value is not None}
@@ -230,6 +229,6 @@ def _go_on(act: Act) -> str:
 
 
 def signed(by: str, reason: str) -> None:
-    """Every act has a name and a reason."""
+    """Raise unless an act has a name and a reason."""
     if not (by and by.strip()) or not (reason and reason.strip()):
         raise UsageError("an act needs a name and a reason: --by and --reason")

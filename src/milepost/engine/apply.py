@@ -1,4 +1,4 @@
-"""Writing what was decided: a lost race is decided again on the row as it is now, and kept confirmations follow at once."""
+"""Write decisions to the ledger: decide again after a conflicting write, and apply kept confirmations afterwards."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from milepost.engine.context import Context
 from milepost.ports.ledger import Conflict, Refused
 
 Decision = Callable[[Item], Change | Refusal | None]
-"""What to write for an item as it is now, or why nothing is; None: there is nothing to write."""
+"""Decide on an item as it is now: a change, a refusal, or None if nothing is to be written."""
 
 TRIES = 5
 log = logging.getLogger(__name__)
-GONE = Refusal(RefusalKind.GONE, "it is gone: its row was pruned meanwhile")
+GONE = Refusal(RefusalKind.GONE, "the row was pruned in the meantime")
 OUTDATED = Refusal(RefusalKind.OUTDATED, "the ledger holds a newer version of this route; this process stands by")
-RESTLESS = Refusal(RefusalKind.CHANGED_SINCE, f"others changed it {TRIES} times meanwhile; try again")
+RESTLESS = Refusal(RefusalKind.CHANGED_SINCE, f"changed {TRIES} times by other processes; try again")
 
 
 def unreadable(refused: Refused) -> Refusal:
-    """Why nothing can be done to an item whose row cannot be read."""
-    text = f"its row cannot be read: {refused.reason}; put it right, or restore it from a backup"
+    """Why an item with an unreadable row is refused."""
+    text = f"the row cannot be read: {refused.reason}; correct it, or restore it from a backup"
     return Refusal(RefusalKind.UNREADABLE, text)
 
 
 def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row | Refusal]:
-    """Decide and write each; the answer, in the order given, is the row as it then is, or why nothing was written.
+    """Decide and write each item; returns, in order, the row as it then is, or why nothing was written.
 
-    A change that lost its race is decided again on the current row, up to five times. A change that leaves an item at a
-    stage whose confirmation has been kept is followed by that confirmation, and the answer is the row after both.
+    After a conflict the item is decided again on the current row, up to five times. If a change brings an item to a stage with a kept
+    confirmation, that is applied too, and the row after both is returned.
     """
     answers: list[Row | Refusal] = [RESTLESS] * len(work)
     todo = [(place, item, decision) for place, (item, decision) in enumerate(work)]
@@ -78,8 +78,8 @@ def apply_all(ctx: Context, work: Sequence[tuple[Item, Decision]]) -> list[Row |
 
 
 def count_refused(ctx: Context, row: Row, refused: Refused, response_ms: int | None = None) -> Conflict | Row | None:
-    """The storage cannot take what was to be written for this item: that is a counted try instead, and the row after it is the answer.
-    None: not even that can be stored, and the item is set aside; Conflict: the row has changed since."""
+    """The storage refused a write: count it as a failed attempt instead, and return the row. None: that cannot be stored either, so the
+    item is quarantined. Conflict: the row has changed."""
     plan = ctx.plan(row.route)
     now = ctx.clock.now()
     change = unstorable(row, plan.by_name[row.stage], refused.reason, now, ctx.chance.jitter(), response_ms)
@@ -88,17 +88,17 @@ def count_refused(ctx: Context, row: Row, refused: Refused, response_ms: int | N
         return change.after
     if isinstance(answer, Conflict):
         return answer
-    # It is set aside, or it would be worked on again and again.
-    reason = f"neither what was to be written nor its failure can be stored: {answer.reason}"
+    # Quarantine it, or workers would claim it for ever.
+    reason = f"neither the change nor its failure can be stored: {answer.reason}"
     ctx.ledger.quarantine.put([(row.route, row.key)], reason, now)
-    log.error("%s/%s is set aside: %s", row.route, row.key, reason)
+    log.error("%s/%s is quarantined: %s", row.route, row.key, reason)
     return None
 
 
 def follow_up(ctx: Context, rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
-    """Apply the confirmations that were kept for the stages these rows are at; the rows that came of it, by (route, key).
+    """Apply confirmations that were kept for the stages of these rows; returns the changed rows by (route, key).
 
-    A race lost here is left alone: whoever made the other change follows it up.
+    A conflict is ignored: the process that made the other change applies them.
     """
     followed: dict[tuple[str, str], Row] = {}
     refs = [(row.route, row.key) for row in rows if _confirmed(ctx, row)]
@@ -115,7 +115,7 @@ def follow_up(ctx: Context, rows: Iterable[Row]) -> dict[tuple[str, str], Row]:
 
 
 def _confirmed(ctx: Context, row: Row) -> bool:
-    """Has the item come to a stage whose confirmation was given before? (A worker that holds it finds it at settle.)"""
+    """Is the item at a stage whose confirmation was given earlier? (A worker that holds the item applies it at settle.)"""
     if row.stage not in row.kept or row.terminal or row.status is Status.PROCESSING:
         return False
     return row.stage in ctx.plan(row.route).by_name

@@ -1,4 +1,4 @@
-"""What every part of the engine is given: the ledger, the routes made ready for it, time, chance and a place for blobs."""
+"""Dependencies of the engine: ledger, routes, clock, randomness, blob store and observer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """Everything hangs from here; there are no globals."""
+    """Dependencies that are passed to every part of the engine; there are no globals."""
 
     def __init__(self, ledger: Ledger, plans: Mapping[str, Plan], clock: Clock, chance: Chance, blobs: Blobs) -> None:
         self.ledger = ledger
@@ -32,10 +32,10 @@ class Context:
         """The health checks of applications."""
 
     def plan(self, route: str) -> Plan:
-        """The route of that name, or an error that names the ones there are."""
+        """The route's plan; UsageError that lists the known routes if there is none."""
         plan = self.plans.get(route)
         if plan is None:
-            known = ", ".join(sorted(self.plans)) or "none; give --routes file.py, or name them in milepost.toml"
+            known = ", ".join(sorted(self.plans)) or "none; give --routes file.py, or set routes in milepost.toml"
             raise UsageError(f"there is no route {route!r}; known routes: {known}")
         return plan
 

@@ -1,4 +1,4 @@
-"""Warnings in the log for counted tries, in one form, whoever counted them: a worker, a partner or the resender."""
+"""Log warnings for failed attempts, in one form for worker, partner and resender."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 
 def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> None:
-    """One warning for a counted try at `stage`, with the item's name; a log in JSON has the traceback too. `after`: the row with it."""
+    """Log one warning for a failed attempt at `stage`; the JSON log includes the traceback. `after` is the row with the failure."""
     error = after.error
     if error is None or not log.isEnabledFor(logging.WARNING):
         return
-    again = "" if after.look_at is None else f"; again in {short_span(max(0, after.look_at - after.updated_at))}"
-    next_step = "; no tries are left" if after.status is Status.MAX_RETRIES_EXCEEDED else "; for good" if after.terminal else again
+    again = "" if after.look_at is None else f"; retry in {short_span(max(0, after.look_at - after.updated_at))}"
+    next_step = "; no attempts left" if after.status is Status.MAX_RETRIES_EXCEEDED else "; permanent" if after.terminal else again
     extra: dict[str, Any] = {
         "route": after.route,
         "key": after.key,
@@ -31,4 +31,4 @@ def warn_of_failed_try(after: Row, stage: str, traceback: str | None = None) -> 
     if traceback is not None:
         extra["traceback"] = bounded_traceback(traceback)
     place = (after.route, after.key, after.attempts, stage)
-    log.warning("%s/%s: try %d at '%s' failed: %s: %s%s", *place, error.category, error.message, next_step, extra=extra)
+    log.warning("%s/%s: attempt %d at '%s' failed: %s: %s%s", *place, error.category, error.message, next_step, extra=extra)

@@ -1,4 +1,4 @@
-"""Intake: the one door by which items come in. One item and a million take the same path, a batch at a time."""
+"""Intake: accept items in batches, once per key. One item and a million take the same path."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BATCH = 1_000
 Answer = Literal["new", "known", "changed", "replaced", "malformed"]
 
 UNDONE = FAILED | {Status.CANCELLED}
-"""How an item has ended whose key an operator may hand over again once its row was pruned."""
+"""Statuses after which a pruned key may be submitted again by an operator."""
 OTHER_CONTENT = "this key was handed over before with other content; what was recorded first stays"
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """What became of one input: recorded, known, known with other content (nothing is overwritten), or not taken in; then `field` names
-    what is wrong in it and `expected` says what would be right, where that can be said."""
+    """Result for one input: recorded, known, known with other content (nothing is overwritten), or malformed; then `field` names what
+    is wrong, and `expected` says what would be right, if known."""
 
     key: str
     answer: Answer
@@ -53,12 +53,12 @@ def submit(
     not_before: Moment | None = None,
     failed_again: str | None = None,
 ) -> list[Receipt]:
-    """Hand over items; one receipt each, in the order given. What is answered "new" is durably recorded.
+    """Submit items; returns one receipt each, in order. An item that is answered "new" is durably recorded.
 
-    With `not_before` none of them starts earlier; a time that an item's own content names (see `Route`) does not count then.
+    With `not_before` no item starts earlier; a start time in an item's own content (see `Route`) is then ignored.
 
-    `correlation_id` is for all of them, or a list of one for each. Without it each item gets one of its own; one that was handed
-    over as a row that names it keeps that, or its key. An input that cannot be taken in never hinders the others.
+    `correlation_id` is one for all or a list with one for each. By default each item gets its own; an item that was submitted as a row
+    with an id keeps that, or uses its key. A malformed input does not affect the others.
     """
     plan = ctx.plan(route)
     starts_at = start_ms(ctx, not_before)
@@ -73,15 +73,13 @@ def submit(
             )
         except LedgerError as error:
             if receipts:
-                error.after(
-                    f"The first {len(receipts):,} inputs had been taken in before; hand them all over again: what is there is known"
-                )
+                error.after(f"The first {len(receipts):,} inputs are recorded; submit all of them again: recorded ones are recognised")
             raise
     return receipts
 
 
 def start_ms(ctx: Context, not_before: Moment | None) -> int | None:
-    """The time before which items are not to start, in milliseconds; a span counts from now."""
+    """Earliest start in milliseconds; a span counts from now."""
     return None if not_before is None else moment_ms(not_before, ctx.clock.now(), "not_before")
 
 
@@ -97,11 +95,11 @@ def take_in(
     not_before: int | None = None,
     failed_again: str | None = None,
 ) -> list[Receipt]:
-    """One batch: one look-up and one write for all of it. With `dry_run` the answers are the same and nothing is written.
-    `not_before`, in milliseconds: what is new does not start earlier, whatever time its own content names.
+    """Take in one batch with one look-up and one write. With `dry_run` the receipts are the same and nothing is written.
+    `not_before`, in milliseconds: earliest start of new items, whatever their content says.
 
-    `failed_again`: keys that have failed or were cancelled, and whose rows were pruned, are taken in again as new items, for this
-    reason and signed by `by`. (While the row is there, an operator retries it.)"""
+    `failed_again`: reason, signed by `by`, to take in keys again that failed or were cancelled and whose rows were pruned. (While the
+    row exists, an operator retries it instead.)"""
     check_open(plan)
     if failed_again is not None and not dry_run:
         signed(by or "", failed_again)
@@ -144,7 +142,7 @@ def take_in(
     if dry_run:
         known |= dict.fromkeys(arrivals)
     elif arrivals:
-        # What was unknown a moment ago may be there by now: then the other one was first, and the ledger says so.
+        # Another process may have recorded an item meanwhile: it was first, and the ledger says so.
         known.update(zip(arrivals, ctx.ledger.add(plan, list(arrivals.values()), now), strict=True))
 
     receipts: list[Receipt] = []
@@ -155,7 +153,7 @@ def take_in(
         elif there is None:
             row = arrivals[key].change.after
             receipts.append(Receipt(key, "new", row.status, row.stage))
-            if len(keys) > len(distinct):  # it may come again in this batch
+            if len(keys) > len(distinct):  # the key may repeat within this batch
                 known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
         elif isinstance(there, Same) and digest == asked[key]:
             receipts.append(Receipt(key, "known", there.status, there.stage))
@@ -171,19 +169,19 @@ def take_in(
 
 
 def _undone(there: KnownKey) -> bool:
-    """Has an item ended in a way, and left, so that an operator may hand over its key again?"""
+    """May an operator submit this key again: has its item failed or been cancelled, and its row been pruned?"""
     return there.sealed and there.status in UNDONE
 
 
 def _after(seal: KnownKey) -> dict[str, Any]:
-    """What the first line of an item says of the one before it that had its key: that one's lines may be gone."""
+    """Note in the first history line about the earlier item with this key, whose own lines may be gone."""
     return {"after": {"status": seal.status.value, "stage": seal.stage, "ended_at": iso(seal.ended_at), "head": seal.head.hex()}}
 
 
 def check_open(plan: Plan) -> None:
-    """Raise UsageError if nobody can hand over items of the route."""
+    """Raise UsageError if the route accepts no submitted items."""
     if plan.route.closed is not None:
-        raise UsageError(f"nothing can be handed over to the route {plan.name!r}: {plan.route.closed}")
+        raise UsageError(f"route {plan.name!r} accepts no items: {plan.route.closed}")
 
 
 def _without_the_malformed(
@@ -197,7 +195,7 @@ def _without_the_malformed(
     not_before: int | None,
     failed_again: str | None,
 ) -> list[Receipt]:
-    """Some of the batch cannot be taken in: find out which, and take in the others."""
+    """Take in a batch with malformed inputs: sort these out, and take in the rest."""
     refused: dict[int, Receipt] = {}
     sound = []
     for place, content in enumerate(inputs):
@@ -218,12 +216,12 @@ def _without_the_malformed(
 
 
 def content_digest(content: Any) -> bytes:
-    """The digest by which content is recognised; raises MalformedInput if it cannot be kept as JSON."""
+    """Digest that identifies content; raises MalformedInput if the content is not valid JSON."""
     return content_digests([content])[0]
 
 
 def content_digests(contents: Iterable[Any]) -> list[bytes]:
-    """The digest of each; raises MalformedInput if one of them cannot be kept as JSON."""
+    """Digest of each content; raises MalformedInput if one is not valid JSON."""
     try:
         texts = list(map(canonical_json, contents))
         for text in texts:
@@ -231,4 +229,4 @@ def content_digests(contents: Iterable[Any]) -> list[bytes]:
                 check_depth(text)
         return [sha256(text).digest() for text in texts]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise MalformedInput(f"the input cannot be kept as JSON: {error}") from None
+        raise MalformedInput(f"the input cannot be stored as JSON: {error}") from None

@@ -1,4 +1,4 @@
-"""The heartbeat: says that this process is alive and what its roles last did, and takes back what dead processes held."""
+"""Heartbeat of a process: announce that it is alive, and take back the leases of dead processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from milepost.ports.documents import PROCESS, Process, read_as
 EVERY_MS = 2_000
 FORGET_MS = 7 * 86_400_000
 HEARD_MS = 150_000
-"""A role without a good run for this long is worth a word; some are called by a clock, once a minute."""
+"""A role without a successful run for this long is reported; some roles run once a minute by schedule."""
 
 
 class Heartbeat:
-    """`facts` gives what the process document says beside who and when (roles, in_hand, overrunning, outdated)."""
+    """Service that writes the process document; `facts` gives its variable part (roles, in_hand, overrunning, outdated)."""
 
     name = "heartbeat"
 
@@ -36,7 +36,7 @@ class Heartbeat:
         self._started = False
 
     def start(self) -> None:
-        """Sign on, take back the leases of the dead, forget processes not heard of for a week."""
+        """Sign on, take back the leases of dead processes, delete process documents that are a week old."""
         self.ctx.ledger.sign_on(self.holder)
         self.take_back()
         now = self.ctx.clock.now()
@@ -51,7 +51,7 @@ class Heartbeat:
         if not dead:
             return
         self.taken_back += self.ctx.ledger.reclaim(dead, self.ctx.clock.now())
-        # Nobody else can tell any more that they are dead: without this they would be taken for alive until they are silent for long.
+        # Mark them as stopped: no other process can prove their death any more, and they would count as alive until the timeout.
         for name, document in self.ctx.ledger.read(PROCESS).items():
             if name in dead:
                 gone = replace(read_as(Process, document.value), in_hand=0, stopped=True)
@@ -77,7 +77,7 @@ class Heartbeat:
 
 
 def last_runs(ctx: Context) -> dict[str, tuple[int, str]]:
-    """When each role last had a good run anywhere, and who had it."""
+    """Time and process of each role's last successful run."""
     last: dict[str, tuple[int, str]] = {}
     for process in processes(ctx):
         for role, at in process.roles.items():
@@ -86,9 +86,9 @@ def last_runs(ctx: Context) -> dict[str, tuple[int, str]]:
 
 
 class ProcessView(Struct, frozen=True):
-    """A process of the last week. `alive`: it is at work now. `stopped`: it has ended by itself; one that is neither has died, or cannot be
-    heard. `roles`: when each last had a good run. `overrunning`: handlers that take longer than they may; `outdated`: routes of which it
-    has an older version, so that it stands by."""
+    """A process of the last week. `alive`: running now. `stopped`: has ended regularly; neither: it died or cannot be reached.
+    `roles`: last successful run of each. `overrunning`: handlers that exceed their timeout. `outdated`: routes of which it has an older
+    version, so that it stands by."""
 
     holder: str
     host: str
@@ -99,13 +99,13 @@ class ProcessView(Struct, frozen=True):
     stopped: bool
     roles: dict[str, str | None]
     in_hand: int | None
-    """Of all routes together, so that it is null for somebody who sees only some."""
+    """Over all routes; null for a caller who may see only some."""
     overrunning: list[dict[str, Any]]
     outdated: list[str]
 
 
 class RoleView(Struct, frozen=True):
-    """A role: when it last had a good run anywhere, and in which process."""
+    """A role: its last successful run in any process, and in which."""
 
     role: str
     at: str | None
@@ -113,14 +113,14 @@ class RoleView(Struct, frozen=True):
 
 
 class Processes(Struct, frozen=True):
-    """The latest heard of first."""
+    """Processes, the most recently seen first, and roles."""
 
     processes: list[ProcessView]
     roles: list[RoleView]
 
 
 def processes_view(ctx: Context, sees: Callable[[str], bool] | None = None) -> Processes:
-    """Who is at work and who was, for people and programs. With `sees`: for somebody who sees only some routes."""
+    """Processes and roles as a view. `sees` limits it to the routes that the caller may see."""
     alive = {process.holder for process in live_processes(ctx)}
     return Processes(
         [

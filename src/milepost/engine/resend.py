@@ -1,4 +1,4 @@
-"""The resender: finds what is due and quiet, and does what needs no worker. Safe to run twice at once."""
+"""Resender: find overdue items and do what needs no worker. Several may run at once."""
 
 from __future__ import annotations
 
@@ -31,37 +31,36 @@ log = logging.getLogger(__name__)
 
 
 class ResendSummary(Struct):
-    """What one run came to."""
+    """Counts of one run."""
 
     resent: int = 0
     offered: int = 0
-    """Calls to our own workers, where these go by queue."""
+    """Messages to our own workers, on ledgers with queues."""
     lost: int = 0
     overdue: int = 0
     no_answer: int = 0
     confirmed: int = 0
     decided: int = 0
-    """Outcomes that an out-of-date process had left undecided."""
+    """Outcomes that an outdated process left undecided."""
     back_filled: int = 0
-    """Finished items that were sent on to an added stage, at the pace that was set."""
+    """Finished items that a paced back-fill sent to an added stage."""
     looked: int = 0
     more: bool = False
-    """The run was cut short by its bound; the next one goes on where this one stopped."""
+    """The run reached its limit; the next one continues from there."""
 
     def __str__(self) -> str:
         counts = ", ".join(f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in _COUNTS if getattr(self, name))
-        return f"{counts or 'nothing to do'} ({self.looked:,} looked at{', more to come' if self.more else ''})"
+        return f"{counts or 'nothing to do'} ({self.looked:,} checked{', more remain' if self.more else ''})"
 
 
 _COUNTS = ("resent", "offered", "lost", "overdue", "no_answer", "confirmed", "decided", "back_filled")
 
 
 class Resender:
-    """Offers stages again, writes losses, marks what is overdue, counts silences, applies what was kept; goes on with back-fills.
+    """Offers stages again, records losses, marks items overdue, counts missing answers, applies kept outcomes, continues back-fills.
 
-    Where the row itself is the queue, what a worker can take (due items at handler stages) is left to the workers: a backlog
-    of it is never gone through. Where workers are called by messages, what is due has lost its message, or never had one; of what
-    waits in a queue the ledger itself says whose message is missing.
+    Where the row is the queue, due items at handler stages are left to the workers, so that a backlog is never scanned. On ledgers with
+    queues a due item has lost its message, or never had one; the ledger itself finds queued items whose message is missing.
     """
 
     name = "resender"
@@ -76,7 +75,7 @@ class Resender:
         return 0.0 if summary.more and wrote else EVERY
 
     def run_once(self, pages: int = PAGES) -> ResendSummary:
-        """Look at everything that is due and quiet, at most so many pages of each kind."""
+        """Check all overdue items, at most so many pages per search."""
         summary = ResendSummary()
         held = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():
@@ -91,7 +90,7 @@ class Resender:
         return summary
 
     def _call_again(self, plan: Plan, held: set[str], pages: int, summary: ResendSummary) -> None:
-        """Offer items again whose message is lost. What waits in its queue is left there."""
+        """Offer items again whose message is lost; items whose message is in the queue are left alone."""
         for _ in range(pages):
             items = self._ctx.ledger.lost_calls(plan, self._ctx.clock.now(), PAGE)
             if not items:
@@ -100,12 +99,12 @@ class Resender:
         summary.more = True
 
     def _pages(self, search: tuple[str, int], query: Query, pages: int, summary: ResendSummary) -> Iterator[Sequence[Item]]:
-        """A bounded walk that goes on, next time, where it was cut short: what cannot be moved hides nothing behind it."""
+        """Pages of a search up to a limit. The next run continues behind it, so that items that cannot be moved do not hide others."""
         for _ in range(pages):
             page = self._ctx.ledger.find(replace(query, after=self._places.pop(search, None), limit=PAGE))
             for refused in page.refused:
-                # Nothing can be decided for it: it is not met again at every run.
-                log.error("%s/%s is due and is set aside: %s", query.route, refused.key, refused.reason)
+                # Nothing can be decided for an unreadable row; quarantine it, so that it is not found again in every run.
+                log.error("%s/%s is due and is quarantined: %s", query.route, refused.key, refused.reason)
                 self._ctx.ledger.quarantine.put([(query.route, refused.key)], refused.reason, self._ctx.clock.now())
             yield page.items
             if page.next is None:
@@ -120,9 +119,9 @@ class Resender:
         patience = ctx.ledger.timing.resend_delay_ms
         for item in self._with_content(items):
             if item.row.status is not Status.QUEUED and (item.row.due_at or 0) > now - patience:
-                continue  # somebody may be on the way to it
+                continue  # its message may still be in flight
             change = look(item, plan, now, ctx.chance.jitter(), None)
-            # What is paused is not offered again, and its silence is not counted.
+            # A paused item is not offered again, and a missing answer is not counted.
             if change is not None and not (
                 _kind(change) in ("resent", "offered", "no_answer") and is_held(held, item.route, item.stage, item.lane)
             ):
@@ -140,8 +139,8 @@ class Resender:
         follow_up(ctx, [change.after for change in written])
 
     def _write(self, changes: Sequence[Change], plan: Plan, now: int) -> list[Change]:
-        """Those that could be written. A conflict means that somebody else has seen to the item: it is left alone. One whose
-        content cannot be read any more keeps nobody else waiting."""
+        """Write the changes; returns those that were written. After a conflict another process has handled the item. A change whose content
+        cannot be read does not block the others."""
         try:
             conflicts = self._ctx.ledger.apply(changes, now, {plan.name: plan.version})
         except LedgerError:
@@ -149,7 +148,7 @@ class Resender:
         except Exception as error:
             if len(changes) > 1:
                 return [written for change in changes for written in self._write([change], plan, now)]
-            log.error("%s/%s is due and cannot be seen to: %s: %s", plan.name, changes[0].before.key, type(error).__name__, error)
+            log.error("%s/%s is due and cannot be written: %s: %s", plan.name, changes[0].before.key, type(error).__name__, error)
             return []
         for change, answer in zip(changes, conflicts, strict=True):
             if isinstance(answer, Refused) and change.before.stage in plan.by_name and not change.before.terminal:
@@ -157,7 +156,7 @@ class Resender:
         return [change for change, conflict in zip(changes, conflicts, strict=True) if conflict is None]
 
     def _with_content(self, items: Sequence[Item]) -> list[Item]:
-        """Content is read only for the few items whose outcome is there and waits to be applied: it moves them on."""
+        """Load the content of the few items whose outcome is known and waits to be applied."""
         ready = {item.key for item in items if item.row.undecided is not None or item.stage in item.row.kept}
         if not ready:
             return list(items)
@@ -166,8 +165,7 @@ class Resender:
 
 
 def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
-    """Where what is due and quiet can be. Rows that merely wait for a worker (at handler stages: queued ones, and checks that are due)
-    are in none; `called`: workers are called by messages."""
+    """Queries for overdue items. Rows at handler stages that wait for a worker are left out; `called`: workers are called by messages."""
     due = Query(route=plan.name, due_before=now)
     if called:
         return [replace(due, statuses=LIVE, in_queue=False)]
@@ -185,7 +183,7 @@ def _searches(plan: Plan, now: int, called: bool) -> list[Query]:
 
 
 def _kind(change: Change) -> str:
-    """Under which heading of the summary a change counts."""
+    """The summary field under which a change counts."""
     before, line = change.before, change.line
     if before.undecided is not None:
         return "decided"

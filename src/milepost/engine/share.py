@@ -1,7 +1,7 @@
-"""Share of a process between accepting items and working on them (decision 27).
+"""Time sharing between submit calls and the worker in one process (decision 27).
 
-A server and a worker in one process share one interpreter and one writer. While calls hand over items, the worker rests
-between its turns: never longer than the turn before took, so that work keeps at least half of the time.
+Server and worker share one interpreter and one writer. While calls submit items, the worker pauses between its turns, never longer
+than its last turn took, so that it keeps at least half of the time.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable
 from milepost.ports.runner import Clock, Service
 
 PER_CALL_MS = 1
-"""Rest for each call that came or waits. A call takes 0.2 ms of CPU; the rest is for its client to send the next one."""
+"""Pause for each call that arrived or waits. A call takes 0.2 ms of CPU; the rest lets its client send the next one."""
 LONGEST_MS = 1_000
-"""A turn counts for no more, however long it took: leases are extended by turns, and the clock may be set forward during one."""
+"""A longer turn counts as this: leases are extended in turns, and the clock may have been set forward during one."""
 
 
 def rest_ms(worked_ms: int, rested_ms: int, calls: int) -> int:
-    """How long the worker rests now: `worked_ms` is what its last turn took, `rested_ms` how long ago that ended, `calls` how many calls
-    have come since it was last asked, or are waiting, whichever is more. 0: it goes on."""
+    """How long the worker pauses now. `worked_ms`: length of its last turn; `rested_ms`: time since then; `calls`: the calls that arrived
+    since the last question, or that wait, whichever is more."""
     return max(0, min(min(worked_ms, LONGEST_MS) - rested_ms, calls * PER_CALL_MS))
 
 
 class Accepts:
-    """Counter of the calls that hand over items to this process. Enter it for the time of a call; any thread may."""
+    """Counter of submit calls to this process; a context manager for the duration of a call, thread-safe."""
 
     def __init__(self) -> None:
         self.came = 0
@@ -42,7 +42,7 @@ class Accepts:
 
 
 class SharedTurns:
-    """A service whose turns leave time for accepting items. When it is stopping, it does not rest."""
+    """A service that pauses between turns for submit calls; it does not pause while stopping."""
 
     def __init__(self, service: Service, accepts: Accepts, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.name = service.name
@@ -68,10 +68,10 @@ class SharedTurns:
 
     def _rest(self, now: int) -> int:
         if now < self._ended_at:
-            # The clock was set back: how long it has rested is not known.
+            # The clock was set back, so the length of the pause is unknown.
             self._worked_ms, self._ended_at, self._rests_until = 0, now, now
         if now < self._rests_until:
-            # A finished job woke it.
+            # A finished job woke the service early.
             return self._rests_until - now
         came, self._seen = self._accepts.came - self._seen, self._accepts.came
         rest = rest_ms(self._worked_ms, now - self._ended_at, max(came, self._accepts.waiting))

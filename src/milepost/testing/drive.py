@@ -10,7 +10,7 @@ from milepost.core.item import Item
 from milepost.core.status import LIVE, Status
 from milepost.core.values.durations import Span, iso, short_span, span_ms
 from milepost.engine.context import Context
-from milepost.engine.work.idle import all_told
+from milepost.engine.work.idle import all_delivered
 from milepost.ports.ledger import Query, Refused
 from milepost.ports.subscriber import Subscriber
 from milepost.station import Station
@@ -86,7 +86,7 @@ def _next_moment(ctx: Context, station: Station, runner: SimRunner, told: Sequen
     if due is not None and due <= now:
         # Due, and not taken: a rate holds it back, and the desk knows until when.
         moments += [desk.next_at for desk in station.worker.all_slots]
-    if not all_told(ctx, told, now + 10 * 366 * 86_400_000):
+    if not all_delivered(ctx, told, now + 10 * 366 * 86_400_000):
         moments.append(runner.next_turn("relay-"))
     return min((moment for moment in moments if moment is not None and moment > now), default=None)
 

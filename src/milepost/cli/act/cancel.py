@@ -1,4 +1,4 @@
-"""`milepost cancel`: take items off their route."""
+"""`milepost cancel`: end items as CANCELLED."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ from milepost.cli.config import CliSettings
 @click.command()
 @on_items
 def cancel(given: CliSettings, **options: Any) -> int:
-    """Take items off their route."""
+    """Cancel items: no further stage runs."""
     return act_on_items(given, "cancel", **options)

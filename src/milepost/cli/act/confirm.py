@@ -11,28 +11,28 @@ from milepost.cli.config import CliSettings
 
 
 @click.command()
-@click.option("--output", metavar="JSON", help="What the stage answered; 'true' if not given.")
-@click.option("--failed", metavar="ERROR", help="It failed: a counted try.")
-@click.option("--rejected", metavar="ERROR", help="It failed for good.")
-@click.option("--force", is_flag=True, help="Confirm although the answer does not cover what the stage was given; the history says so.")
+@click.option("--output", metavar="JSON", help="Output of the stage [default: true].")
+@click.option("--failed", metavar="ERROR", help="The stage failed: counts as an attempt.")
+@click.option("--rejected", metavar="ERROR", help="The stage failed permanently: no more attempts.")
+@click.option("--force", is_flag=True, help="Confirm even if the answer does not cover the stage's whole payload; the history says so.")
 @on_items
 def confirm(given: CliSettings, output: str | None, failed: str | None, rejected: str | None, **options: Any) -> int:
     """Confirm a stage by hand, as its partner would.
 
-    --stage names the stage that is confirmed; without keys, all items at it are. An answer that does not confirm what the stage was
-    given is refused, as the partner's would be; --force confirms it all the same.
+    --stage names the stage to confirm; without keys, all items at that stage are confirmed. An answer that does not cover the
+    stage's whole payload is refused, as from the partner; --force accepts it.
     """
     from milepost.core.outcome import Done, Outcome, Reject, Retry
 
     if sum(value is not None for value in (output, failed, rejected)) > 1:
-        raise click.UsageError("give one of --output, --failed and --rejected")
+        raise click.UsageError("give only one of --output, --failed and --rejected")
     if options["force"] and (failed is not None or rejected is not None):
-        raise click.UsageError("--force confirms that the stage is done; leave out --failed and --rejected")
+        raise click.UsageError("--force confirms that the stage is done: it cannot be combined with --failed or --rejected")
     stages: tuple[str, ...] = options["stages"]
     if options["act_id"] is not None and not stages and not options["keys"]:
         return act_on_items(given, "confirm", **options)
     if len(stages) != 1:
-        raise click.UsageError("name the stage that is confirmed: --stage STAGE")
+        raise click.UsageError("name the stage to confirm: --stage STAGE")
     outcome: Outcome = Done(json_value(output) if output is not None else True)
     if failed is not None:
         outcome = Retry(failed)

@@ -1,4 +1,4 @@
-"""Shared parts of the commands that act on items: options, the run of an act, and its report."""
+"""Shared parts of the commands that act on items: options, running the act, printing its report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
+from milepost.cli.filters import any_given, confirm_cost, filters, query_of, yes_option
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import console, print_json, progress, safe, show_table, table
 
@@ -23,7 +23,7 @@ REFUSALS = 20
 
 
 def on_items(command: F) -> F:
-    """What all verbs on items take: keys or filters, who and why, a preview, and the id of an act to go on with."""
+    """Add the arguments and options of every act on items: keys or filters, name and reason, dry run, id of an act to continue."""
     for option in (
         click.argument("route"),
         click.argument("keys", nargs=-1, metavar="[KEY]..."),
@@ -31,7 +31,7 @@ def on_items(command: F) -> F:
         yes_option,
         signed,
         dry_run_option,
-        click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts')."),
+        click.option("--act", "act_id", metavar="ID", help="Continue an interrupted act (see 'milepost acts')."),
         json_option,
         settings,
     )[::-1]:
@@ -61,33 +61,33 @@ def act_on_items(
     **chosen: Any,
 ) -> int:
     if keys and any_given(chosen):
-        raise click.UsageError("give keys or filters, not both" + ("; to send items back to a stage use --to" if verb == "retry" else ""))
+        raise click.UsageError("give either keys or filters" + ("; to send items back to a stage use --to" if verb == "retry" else ""))
     if not keys and not any_given(chosen) and act_id is None:
-        raise click.UsageError(f"say which items to {verb}: keys, or filters such as --status failed or --stage STAGE")
+        raise click.UsageError(f"no items selected to {verb}: give keys, or filters such as --status failed or --stage STAGE")
     by, reason = check_signed(by, reason, dry_run=dry_run)
     from milepost.engine.acts.bulk import act, go_on
 
-    with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as told:
+    with given.context(act=True, dry_run=dry_run) as ctx, progress(verb, quiet=as_json) as on_progress:
         signed_by: dict[str, Any] = {"by": by, "reason": reason, "dry_run": dry_run}
-        signed_by["on_progress"] = lambda done, whole: told(done, done, whole)
+        signed_by["on_progress"] = lambda done, whole: on_progress(done, done, whole)
         if act_id is not None and not keys and not any_given(chosen):
             report = go_on(ctx, verb, route, act_id, **signed_by)
         else:
-            query = None if keys else choice_of(ctx, route, **chosen)
+            query = None if keys else query_of(ctx, route, **chosen)
             if query is not None:
-                afford(ctx, query, yes, quiet=as_json)
+                confirm_cost(ctx, query, yes, quiet=as_json)
             options: dict[str, Any] = {"stage": to_stage, "as_new": as_new, "outcome": outcome, "force": force, "act_id": act_id}
             options |= {"pace": pace, "not_before": not_before, **new}
             report = act(ctx, verb, route, keys=keys or None, query=query, **options, **signed_by)
     if as_json:
         print_json(report)
     else:
-        _tell(report, keys[0] if len(keys) == 1 else None)
+        _print_report(report, keys[0] if len(keys) == 1 else None)
     return 1 if report.refused_count > report.known else 0
 
 
-def _tell(report: ActReport, only: str | None) -> None:
-    """Say what an act came to; `only` is the key, if it was for one item."""
+def _print_report(report: ActReport, only: str | None) -> None:
+    """Print the report of an act; `only` is the key if the act was for one item."""
     to = console()
     for one in report.difference:
         to.print(safe(f"  {one}"), soft_wrap=True)
@@ -96,20 +96,20 @@ def _tell(report: ActReport, only: str | None) -> None:
         click.echo(f"milepost: {key}: {why}", err=True)
         return
     if report.pace_per_s is not None:
-        _tell_pace(report)
+        _print_pace(report)
         return
     if not report.matched:
-        to.print("No item matches; nothing was done.")
+        to.print("No item matches; nothing was changed.")
         return
     from milepost.engine.views.items import counted
 
     done = safe(only) if only is not None else f"{report.done:,} of {counted(report.matched, 'item')}"
     if report.dry_run:
-        to.print(f"{report.verb} would be done to {done}. Nothing was changed.")
+        to.print(f"Dry run: {report.verb} would apply to {done}. Nothing was changed.")
     else:
-        to.print(f"{report.verb}: done to {done}" + (f" (act {report.id})" if only is None else ""))
+        to.print(f"{report.verb}: {done}" + (f" (act {report.id})" if only is None else ""))
     if report.skipped:
-        to.print(f"{report.skipped:,} had been dealt with by this act before.")
+        to.print(f"{report.skipped:,} already handled by this act in an earlier run.")
     if not report.refused:
         return
     shown = table("refused", "why")
@@ -120,19 +120,19 @@ def _tell(report: ActReport, only: str | None) -> None:
         to.print(f"… and {report.refused_count - REFUSALS:,} more.")
 
 
-def _tell_pace(report: ActReport) -> None:
-    """A rerun at a pace is only begun here."""
+def _print_pace(report: ActReport) -> None:
+    """Print the report of a paced rerun: the act only starts it, the resender runs it."""
     from milepost.core.values.durations import short_span
     from milepost.engine.views.items import counted
 
     about = f"About {counted(report.matched, 'completed item')}" if report.matched else "The completed items that match"
     takes = f", in about {short_span(report.matched / (report.pace_per_s or 1) * 1000)}" if report.matched else ""
     if report.dry_run:
-        console().print(f"{about} would be run again, {report.pace_per_s:,.6g} a second{takes}. Nothing was changed.")
+        console().print(f"{about} would run again at {report.pace_per_s:,.6g} a second{takes}. Nothing was changed.")
         return
-    console().print(f"{about} are run again, {report.pace_per_s:,.6g} a second{takes} (act {report.id}).")
+    console().print(f"{about} will run again at {report.pace_per_s:,.6g} a second{takes} (act {report.id}).")
     console().print(
-        f"The resender does that ('milepost up'); 'milepost routes back-fill {report.route}' shows how far it is, and stops it."
+        f"The resender ('milepost up') starts them; 'milepost routes back-fill {report.route}' shows the progress and can stop it."
     )
 
 
@@ -142,4 +142,4 @@ def json_value(text: str, option: str = "--output") -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise click.UsageError(f"{option} is not JSON: {error}; text needs quotes, as in {option} '\"yes\"'") from None
+        raise click.UsageError(f"{option} is not JSON: {error}; a text needs quotes, as in {option} '\"yes\"'") from None

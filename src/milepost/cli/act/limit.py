@@ -11,9 +11,9 @@ from milepost.cli.out import print_json
 
 
 @click.command()
-@click.option("--rate", metavar="RATE", help="Handler calls for the whole ledger, such as 50/s or 10/m.")
-@click.option("--concurrency", type=click.IntRange(1), help="Handler calls at a time, in each process.")
-@click.option("--clear", is_flag=True, help="Take the limits off: the route file's hold again.")
+@click.option("--rate", metavar="RATE", help="Handler calls in all processes together, such as 50/s or 10/m.")
+@click.option("--concurrency", type=click.IntRange(1), help="Concurrent handler calls in each process.")
+@click.option("--clear", is_flag=True, help="Remove these limits; those of the route file apply again.")
 @on_scope
 def limit(
     given: CliSettings,
@@ -28,13 +28,13 @@ def limit(
     concurrency: int | None,
     clear: bool,
 ) -> None:
-    """Change what a stage or lane may use, while it runs."""
+    """Set the rate or concurrency limit of a stage or lane."""
     from milepost.core.admission.controls import scope
     from milepost.engine.acts.bulk import limit as set_limit
 
     chosen = stage_of(stage, stage_word)
     if chosen is None:
-        raise click.UsageError("name the stage: limits are for a stage, or a lane of it")
+        raise click.UsageError("name the stage: a limit applies to a stage or one of its lanes")
     name, why = check_signed(by, reason)
     with given.context(act=True) as ctx:
         now = set_limit(ctx, route, chosen, lane, rate=rate, concurrency=concurrency, clear=clear, by=name, reason=why)
@@ -42,7 +42,7 @@ def limit(
     if as_json:
         print_json({"scope": place, "rate": None if now is None else now.rate, "concurrency": None if now is None else now.concurrency})
     elif now is None:
-        click.echo(f"{place}: the limits of the route file hold again.")
+        click.echo(f"{place}: the limits of the route file apply again.")
     else:
         parts = [f"rate {now.rate}"] * (now.rate is not None) + [f"concurrency {now.concurrency}"] * (now.concurrency is not None)
         click.echo(f"{place}: {', '.join(parts)}.")

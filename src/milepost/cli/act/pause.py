@@ -1,4 +1,4 @@
-"""`milepost pause`: start no more work in a route, a stage or a lane. Every process obeys within five seconds."""
+"""`milepost pause`: start no more work in a route, stage or lane. Every process obeys within five seconds."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def pause(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Hold a route, a stage or a lane.
+    """Pause a route, a stage or a lane.
 
-    What is in work is finished; nothing else is begun until it is resumed. Held items use no attempts. At an external stage nothing
-    is sent again; what comes to it is still offered once (hold the stage before it to stop that), and confirmations count.
+    Running handlers finish; no other work starts until 'milepost resume'. A pause uses no attempts. A paused external stage sends
+    nothing again, but new items are still offered to it once (pause the stage before it to prevent that), and confirmations count.
     """
     from milepost.core.admission.controls import scope
     from milepost.core.values.durations import iso
@@ -38,4 +38,4 @@ def pause(
     if as_json:
         print_json({"scope": place, "paused": True, "at": iso(held.at), "by": held.by, "reason": held.reason})
     else:
-        console(width=WIDE).print(safe(f"{place} is paused since {iso(held.at)} by {held.by}: {held.reason}"))
+        console(width=WIDE).print(safe(f"{place} paused since {iso(held.at)} by {held.by}: {held.reason}"))

@@ -14,10 +14,10 @@ from milepost.cli.options import dry_run_option, json_option, settings, signed
 @click.command()
 @click.argument("route")
 @click.argument("key")
-@click.option("--item", metavar="JSON", help="The content that the item is to have, whole, as it would be submitted.")
-@click.option("--file", type=click.File("rb"), metavar="FILE", help="The same from a file of JSON, or - for standard input.")
-@click.option("--here", is_flag=True, help="Start again at the item's own stage; at the first if not given.")
-@click.option("--rerun", is_flag=True, help="Also if it is COMPLETED: run it again with the new content.")
+@click.option("--item", metavar="JSON", help="The complete new content, as for 'milepost submit'.")
+@click.option("--file", type=click.File("rb"), metavar="FILE", help="Read the content from a JSON file, or - for standard input.")
+@click.option("--here", is_flag=True, help="Start again at the current stage instead of the first.")
+@click.option("--rerun", is_flag=True, help="Also replace a COMPLETED item: run it again.")
 @signed
 @dry_run_option
 @json_option
@@ -35,10 +35,10 @@ def replace(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Give an item other content.
+    """Replace the content of an item.
 
-    It starts again with it, as new work; a worker that holds it finds its outcome refused. Look at the difference first with
-    --dry-run. The old content stays in the history. For many items: 'milepost submit … --replace-changed'.
+    The item starts again with the new content, as new work; an outcome from a worker that still holds it is refused. See the
+    difference first with --dry-run. The history keeps the old content. For many items: 'milepost submit … --replace-changed'.
     """
     if (item is None) == (file is None):
         raise click.UsageError("give the new content: --item JSON, or --file FILE")

@@ -11,16 +11,18 @@ from milepost.cli.config import CliSettings
 
 
 @click.command()
-@click.option("--from", "to_stage", metavar="STAGE", help="From this stage on; from the first if not given.")
-@click.option("--as-new", is_flag=True, help="With a new work_id also at the last stage: the partner is to do it afresh.")
-@click.option("--pace", metavar="RATE", help="So many at a time, such as 50/s, by the resender; else all at once. For filters.")
+@click.option("--from", "to_stage", metavar="STAGE", help="Start at this stage instead of the first.")
+@click.option("--as-new", is_flag=True, help="New work_id also at the last stage, so that the partner does the work again.")
+@click.option(
+    "--pace", metavar="RATE", help="Let the resender start them at this rate, such as 50/s [default: all at once]. Only with filters."
+)
 @on_items
 def rerun(given: CliSettings, pace: str | None, **options: Any) -> int:
     """Run completed items again.
 
-    From the first stage, or from another. Name keys, or choose by filter: 'milepost rerun parcels --list march.csv --by ops --reason
-    lost'; without a status all COMPLETED ones that match are meant. An item whose row has left is refused, unless the ledger can bring
-    it back from its evidence.
+    They start at the first stage, or at --from. Give keys, or select by filter: 'milepost rerun parcels --list march.csv --by ops
+    --reason lost'; without --status all matching COMPLETED items are selected. An item whose row has been removed is refused, unless
+    the ledger can restore it from its evidence.
     """
     from milepost.core.values.durations import rate_per_second
 

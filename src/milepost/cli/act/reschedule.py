@@ -1,4 +1,4 @@
-"""`milepost reschedule`: change the start time of items that have not started."""
+"""`milepost reschedule`: change the start time of items that have not started yet."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from milepost.cli.options import at_option
 
 
 @click.command()
-@click.option("--at", required=True, metavar="TIME", help="Not before this time: 2027-01-31T08:00, or a span from now such as 2h; 'now'.")
+@click.option("--at", required=True, metavar="TIME", help="Earliest start: 2027-01-31T08:00, a span from now such as 2h, or 'now'.")
 @on_items
 def reschedule(given: CliSettings, at: str, **options: Any) -> int:
-    """Set items for another time, until they start."""
+    """Change the start time of items that have not started yet."""
     return act_on_items(given, "reschedule", not_before=at_option(at), **options)

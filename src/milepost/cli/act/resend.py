@@ -1,4 +1,4 @@
-"""`milepost resend`: offer stages again now, or run the resender once."""
+"""`milepost resend`: offer items to their stage again, or run the resender once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 @yes_option
 @signed
 @dry_run_option
-@click.option("--act", "act_id", metavar="ID", help="Go on with an act that was cut off (see 'milepost acts').")
+@click.option("--act", "act_id", metavar="ID", help="Continue an interrupted act (see 'milepost acts').")
 @json_option
 @settings
 def resend(given: CliSettings, route: str | None, **options: Any) -> int:
-    """Offer items' stages again now; alone: run the resender once.
+    """Offer items to their stage again, or run the resender once.
 
-    With a route and keys or filters: an external stage is offered to its partner again, and a stage of ours is called or tried again
-    at once, without waiting for its time. No try is counted. 'milepost resend' by itself finds whatever is due and quiet and offers
-    it again.
+    With a route and keys or filters: offer an external stage to its partner again, or run a handler again at once instead of at its
+    due time. This counts no attempt. Without arguments the resender runs once: it finds overdue items of all routes and offers them
+    again.
     """
     if route is not None:
         return act_on_items(given, "resend", route=route, **options)
@@ -41,12 +41,12 @@ def resend(given: CliSettings, route: str | None, **options: Any) -> int:
     if options["as_json"]:
         print_json(done)
     else:
-        click.echo(f"The resender has had its run: {done}")
+        click.echo(f"Resender run: {done}")
     return 0
 
 
 def _run_resender(ctx: Context) -> ResendSummary:
-    """One run to the end, and a heartbeat that says so: `doctor` then knows that a resender runs by schedule."""
+    """Run the resender to the end and write its heartbeat, so that `doctor` sees a resender that runs by schedule."""
     import os
     import platform
 

@@ -22,7 +22,7 @@ def resume(
     reason: str | None,
     as_json: bool,
 ) -> int:
-    """Let a paused route, stage or lane go on."""
+    """Resume a paused route, stage or lane."""
     from milepost.core.admission.controls import scope
     from milepost.engine.acts.bulk import resume as let_go
     from milepost.ports.documents import HOLD
@@ -35,7 +35,7 @@ def resume(
     if as_json:
         print_json({"scope": place, "resumed": done, "still_paused": others})
     elif done:
-        click.echo(f"{place} goes on.")
+        click.echo(f"{place} resumed.")
     else:
         click.echo(f"milepost: {place} was not paused", err=True)
     if others and not as_json:

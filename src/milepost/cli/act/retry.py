@@ -12,11 +12,11 @@ from milepost.cli.config import CliSettings
 
 @click.command()
 @click.option("--to", "to_stage", metavar="STAGE", help="Send the items back to this earlier stage.")
-@click.option("--as-new", is_flag=True, help="With a new work_id: the partner is to do it afresh.")
+@click.option("--as-new", is_flag=True, help="New work_id, so that the partner does the work again.")
 @on_items
 def retry(given: CliSettings, **options: Any) -> int:
     """Start items again at their stage.
 
-    Counts return to zero. Name keys, or choose by filter: 'milepost retry parcels --status failed --by ops --reason fixed'.
+    Attempts start again at zero. Give keys, or select by filter: 'milepost retry parcels --status failed --by ops --reason fixed'.
     """
     return act_on_items(given, "retry", **options)

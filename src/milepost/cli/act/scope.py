@@ -1,4 +1,4 @@
-"""The scope of a control: a route, a stage of it, or a lane of that stage."""
+"""Scope of a control: a route, one of its stages, or one lane of that stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def on_scope(command: F) -> F:
-    """What these verbs are about: a route, a stage of it (given either way), a lane of that."""
+    """Add the arguments that name the scope: route, stage (as argument or option) and lane."""
     for option in (
         click.argument("route"),
         click.argument("stage_word", metavar="[STAGE]", required=False),
@@ -29,5 +29,5 @@ def on_scope(command: F) -> F:
 
 def stage_of(stage: str | None, stage_word: str | None) -> str | None:
     if stage is not None and stage_word is not None and stage != stage_word:
-        raise click.UsageError(f"is it the stage {stage_word!r} or {stage!r}? Give one")
+        raise click.UsageError(f"two different stages given: {stage_word!r} and {stage!r}")
     return stage or stage_word

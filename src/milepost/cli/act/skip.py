@@ -13,5 +13,5 @@ from milepost.cli.config import CliSettings
 @click.command()
 @on_items
 def skip(given: CliSettings, **options: Any) -> int:
-    """Move items past their stage, its work undone."""
+    """Skip the items' current stage without running it."""
     return act_on_items(given, "skip", **options)

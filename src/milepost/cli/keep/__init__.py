@@ -1,1 +1,1 @@
-"""Commands that keep a ledger in order."""
+"""Commands that administer a ledger."""

@@ -1,4 +1,4 @@
-"""`milepost adopt`: take in rows that other programs put into the table."""
+"""`milepost adopt`: take in rows that other programs wrote to the table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SHOWN = 20
 @click.command()
 @click.argument("route")
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@click.option("--all", "whole", is_flag=True, help="Every row of the table that is not taken in yet.")
-@click.option("--pace", type=click.IntRange(1), default=50, show_default=True, help="So many rows a second, at most.")
+@click.option("--all", "whole", is_flag=True, help="All rows of the table that are not taken in yet.")
+@click.option("--pace", type=click.IntRange(1), default=50, show_default=True, help="Rows per second, at most.")
 @signed
 @dry_run_option
 @json_option
@@ -34,17 +34,18 @@ def adopt(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Take in rows that others put into the table.
+    """Take in rows that other programs wrote to the table.
 
-    Each is taken in where it stands: at the stage that its 'queue' names, with what it has been through. Rows at a stage that the route has not are told, and left alone.
+    Each row enters at the stage that its 'queue' attribute names and keeps its confirmations. Rows at a stage that the route does not
+    have are reported and not changed.
     """
     from milepost.engine.acts.foreign_rows import adopt as take_in
     from milepost.engine.views.items import counted
 
     if whole == bool(keys):
-        raise click.UsageError("say which rows: keys, or --all for the whole table")
+        raise click.UsageError("give either keys, or --all for the whole table")
     who, why = check_signed(by, reason, dry_run=dry_run)
-    with given.context(act=True, dry_run=dry_run) as ctx, progress("rows looked at", quiet=as_json or dry_run) as told:
+    with given.context(act=True, dry_run=dry_run) as ctx, progress("rows read", quiet=as_json or dry_run) as on_progress:
         report = take_in(
             ctx,
             route,
@@ -52,7 +53,7 @@ def adopt(
             by=who,
             reason=why,
             dry_run=dry_run,
-            on_progress=lambda done, all_of: told(done, done, all_of),
+            on_progress=lambda done, all_of: on_progress(done, done, all_of),
             pause=_paced(pace),
         )
     if as_json:
@@ -60,7 +61,7 @@ def adopt(
         return 1 if report.refused_count else 0
     to = console()
     verb = "would be taken in" if dry_run else "taken in"
-    gone = f"{counted(report.rows, 'row')} looked at: " if whole else ""
+    gone = f"{counted(report.rows, 'row')} read: " if whole else ""
     to.print(f"{gone}{counted(report.adopted, 'item')} {verb}" + ("; nothing was changed." if dry_run else f" (act {report.id})."))
     for stage, n in report.stages.items():
         to.print(f"  {n:,} at {safe(stage)}")
@@ -75,7 +76,7 @@ def adopt(
 
 
 def _paced(pace: int) -> Callable[[int], None]:
-    """Wait so long after each batch that no more than so many rows a second are taken in."""
+    """Callback that waits after each batch, to keep to so many rows per second."""
     began, done = time.monotonic(), 0
 
     def pause(n: int) -> None:

@@ -1,4 +1,4 @@
-"""`milepost backup`: copy a SQLite ledger and its blobs while processes use it."""
+"""`milepost backup`: copy a SQLite ledger and its blobs while processes use them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from milepost.cli.out import MB, megabyte_progress, print_json
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--overwrite", is_flag=True, help="Replace a backup of that name, once the new one is whole.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing backup, once the new one is complete.")
 @json_option
 @settings
 def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> int:
-    """Copy the ledger and its blobs to FILE, while work goes on.
+    """Copy the ledger and its blobs to FILE, also during work.
 
-    The copy holds one moment of the ledger, is checked, and is on disk when the command ends. It is a ledger itself: look into it with
-    --ledger FILE. Exit code 1 if the history of some items is not as it was written; the backup is made all the same. For a ledger in a SQLite file; on AWS, use point-in-time recovery of the tables.
+    The copy is a consistent snapshot; it is checked and on disk when the command ends. It is itself a ledger: open it with --ledger
+    FILE. Exit code 1 if the hash chain of an item is broken; the backup is still made. For SQLite ledgers; on AWS use point-in-time
+    recovery of the tables.
     """
     from milepost.engine.views.items import counted
     from milepost.wiring import open_ledger
@@ -28,8 +29,8 @@ def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> in
     check_there(given.ledger)
     ledger, _ = open_ledger(given.ledger, make=False)
     try:
-        with megabyte_progress("backup, MB", quiet=as_json) as told:
-            report = ledger.backup(file, overwrite, told)
+        with megabyte_progress("backup, MB", quiet=as_json) as on_progress:
+            report = ledger.backup(file, overwrite, on_progress)
     finally:
         ledger.close()
     if as_json:
@@ -38,7 +39,5 @@ def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> in
     blobs = f", {counted(report.blobs, 'blob')} ({report.blob_bytes / MB:,.1f} MB) in {file}-blobs" if report.blobs else ""
     click.echo(f"{file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')} ({report.bytes / MB:,.1f} MB){blobs}; checked.")
     if report.broken:
-        click.echo(
-            f"milepost: the history of {len(report.broken):,} items is not as it was written, among them {report.broken[0]}", err=True
-        )
+        click.echo(f"milepost: the hash chains of {len(report.broken):,} items are broken, among them {report.broken[0]}", err=True)
     return 1 if report.broken else 0

@@ -1,4 +1,4 @@
-"""`milepost cost`: what items will cost on AWS, at list prices. Needs the routes alone, no ledger and no boto3."""
+"""`milepost cost`: predicted cost of items on AWS at list prices. Needs only the routes, no ledger and no boto3."""
 
 from __future__ import annotations
 
@@ -20,36 +20,38 @@ MILLION = 1_000_000
 
 
 @click.command()
-@click.option("--items", type=click.FloatRange(1), default=1e6, metavar="N", help="How many items; 1e6 is a million.  [default: 1e6]")
+@click.option("--items", type=click.FloatRange(1), default=1e6, metavar="N", help="Number of items.  [default: 1e6]")
 @click.option("--route", "names", multiple=True, metavar="NAME", help="Only this route; may be repeated.")
 @click.option("--region", metavar="NAME", default="us-east-1", show_default=True, help="us-east-1 or eu-west-2.")
-@click.option("--retries", type=click.FloatRange(0, 1, max_open=True), default=0.0, show_default=True, help="The share of tries that fail.")
-@click.option("--checks", type=click.IntRange(1), default=1, show_default=True, help="Looks at each waiting item.")
-@click.option("--wait", metavar="SPAN", default="1d", show_default=True, help="How long an item is at each external stage.")
-@click.option("--payload", type=click.IntRange(0), default=500, show_default=True, metavar="BYTES", help="How large an input is.")
-@click.option("--result", type=click.IntRange(0), default=100, show_default=True, metavar="BYTES", help="What an external stage answers.")
+@click.option("--retries", type=click.FloatRange(0, 1, max_open=True), default=0.0, show_default=True, help="Share of attempts that fail.")
+@click.option("--checks", type=click.IntRange(1), default=1, show_default=True, help="Checks of each waiting item.")
+@click.option("--wait", metavar="SPAN", default="1d", show_default=True, help="Time of an item at each external stage.")
+@click.option("--payload", type=click.IntRange(0), default=500, show_default=True, metavar="BYTES", help="Size of an input.")
 @click.option(
-    "--batch", type=click.IntRange(1, 100), default=10, show_default=True, help="How full batches are, of messages and of changes."
+    "--result", type=click.IntRange(0), default=100, show_default=True, metavar="BYTES", help="Size of an external stage's answer."
 )
-@click.option("--takes", metavar="SPAN", default="100ms", show_default=True, help="How long a handler takes.")
-@click.option("--adopted", is_flag=True, help="Others put the rows; the relay takes them in.")
-@click.option("--no-lambda", "own", is_flag=True, help="Relay and workers are processes of your own.")
+@click.option(
+    "--batch", type=click.IntRange(1, 100), default=10, show_default=True, help="Average batch size, of messages and of stream records."
+)
+@click.option("--takes", metavar="SPAN", default="100ms", show_default=True, help="Time of a handler call.")
+@click.option("--adopted", is_flag=True, help="Other programs write the rows; the relay adopts them.")
+@click.option("--no-lambda", "own", is_flag=True, help="Relay and workers run as your own processes.")
 @json_option
 @settings
 def cost(
-    given: CliSettings, items: float, names: tuple[str, ...], region: str, wait: str, takes: str, own: bool, as_json: bool, **told: Any
+    given: CliSettings, items: float, names: tuple[str, ...], region: str, wait: str, takes: str, own: bool, as_json: bool, **options: Any
 ) -> None:
-    """What items will cost on AWS.
+    """Predicted cost of items on AWS.
 
-    Requests, units and dollars for each route, by service, for a million items and for as many as you say. Reckoned from what
-    each step of an item asks of AWS, at list prices that are written down in Milepost with their date.
+    Requests, units and dollars for each route by service, per million items and for --items. Calculated from the requests of each step of
+    an item, at list prices that Milepost records with their date.
     """
     from milepost.core.values.durations import span_ms
     from milepost.ledgers.aws.cost.model import Usage, predicted
     from milepost.ledgers.aws.cost.prices import AS_OF, NOTE, prices_in, standing
 
     prices = prices_in(region)
-    usage = Usage(wait_ms=span_ms(wait, "--wait"), takes_ms=span_ms(takes, "--takes"), lambdas=not own, **told)
+    usage = Usage(wait_ms=span_ms(wait, "--wait"), takes_ms=span_ms(takes, "--takes"), lambdas=not own, **options)
     routes = _chosen(given.routes(), names)
     found = [(route, predicted(route, usage)) for route in routes]
     month = standing(routes, prices)
@@ -72,21 +74,21 @@ def cost(
         to.print(f"[bold]{safe(route.name)}[/]  {safe(_way(route))}", soft_wrap=True)
         _show(need, usage, prices, items)
         to.print()
-    to.print(f"Beside that about ${month:,.2f} a month in {region} when nothing happens: alarms, metrics, pollers, the resender.")
+    to.print(f"Plus about ${month:,.2f} a month in {region} when idle: alarms, metrics, pollers, the resender.")
     to.print(NOTE, soft_wrap=True)
 
 
 def _chosen(routes: list[Route], names: tuple[str, ...]) -> list[Route]:
     if not routes:
-        raise ConfigMistake('no route is known: give --routes file.py, or name it in milepost.toml (routes = ["file.py"])')
+        raise ConfigMistake('no route is configured: give --routes file.py, or set routes = ["file.py"] in milepost.toml')
     known = {route.name: route for route in routes}
     for name in names:
         if name not in known:
-            raise UsageError(f"there is no route {name!r}; given are: {', '.join(known)}")
+            raise UsageError(f"there is no route {name!r}; routes are: {', '.join(known)}")
     chosen = [known[name] for name in dict.fromkeys(names)] or routes
     for route in chosen:
         if not route.stages:
-            raise ConfigMistake(f"route {route.name!r} has no stages; there is nothing to reckon")
+            raise ConfigMistake(f"route {route.name!r} has no stages; there is no cost to calculate")
     return chosen
 
 
@@ -111,12 +113,12 @@ def _show(need: Need, usage: Usage, prices: Prices, items: float) -> None:
         "a month's storage": f"{need.kept_bytes + need.blob_bytes:,.0f} bytes",
     }
     last = f"$ for {items:,.0f}"
-    shown = table("service", "for an item", "$ a million", last, right=["for an item", "$ a million", last])
+    shown = table("service", "per item", "$ per million", last, right=["per item", "$ per million", last])
     for service, dollar in costs.items():
         if dollar:
             shown.add_row(service, quantities[service], f"{dollar * MILLION:,.2f}", f"{dollar * items:,.2f}")
     whole = sum(costs.values())
-    shown.add_row("in all", f"{sum(need.calls.values()):.1f} requests", f"{whole * MILLION:,.2f}", f"{whole * items:,.2f}")
+    shown.add_row("total", f"{sum(need.calls.values()):.1f} requests", f"{whole * MILLION:,.2f}", f"{whole * items:,.2f}")
     show_table(shown)
 
 

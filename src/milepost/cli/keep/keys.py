@@ -1,4 +1,4 @@
-"""`milepost keys`: who may call over HTTP, and what."""
+"""`milepost keys`: API keys with their scopes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from milepost.cli.out import print_json, safe, show_table, table
 @json_option
 @settings
 def keys(given: CliSettings, as_json: bool) -> None:
-    """Who may call over HTTP, and what.
+    """API keys: who may call over HTTP, and with which scopes.
 
-    Without any key the server lets in this machine alone, and everybody on it. Once a key has been made, it asks for one.
+    Without any key the server accepts all calls from this machine and no others. As soon as a key exists, every call needs one.
     """
     from milepost.engine.auth.keys import all_keys, key_view, state_of
     from milepost.engine.views.items import when
@@ -30,7 +30,7 @@ def keys(given: CliSettings, as_json: bool) -> None:
         print_json({"keys": [key_view(key, now) for key in found]})
         return
     if not found:
-        click.echo("There are no keys: whoever is at this machine may call, and nobody else. To make one:")
+        click.echo("No API keys: all calls from this machine are accepted, and no others. To create one:")
         click.echo("  milepost keys new NAME --scope read --by YOU --reason '…'")
         return
     shown = table("name", "id", "state", "scopes", "routes", "expires", "last used")
@@ -52,10 +52,10 @@ def keys(given: CliSettings, as_json: bool) -> None:
 @click.option(
     "--scope", "scopes", multiple=True, required=True, metavar="SCOPE", help="read, submit, work, operate or admin; may be repeated."
 )
-@click.option("--route", "only", multiple=True, metavar="ROUTE", help="See this route alone; may be repeated [all routes].")
-@click.option("--expires", metavar="SPAN", help="How long it holds, such as 90d [for ever].")
-@click.option("--rate", metavar="RATE", help="Calls that one server takes, such as 50/s [200/s].")
-@click.option("--burst", type=click.IntRange(1), help="Calls that it takes at once [those of two seconds].")
+@click.option("--route", "only", multiple=True, metavar="ROUTE", help="Restrict the key to this route; may be repeated [all routes].")
+@click.option("--expires", metavar="SPAN", help="Lifetime, such as 90d [unlimited].")
+@click.option("--rate", metavar="RATE", help="Rate limit per server, such as 50/s [200/s].")
+@click.option("--burst", type=click.IntRange(1), help="Burst limit in calls [two seconds' worth].")
 @signed
 @json_option
 @settings
@@ -71,10 +71,10 @@ def new(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Make a key. It is shown this once.
+    """Create a key. It is shown only once.
 
-    'read' looks, 'submit' hands over items, 'work' takes work and reports it, 'operate' does what people do (retry, skip,
-    pause, …), 'admin' may do all of it. Calls then have the header 'Authorization: Bearer KEY'.
+    Scopes: 'read' looks, 'submit' submits items, 'work' is for remote workers, 'operate' allows operator acts (retry, skip, pause, …),
+    'admin' allows everything. Callers send the header 'Authorization: Bearer KEY'.
     """
     from milepost.core.values.durations import rate_per_second, span_ms
     from milepost.engine.auth.keys import key_view, make_key
@@ -91,7 +91,7 @@ def new(
         print_json({"key": text, **key_view(made, now)})
         return
     click.echo(text)
-    click.echo("Keep it where only its user can read it: it cannot be shown again.", err=True)
+    click.echo("Store it safely: it cannot be shown again.", err=True)
 
 
 @keys.command()
@@ -100,9 +100,9 @@ def new(
 @json_option
 @settings
 def revoke(given: CliSettings, name: str, by: str | None, reason: str | None, as_json: bool) -> None:
-    """Let a key open nothing any more.
+    """Revoke a key.
 
-    Every server obeys within five seconds; whoever has logged in with it is out, too.
+    Every server obeys within five seconds and ends the sessions that logged in with the key.
     """
     from milepost.engine.auth.keys import key_view, revoke_key
 
@@ -113,4 +113,4 @@ def revoke(given: CliSettings, name: str, by: str | None, reason: str | None, as
     if as_json:
         print_json(key_view(revoked, now))
     else:
-        click.echo(f"{name} opens nothing any more.")
+        click.echo(f"Key {name} is revoked.")

@@ -1,4 +1,4 @@
-"""`milepost move`: the ledger's items, their histories and everything around them go to another ledger."""
+"""`milepost move`: move routes with their items and histories to another ledger."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SHOWN = 20
 
 
 @click.command()
-@click.option("--to", "to_url", required=True, metavar="URL", help="Where to: dynamodb://REGION/PREFIX.")
+@click.option("--to", "to_url", required=True, metavar="URL", help="Target ledger: dynamodb://REGION/PREFIX.")
 @click.option("--route", "only", multiple=True, metavar="ROUTE", help="Only this route; may be repeated.")
-@click.option("--give-up", is_flag=True, help="Open the routes here again, if a move was begun and not finished.")
+@click.option("--give-up", is_flag=True, help="Abandon an unfinished move: unlock the routes here.")
 @signed
 @dry_run_option
 @json_option
@@ -40,8 +40,9 @@ def move(
 ) -> int:
     """Move the items to a ledger on AWS.
 
-    Rows, contents, histories to the byte, seals, lists, pauses, limits, acts, and how far each subscriber has been told. All processes must have been stopped. Until everything has been
-    compared, nobody works on the routes, here or there; then this ledger says where they have gone. Cut off, the same command goes on. Exit code 1 if something differs.
+    Moves rows, contents, histories byte for byte, seals, lists, pauses, limits, acts and subscriber cursors. Stop all processes first.
+    The routes are locked in both ledgers until everything has been compared; then this ledger points to the new one. If interrupted, run
+    the same command again. Exit code 1 if something differs.
     """
     from milepost.engine.transfer.copy import move as carry
     from milepost.engine.transfer.lock import give_up as open_again
@@ -54,32 +55,38 @@ def move(
             if as_json:
                 print_json({"opened": opened})
             else:
-                click.echo(f"Open here again: {', '.join(opened)}." if opened else "No move is under way; nothing was changed.")
+                click.echo(f"Unlocked here: {', '.join(opened)}." if opened else "No unfinished move; nothing was changed.")
             return 0
-        with progress("moving", quiet=as_json or dry_run) as told:
+        with progress("moving", quiet=as_json or dry_run) as on_progress:
             report = carry(
-                source, target, names, by=who, reason=why, dry_run=dry_run, on_progress=lambda what, done, whole: told(done, done, whole)
+                source,
+                target,
+                names,
+                by=who,
+                reason=why,
+                dry_run=dry_run,
+                on_progress=lambda what, done, whole: on_progress(done, done, whole),
             )
     report.to = to_url
     if as_json:
         print_json(report)
     else:
-        _tell(report)
+        _print_report(report)
     return 0 if report.finished or dry_run else 1
 
 
 @contextmanager
 def _both(given: CliSettings, to_url: str, dry_run: bool) -> Iterator[tuple[Context, Context]]:
-    """Both ledgers, with the same routes; neither is changed by opening it, but that one which is not there is made."""
+    """Open both ledgers with the same routes. Only a missing target ledger is created."""
     from milepost.wiring import open_context
 
     routes, url = given.routes(), given.ledger
     if not routes:
-        raise ConfigMistake('no route is known: give --routes file.py, or name it in milepost.toml (routes = ["file.py"])')
+        raise ConfigMistake('no route is configured: give --routes file.py, or set routes = ["file.py"] in milepost.toml')
     if not url.startswith("sqlite:"):
-        raise UsageError(f"only a SQLite ledger can be moved, not {url}; name it with --ledger sqlite:///FILE")
+        raise UsageError(f"only a SQLite ledger can be moved, not {url}; give it as --ledger sqlite:///FILE")
     if not to_url.startswith("dynamodb:"):
-        raise UsageError(f"items can be moved to a ledger on AWS, not to {to_url}; write --to dynamodb://REGION/PREFIX")
+        raise UsageError(f"the target must be a ledger on AWS, not {to_url}; give --to dynamodb://REGION/PREFIX")
     check_there(url)
     source = open_context(url, routes, check=False)
     try:
@@ -94,26 +101,24 @@ def _both(given: CliSettings, to_url: str, dry_run: bool) -> Iterator[tuple[Cont
 
 
 def _routes(ctx: Context, only: tuple[str, ...]) -> list[str]:
-    """The routes that were named, or all that the ledger has. One whose file is not given would be left behind unseen."""
+    """The named routes, or all routes of the ledger. Refuses a route without a route file, which would be left behind."""
     from milepost.engine.heads.route import ROUTE as HEADS
     from milepost.engine.transfer.lock import marks
     from milepost.ports.documents import ROUTE
 
-    # The daily heads stay: they speak of this ledger's feed.
+    # The daily heads stay here, because they describe this ledger's feed.
     known, moved = sorted(ctx.ledger.read(ROUTE).keys() - {HEADS}), marks(ctx)
     under_way = next((mark.routes for mark in moved.values() if mark.finished_at is None), None)
     names = list(only) or under_way or [name for name in known if name not in moved] or known
     missing = [name for name in names if name not in ctx.plans]
     if missing:
-        raise UsageError(
-            f"the ledger has items of {', '.join(missing)}, of which no route file is given; give --routes, or choose by --route"
-        )
+        raise UsageError(f"no route file for {', '.join(missing)}; give --routes, or select routes with --route")
     if not names:
-        raise UsageError("there is nothing to move: the ledger has no route")
+        raise UsageError("nothing to move: the ledger has no routes")
     return names
 
 
-def _tell(report: MoveReport) -> None:
+def _print_report(report: MoveReport) -> None:
     from milepost.engine.views.items import counted
 
     to = console()
@@ -123,24 +128,28 @@ def _tell(report: MoveReport) -> None:
         f" and {counted(report.documents, 'document')}"
     )
     if report.dry_run:
-        to.print(f"{safe(of)}: {what} would be moved. Nothing was changed.", soft_wrap=True)
+        to.print(f"{safe(of)}: dry run, {what} would be moved. Nothing was changed.", soft_wrap=True)
     elif report.before:
-        to.print(f"{safe(of)}: moved before; nothing was changed.", soft_wrap=True)
+        to.print(f"{safe(of)}: already moved; nothing was changed.", soft_wrap=True)
     elif report.finished:
-        to.print(f"{safe(of)}: {what} were moved, and found there just as they are here.", soft_wrap=True)
+        to.print(f"{safe(of)}: moved and compared {what}.", soft_wrap=True)
     for word, n in report.statuses.items():
         to.print(f"  {n:,} {word}")
     if report.lost:
-        to.print(f"{counted(report.lost, 'item')} had been held by workers that are gone: losses, tried again there.")
+        to.print(f"{counted(report.lost, 'item')} had a lease of a dead worker: counted as losses, and run again there.")
     for name, behind in report.subscribers.items():
-        rest = f"is told the last {counted(behind, 'line')} there" if behind else "has been told everything, and is told what is new"
+        rest = (
+            f"receives the last {counted(behind, 'line')} from there"
+            if behind
+            else "has received everything, and receives new events from there"
+        )
         to.print(f"{safe(name)} {rest}.")
     if report.finished:
-        to.print(f'Whoever works on these routes does so there from now on: ledger = "{safe(report.to)}"', soft_wrap=True)
+        to.print(f'From now on use the new ledger for these routes: ledger = "{safe(report.to)}"', soft_wrap=True)
     if report.differences:
         shown = table("route", "key", "what differs")
         for difference in report.differences[:SHOWN]:
             shown.add_row(safe(difference.route), safe(difference.key), safe(difference.what))
         show_table(shown)
         more = len(report.differences) - SHOWN
-        to.print((f"… and {more:,} more. " if more > 0 else "") + "The move is not finished; put this right, and run it again.")
+        to.print((f"… and {more:,} more. " if more > 0 else "") + "The move is not finished; correct the differences and run it again.")

@@ -5,20 +5,20 @@ from __future__ import annotations
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import afford, yes_option
+from milepost.cli.filters import confirm_cost, yes_option
 from milepost.cli.options import check_signed, dry_run_option, json_option, settings, signed
 from milepost.cli.out import print_json, progress
 
 
 @click.command()
 @click.argument("route")
-@click.option("--older-than", metavar="SPAN", default="30d", show_default=True, help="Ended longer ago than this.")
+@click.option("--older-than", metavar="SPAN", default="30d", show_default=True, help="Only items that ended longer ago than this.")
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     metavar="STATUS",
-    help="A status whose rows go, or 'failed'; may be repeated. Without it only COMPLETED rows go.",
+    help="Remove rows with this status, or 'failed'; may be repeated [COMPLETED].",
 )
 @yes_option
 @signed
@@ -36,10 +36,10 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Let go of the rows of items that have completed long ago.
+    """Remove the rows of items that completed long ago.
 
-    Rows of failed and cancelled items stay, unless their status is named. A small seal stays of each, so that a key which comes
-    again is still known. History lines stay until every subscriber has been told.
+    Rows of failed and cancelled items stay unless their status is given. A small seal remains of each item, so that its key stays known.
+    History lines stay until every subscriber has received them.
     """
     from milepost.core.status import TERMINAL
     from milepost.core.values.durations import short_span, span_ms
@@ -49,12 +49,12 @@ def prune(
 
     span = span_ms(older_than, "--older-than")
     who, why = check_signed(by, reason, dry_run=dry_run)
-    with given.context(act=True, dry_run=dry_run) as ctx, progress("pruning", quiet=as_json or dry_run) as told:
-        afford(ctx, Query(route=route, statuses=TERMINAL), yes, quiet=as_json)
+    with given.context(act=True, dry_run=dry_run) as ctx, progress("pruning", quiet=as_json or dry_run) as on_progress:
+        confirm_cost(ctx, Query(route=route, statuses=TERMINAL), yes, quiet=as_json)
         named = statuses_of(statuses)
-        report = let_go(ctx, route, span, statuses=named, by=who, reason=why, dry_run=dry_run, on_progress=told)
+        report = let_go(ctx, route, span, statuses=named, by=who, reason=why, dry_run=dry_run, on_progress=on_progress)
     if as_json:
         print_json(report)
         return
-    which = f"ended more than {short_span(span)} ago" if span else "all that have ended"
+    which = f"ended more than {short_span(span)} ago" if span else "all ended items"
     click.echo(f"{route}, {which}: {report}.")

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def quarantine() -> None:
-    """What was set aside because it could not be used.
+    """Quarantined rows, changes and messages.
 
-    Rows that others put, changes that could not be decided, messages that nobody can read. See to them again with 'replay', or throw them away with 'drop'.
+    Rows from other programs, changes that could not be decided, messages that cannot be read. Process them again with 'replay', or
+    delete them with 'drop'.
     """
 
 
@@ -29,7 +30,7 @@ def quarantine() -> None:
 @json_option
 @settings
 def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
-    """What is set aside, oldest first."""
+    """List what is in quarantine, oldest first."""
     from milepost.engine.acts.foreign_rows import quarantine_view
     from milepost.engine.events.replay import moment_ms
     from milepost.engine.views.items import when
@@ -41,7 +42,7 @@ def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
         print_json(found)
         return
     if not found.set_aside:
-        click.echo("Nothing is set aside.")
+        click.echo("The quarantine is empty.")
         return
     shown = table("id", "what", "when", "why")
     for aside in found.set_aside:
@@ -49,7 +50,7 @@ def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
         shown.add_row(safe(aside.id), safe(_what(aside)), at, safe(aside.reason))
     show_table(shown)
     if found.more:
-        click.echo(f"… and more: these are {len(found.set_aside)}; give -n.")
+        click.echo(f"… and more: these are the first {len(found.set_aside)}; give -n.")
 
 
 @quarantine.command()
@@ -57,7 +58,7 @@ def list_aside(given: CliSettings, limit: int, as_json: bool) -> None:
 @json_option
 @settings
 def show(given: CliSettings, name: str, as_json: bool) -> None:
-    """One of them, with its content."""
+    """Show one entry with its content."""
     import msgspec
 
     from milepost.engine.acts.foreign_rows import ALL, aside_view, quarantined
@@ -65,7 +66,7 @@ def show(given: CliSettings, name: str, as_json: bool) -> None:
     with given.context() as ctx:
         found = next((aside_view(aside) for aside in quarantined(ctx, ALL)[0] if aside.id == name), None)
     if found is None:
-        raise MilepostError(f"nothing of the id {name!r} is set aside; 'milepost quarantine list' shows what is")
+        raise MilepostError(f"no quarantine entry {name!r}; see 'milepost quarantine list'")
     if as_json:
         print_json(found)
         return
@@ -76,14 +77,15 @@ def show(given: CliSettings, name: str, as_json: bool) -> None:
 
 @quarantine.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all", "whole", is_flag=True, help="All that is set aside.")
+@click.option("--all", "whole", is_flag=True, help="All entries.")
 @signed
 @json_option
 @settings
 def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
-    """See to them again.
+    """Process entries again.
 
-    A row, or a change of one, is looked at as the row stands now; a message goes back to its queue. What still cannot be used stays, with the reason.
+    A row, or a change of one, is decided again as the row is now; a message goes back to its queue. What still fails stays in quarantine,
+    with the reason.
     """
     from milepost.engine.acts.foreign_rows import all_ids
     from milepost.engine.acts.foreign_rows import replay as again
@@ -94,18 +96,18 @@ def replay(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None
     if as_json:
         print_json({"replayed": answers})
     else:
-        _tell(answers)
+        _print_report(answers)
     return 0 if all(answer.done for answer in answers) else 1
 
 
 @quarantine.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all", "whole", is_flag=True, help="All that is set aside.")
+@click.option("--all", "whole", is_flag=True, help="All entries.")
 @signed
 @json_option
 @settings
 def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None, as_json: bool) -> int:
-    """Throw them away."""
+    """Delete entries."""
     from milepost.engine.acts.foreign_rows import all_ids
     from milepost.engine.acts.foreign_rows import drop as throw
     from milepost.engine.views.items import counted
@@ -117,31 +119,31 @@ def drop(given: CliSettings, ids: tuple[str, ...], whole: bool, by: str | None, 
     if as_json:
         print_json({"dropped": dropped})
     else:
-        click.echo(f"{counted(len(dropped), 'entry').replace('entrys', 'entries')} thrown away.")
+        click.echo(f"{counted(len(dropped), 'entry').replace('entrys', 'entries')} deleted.")
     for name in wanted:
         if name not in dropped:
-            click.echo(f"milepost: nothing of the id {name!r} is set aside", err=True)
+            click.echo(f"milepost: no quarantine entry {name!r}", err=True)
     return 0 if len(dropped) == len(wanted) else 1
 
 
 def _asked(ids: tuple[str, ...], whole: bool, by: str | None, reason: str | None) -> tuple[str, str]:
     if whole == bool(ids):
-        raise click.UsageError("say which: ids (see 'milepost quarantine list'), or --all")
+        raise click.UsageError("give either ids (see 'milepost quarantine list') or --all")
     return check_signed(by, reason)
 
 
-def _tell(answers: list[Adopted]) -> None:
+def _print_report(answers: list[Adopted]) -> None:
     from milepost.engine.views.items import counted
 
     done = sum(answer.done for answer in answers)
-    click.echo(f"{done:,} of {counted(len(answers), 'entry').replace('entrys', 'entries')} seen to.")
+    click.echo(f"{done:,} of {counted(len(answers), 'entry').replace('entrys', 'entries')} processed.")
     for answer in answers:
         if not answer.done:
             click.echo(f"milepost: {answer.key}: {answer.why}", err=True)
 
 
 def _what(aside: AsideView) -> str:
-    """A row or a change by its route and key, a message by its queue."""
+    """The route of a row or a change, or the queue of a message."""
     content: Any = aside.content if isinstance(aside.content, dict) else {}
     if aside.kind == "message":
         return f"message in {str(content.get('url', '')).rsplit('/', 1)[-1]}"

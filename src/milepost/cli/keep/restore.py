@@ -1,4 +1,4 @@
-"""`milepost restore`: replace the ledger by a backup of a SQLite ledger."""
+"""`milepost restore`: replace a SQLite ledger by a backup."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from milepost.cli.out import megabyte_progress, print_json
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--overwrite", is_flag=True, help="Set aside the ledger that is there, under another name.")
-@click.option("--force", is_flag=True, help="Restore although the history of some items is not as it was written.")
+@click.option("--overwrite", is_flag=True, help="Rename an existing ledger and restore in its place.")
+@click.option("--force", is_flag=True, help="Restore even if hash chains of items are broken.")
 @json_option
 @settings
 def restore(given: CliSettings, file: Path, overwrite: bool, force: bool, as_json: bool) -> None:
-    """Put the backup FILE in the place of the ledger.
+    """Replace the ledger by the backup FILE.
 
-    Stop every process first: while one has the ledger open, or has left its log (FILE-wal) behind, nothing is restored. The backup is
-    checked before and after it is copied. Items that were done since the backup was made will be done again.
+    Stop every process first: nothing is restored while a process has the ledger open or has left its log (FILE-wal). The backup is
+    checked before and after copying. Work that was done since the backup will be done again.
     """
     from milepost.engine.views.items import counted
     from milepost.wiring import restore_ledger
 
-    with megabyte_progress("restore, MB", quiet=as_json) as told:
-        report = restore_ledger(file, given.ledger, overwrite=overwrite, force=force, on_progress=told)
+    with megabyte_progress("restore, MB", quiet=as_json) as on_progress:
+        report = restore_ledger(file, given.ledger, overwrite=overwrite, force=force, on_progress=on_progress)
     if as_json:
         print_json(report)
         return
     if report.set_aside is not None:
-        click.echo(f"The ledger that was there is now {report.set_aside}.")
-    click.echo(f"{report.ledger} is restored from {file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')}; checked.")
+        click.echo(f"The previous ledger is now {report.set_aside}.")
+    click.echo(f"Restored {report.ledger} from {file}: {counted(report.items, 'item')}, {counted(report.seals, 'seal')}; checked.")

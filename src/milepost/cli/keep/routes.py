@@ -1,4 +1,4 @@
-"""`milepost routes`: the routes and their versions, and how a changed one is put in force."""
+"""`milepost routes`: routes, their versions and differences, and applying a changed route."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @json_option
 @settings
 def routes(given: CliSettings, as_json: bool) -> None:
-    """The routes, their stages and versions.
+    """Routes with their stages and versions.
 
-    Also says how a route file differs from what the ledger holds; 'milepost routes apply' puts a changed route in force.
+    Also shows how a route file differs from the ledger; 'milepost routes apply' puts a changed route into force.
     """
     context = click.get_current_context()
     context.obj = given
@@ -39,9 +39,9 @@ def routes(given: CliSettings, as_json: bool) -> None:
         return
     to = console()
     if not found:
-        to.print("No route is known; give --routes file.py, or name it in milepost.toml.")
+        to.print("No routes; give --routes file.py, or set routes in milepost.toml.")
         return
-    shown = table("route", "version", "stages (external in brackets)", "the route file", right=["version"])
+    shown = table("route", "version", "stages (external in brackets)", "route file", right=["version"])
     for view in found:
         stages = " → ".join(f"[{name}]" if kind == "external" else name for name, kind in view["stages"])
         version = str(view["version"]) if view["version"] else "new"
@@ -49,11 +49,11 @@ def routes(given: CliSettings, as_json: bool) -> None:
     show_table(shown)
     for view in found:
         if view["remembers_s"] is not None:
-            to.print(f"{safe(view['route'])} remembers a finished key for {short_span(view['remembers_s'] * 1000)}, not for good.")
+            to.print(f"{safe(view['route'])} remembers a finished key for {short_span(view['remembers_s'] * 1000)} only.")
         if view["version"] and view["differs"]:
-            to.print(f"To put it in force (look first with --dry-run):\n  {safe(view['cure'])}", soft_wrap=True)
+            to.print(f"To put it into force (see first with --dry-run):\n  {safe(view['cure'])}", soft_wrap=True)
         if view["back_fill"] is not None:
-            to.print(safe(f"{view['route']}: {_sending(view['back_fill'])}"), soft_wrap=True)
+            to.print(safe(f"{view['route']}: {_progress_of(view['back_fill'])}"), soft_wrap=True)
 
 
 def _names(ctx: Context) -> list[str]:
@@ -62,36 +62,34 @@ def _names(ctx: Context) -> list[str]:
     return route_names(ctx)
 
 
-def _sending(view: dict[str, Any]) -> str:
-    """How far a back-fill has come."""
+def _progress_of(view: dict[str, Any]) -> str:
+    """Progress of a back-fill as a sentence."""
     from milepost.core.values.durations import short_span
     from milepost.engine.views.items import counted
 
-    how_many = f"{counted(view['done'], 'finished item')} {'run again from' if view['verb'] == 'rerun' else 'sent on to'} {view['stage']}"
+    how_many = f"{counted(view['done'], 'finished item')} {'run again from' if view['verb'] == 'rerun' else 'sent to'} {view['stage']}"
     passed = f", {view['passed_over']:,} passed over" if view["passed_over"] else ""
     if view["state"] == "finished":
         return f"{how_many}{passed}; finished {view['finished_at']}."
     left = f"{how_many}{passed}, {view['left']:,} left"
     if view["state"] == "stopped":
-        return (
-            f"{left}; stopped by {view['stopped_by']}: {view['stopped_why']} ('milepost routes back-fill {view['route']} --pace …' goes on)"
-        )
+        return f"{left}; stopped by {view['stopped_by']}: {view['stopped_why']} ('milepost routes back-fill {view['route']} --pace …' continues it)"
     if view["waits"]:
-        return f"{left}; it waits: {view['waits']}"
+        return f"{left}; waiting: {view['waits']}"
     return f"{left}, {_rate(view['pace_per_s'])}, about {short_span(view['left'] / view['pace_per_s'] * 1000)} more"
 
 
 def _rate(pace: float) -> str:
-    """A pace as people write it."""
+    """A rate in the largest readable unit, such as 5/m."""
     unit, seconds = next(((unit, n) for unit, n in (("s", 1), ("m", 60)) if pace * n >= 1), ("h", 3600))
     return f"{pace * seconds:,.6g}/{unit}"
 
 
 @routes.command()
 @click.argument("route", required=False)
-@click.option("--map", "maps", multiple=True, metavar="OLD=NEW", help="Where items of a removed stage go; 'OLD=' cancels them.")
-@click.option("--back-fill", metavar="STAGE", help="Send finished items on to this added stage.")
-@click.option("--pace", metavar="RATE", help="With --back-fill: so many at a time, such as 50/s, from now on; else all at once.")
+@click.option("--map", "maps", multiple=True, metavar="OLD=NEW", help="Move items of a removed stage to NEW; 'OLD=' cancels them.")
+@click.option("--back-fill", metavar="STAGE", help="Send finished items to this added stage.")
+@click.option("--pace", metavar="RATE", help="With --back-fill: rate, such as 50/s [all at once].")
 @signed
 @dry_run_option
 @json_option
@@ -107,10 +105,10 @@ def apply(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Put a changed route in force.
+    """Put a changed route into force.
 
-    Processes that still have the old stages then stand by until they are started again. Look first with --dry-run. With --pace the
-    resender ('milepost up') sends finished items on, and this command returns at once; 'milepost routes' shows how far it is.
+    Processes with the old stages then stand by until they are restarted. See first with --dry-run. With --pace the resender ('milepost
+    up') sends the finished items, and this command returns at once; 'milepost routes' shows the progress.
     """
     from milepost.core.values.durations import rate_per_second
     from milepost.engine.routes.versions import apply_route
@@ -119,30 +117,30 @@ def apply(
     name, why = check_signed(by, reason, dry_run=dry_run)
     mapping = _mapping(maps)
     if pace is not None and back_fill is None:
-        raise click.UsageError("--pace is for finished items that are sent on: say to which stage with --back-fill")
+        raise click.UsageError("--pace needs --back-fill STAGE")
     chosen: dict[str, Any] = {"back_fill": back_fill, "pace": None if pace is None else rate_per_second(pace, "--pace")}
-    with given.context() as ctx, progress("moving items", quiet=as_json) as told:
+    with given.context() as ctx, progress("moving items", quiet=as_json) as on_progress:
         plan = ctx.plan(route or _only(ctx))
         refuse_moved(ctx.ledger, [plan])
-        done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, on_progress=told, **chosen)
+        done = apply_route(ctx, plan, mapping=mapping, by=name, reason=why, dry_run=dry_run, on_progress=on_progress, **chosen)
     if as_json:
         print_json(done)
     else:
-        _tell(plan.name, done, dry_run)
+        _print_report(plan.name, done, dry_run)
     return 1 if done.left and not dry_run else 0
 
 
 @routes.command("back-fill")
 @click.argument("route")
-@click.option("--pace", metavar="RATE", help="Another pace, such as 50/s; one that was stopped goes on.")
-@click.option("--stop", "stopping", is_flag=True, help="Send no more on until a pace is set again.")
+@click.option("--pace", metavar="RATE", help="Set the rate, such as 50/s; continues a stopped back-fill.")
+@click.option("--stop", "stopping", is_flag=True, help="Stop until --pace is given again.")
 @signed
 @json_option
 @settings
 def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, by: str | None, reason: str | None, as_json: bool) -> None:
-    """How far finished items have been sent on.
+    """Progress of a back-fill; change its rate, or stop it.
 
-    Stops that, lets it go on, or changes its pace. What has been sent on already goes its way.
+    Items that were already sent continue.
     """
     from milepost.core.values.durations import rate_per_second
     from milepost.engine.routes.backfill import change_pace, stop
@@ -150,7 +148,7 @@ def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, 
     from milepost.engine.views.items import check_route
 
     if stopping and pace is not None:
-        raise click.UsageError("give --stop or --pace, not both")
+        raise click.UsageError("give either --stop or --pace")
     signature = check_signed(by, reason, dry_run=not stopping and pace is None)
     with given.context() as ctx:
         check_route(ctx, route)
@@ -162,17 +160,17 @@ def back_fill(given: CliSettings, route: str, pace: str | None, stopping: bool, 
     if as_json:
         print_json({"route": route, "back_fill": found})
     elif found is None:
-        click.echo(f"Route {route} has never had a back-fill at a pace.")
+        click.echo(f"Route {route} never had a paced back-fill.")
     else:
-        console().print(safe(f"{route}: {_sending(found)}"), soft_wrap=True)
+        console().print(safe(f"{route}: {_progress_of(found)}"), soft_wrap=True)
 
 
 def _only(ctx: Context) -> str:
-    """The one route that was given; of several, which one must be said."""
+    """The only given route; if there are several, the user must name one."""
     if len(ctx.plans) == 1:
         return next(iter(ctx.plans))
     known = ", ".join(ctx.plans) or "none; give --routes file.py"
-    raise UsageError(f"say which route is to be put in force; given are: {known}")
+    raise UsageError(f"name the route to apply; routes are: {known}")
 
 
 def _mapping(maps: tuple[str, ...]) -> dict[str, str | None]:
@@ -185,51 +183,51 @@ def _mapping(maps: tuple[str, ...]) -> dict[str, str | None]:
     return mapping
 
 
-def _tell(route: str, done: Applied, dry_run: bool) -> None:
+def _print_report(route: str, done: Applied, dry_run: bool) -> None:
     from milepost.engine.views.items import counted
 
     to = console()
     would = "would be" if dry_run else "is"
     to.print(f"[bold]{safe(route)}[/] {would} at version {done.version}: {safe(done.difference)}.")
     for stage, n in done.renamed.items():
-        come = "would come" if dry_run else "comes" if n == 1 else "come"
-        to.print(f"{counted(n, 'item')} {come} along from {safe(stage)} to {safe((done.moves[stage] or '').removeprefix('='))}.")
+        come = "would move" if dry_run else "moves" if n == 1 else "move"
+        to.print(f"{counted(n, 'item')} {come} from {safe(stage)} to {safe((done.moves[stage] or '').removeprefix('='))}.")
     if done.moved:
         to.print(f"{counted(done.moved, 'item')} moved.")
     if done.back_filled:
-        to.print(f"{counted(done.back_filled, 'finished item')} sent on.")
+        to.print(f"{counted(done.back_filled, 'finished item')} sent to the added stage.")
     if done.back_fill is not None:
-        _tell_back_fill(done.back_fill, dry_run)
+        _print_back_fill(done.back_fill, dry_run)
     for stage, n in done.left.items():
         if dry_run and stage in done.renamed:
             continue
         are = "is" if n == 1 else "are"
-        verb = f"{are} at a removed stage now" if dry_run else f"{are} still in the hands of workers there; run this again in a moment"
+        verb = f"{are} at a removed stage" if dry_run else f"{are} still held by workers; run this again in a moment"
         to.print(f"{counted(n, 'item')} at {safe(stage)} {verb}.")
 
 
-def _tell_back_fill(coming: Preview, dry_run: bool) -> None:
-    """How many finished items are sent on, how long that takes, and what it means."""
+def _print_back_fill(coming: Preview, dry_run: bool) -> None:
+    """Print how many finished items a back-fill sends, how long it takes, and what it means for them."""
     from milepost.core.values.durations import short_span
     from milepost.engine.views.items import counted
 
     to = console()
     pace = ", all at once" if coming.pace is None else f" at {_rate(coming.pace)}, in about {short_span(coming.takes_ms or 0)}"
     would = "would be" if dry_run else "are being" if coming.items != 1 else "is being"
-    to.print(safe(f"{counted(coming.items, 'finished item')} {would} sent on to {coming.stage}{pace}."), soft_wrap=True)
+    to.print(safe(f"{counted(coming.items, 'finished item')} {would} sent to {coming.stage}{pace}."), soft_wrap=True)
     if coming.items and dry_run:
-        again = f", and through {', '.join(coming.again)} once more" if coming.again else ""
-        means = f"Each is unfinished until it is through {coming.stage}{again}; then it is told as completed 'again', not as news."
+        again = f" and {', '.join(coming.again)} again" if coming.again else ""
+        means = f"Each is in progress until it completes {coming.stage}{again}; its event is then 'completed again'."
         to.print(safe(means), soft_wrap=True)
     if coming.sealed:
         many = f"{'more than ' if coming.sealed_more else ''}{counted(coming.sealed, 'finished key')}"
-        where = "their rows are brought back first, where their input and results are still on record"
+        where = "their rows are restored first, where input and results are still recorded"
         if not coming.brings_back:
-            what = "cannot be sent on: their rows have left the ledger, and what is kept of them (seal, evidence) does not hold their input"
+            what = "cannot be sent: their rows have been removed, and seal and evidence do not contain their input"
         elif coming.pace is None:
-            what = f"cannot be sent on at once, for their rows have left; with --pace {where}"
+            what = f"cannot be sent at once, because their rows have been removed; with --pace {where}"
         else:
-            what = f"whose rows have left {'would be' if dry_run else 'are'} sent on after these: {where}"
+            what = f"whose rows were removed {'would be' if dry_run else 'are'} sent after these: {where}"
         to.print(safe(f"{many} {what}."), soft_wrap=True)
     if not dry_run:
-        to.print("The resender does that ('milepost up'); 'milepost routes' shows how far it is.")
+        to.print("The resender ('milepost up') sends them; 'milepost routes' shows the progress.")

@@ -1,4 +1,4 @@
-"""`milepost subscribers`: who is told, how far, and what they refused."""
+"""`milepost subscribers`: subscribers with their backlog and parked events."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from milepost.cli.out import console, print_json, safe, show_table, table
 from milepost.core.errors import MilepostError
 
 SHOWN = 20
-"""So many parked items are named."""
+"""Number of parked items listed."""
 
 
 @click.group(invoke_without_command=True)
 @json_option
 @settings
 def subscribers(given: CliSettings, as_json: bool) -> None:
-    """Who is told, how far, and what is parked for them."""
-    from milepost.engine.events.cursors import subscribers as all_told
+    """Subscribers with their backlog and parked events."""
+    from milepost.engine.events.cursors import subscribers as all_subscribers
 
     context = click.get_current_context()
     context.obj = given
     if context.invoked_subcommand is not None:
         return
     with given.context() as ctx:
-        found, now = all_told(ctx), ctx.clock.now()
+        found, now = all_subscribers(ctx), ctx.clock.now()
     if as_json:
         print_json({"subscribers": found})
         return
     if not found:
-        click.echo("Nobody is told. Name subscribers in milepost.toml, as in")
+        click.echo("No subscribers. Name them in milepost.toml, as in")
         click.echo('  subscribers = ["log"]')
         click.echo("and run 'milepost up'.")
         return
-    shown = table("name", "last told", "lines behind", "parked", "trouble", right=["lines behind", "parked"])
+    shown = table("name", "last event", "lines behind", "parked", "problem", right=["lines behind", "parked"])
     for one in found:
         trouble = one.error or ("silent" if one.silent else "")
-        shown.add_row(safe(one.name), _told(one.told_at, now), f"{one.behind:,}", f"{len(one.parked):,}", safe(trouble))
+        shown.add_row(safe(one.name), _last_event(one.told_at, now), f"{one.behind:,}", f"{len(one.parked):,}", safe(trouble))
     show_table(shown)
     to = console()
     for parked in [parked for one in found for parked in one.parked][:SHOWN]:
         to.print(f"parked for {safe(parked.subscriber)}: {safe(parked.route)}/{safe(parked.key)}: {safe(parked.error)}", soft_wrap=True)
 
 
-def _told(at: str | None, now: int) -> str:
+def _last_event(at: str | None, now: int) -> str:
     from milepost.engine.events.replay import moment_ms
     from milepost.engine.views.items import when
 
-    return "never" if at is None else when(moment_ms(at, now, "last told"), now)
+    return "never" if at is None else when(moment_ms(at, now, "last event"), now)
 
 
 @subscribers.command()
@@ -58,20 +58,20 @@ def _told(at: str | None, now: int) -> str:
 @signed
 @settings
 def release(given: CliSettings, name: str, route: str | None, key: str | None, by: str | None, reason: str | None) -> None:
-    """Try parked items again now: all, a route's, or one."""
+    """Retry parked events now: all, of a route, or of one item."""
     from milepost.engine.events.parked_events import release as let_go
     from milepost.engine.views.items import counted
 
     who, why = check_signed(by, reason)
     with given.context() as ctx:
         n = let_go(ctx, name, route, key, by=who, reason=why)
-    click.echo(f"{counted(n, 'parked item')} {'is' if n == 1 else 'are'} tried again for {name}.")
+    click.echo(f"{name}: {counted(n, 'parked item')} will be retried.")
 
 
 @subscribers.command()
 @click.argument("name")
-@click.option("--since", metavar="SPAN|TIME", help="What was written since: 2d (ago), or a time such as 2026-03-01T12:00Z.")
-@click.option("--after", type=click.IntRange(0), metavar="PLACE", help="What is behind this place in the feed; 0: everything.")
+@click.option("--since", metavar="SPAN|TIME", help="Replay from here: 2d (ago), or a time such as 2026-03-01T12:00Z.")
+@click.option("--after", type=click.IntRange(0), metavar="PLACE", help="Replay after this position in the feed; 0: everything.")
 @signed
 @dry_run_option
 @json_option
@@ -79,17 +79,17 @@ def release(given: CliSettings, name: str, route: str | None, key: str | None, b
 def replay(
     given: CliSettings, name: str, since: str | None, after: int | None, by: str | None, reason: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Tell a subscriber again what it was told before.
+    """Send a subscriber past events again.
 
-    Every event comes with the id that it had, each item's in their order. What waits for it meanwhile comes after that.
-    What has been pruned cannot be told again.
+    Each event keeps its id, and the events of an item keep their order. New events follow after the replay. Pruned events cannot be sent
+    again.
     """
     from milepost.engine.events.replay import moment_ms
     from milepost.engine.events.replay import replay as tell_again
     from milepost.engine.views.items import clock_time, counted
 
     if (since is None) == (after is None):
-        raise click.UsageError("say from where on: --since SPAN or TIME, or --after PLACE")
+        raise click.UsageError("give the start: either --since SPAN|TIME or --after PLACE")
     who, why = check_signed(by, reason, dry_run=dry_run)
     with given.context() as ctx:
         now = ctx.clock.now()
@@ -99,14 +99,14 @@ def replay(
         print_json(report)
         return
     if report.since is None:
-        click.echo(f"{name} has been told nothing from there on: there is nothing to tell again.")
+        click.echo(f"{name} has received nothing since then: there is nothing to replay.")
         return
     first = clock_time(moment_ms(report.since, now, "since"), now)
     would = "would be" if dry_run else "is"
-    click.echo(f"{name} {would} told again what was written since {first}: {counted(report.lines, 'line')} at most.")
+    click.echo(f"{name} {would} sent again what was written since {first}: at most {counted(report.lines, 'line')}.")
     if report.pruned:
         click.echo(
-            f"{counted(report.pruned, 'line')} before that {'has' if report.pruned == 1 else 'have'} been pruned and cannot be told again."
+            f"{counted(report.pruned, 'line')} before that {'has' if report.pruned == 1 else 'have'} been pruned and cannot be sent again."
         )
 
 
@@ -115,12 +115,12 @@ def replay(
 @signed
 @settings
 def forget(given: CliSettings, name: str, by: str | None, reason: str | None) -> None:
-    """Tell a subscriber no more; nothing is kept for it."""
+    """Remove a subscriber; nothing more is kept for it."""
     from milepost.engine.events.cursors import forget_subscriber
 
     who, why = check_signed(by, reason)
     with given.context() as ctx:
         known = forget_subscriber(ctx, name, by=who, reason=why)
     if not known:
-        raise MilepostError(f"there is no subscriber {name!r}; 'milepost subscribers' names them")
-    click.echo(f"{name} is told no more. If it is started again, it goes on from here.")
+        raise MilepostError(f"there is no subscriber {name!r}; see 'milepost subscribers'")
+    click.echo(f"Removed {name}. If it is configured again, it starts from this point.")

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @json_option
 @settings
 def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> None:
-    """What people did: who, what, why, and how it went.
+    """The log of acts: who did what, why, and the result.
 
-    The latest first: bulk acts on items, pauses, limits, changed routes, pruning, subscribers. An act on a single item
-    stands in that item's history alone ('milepost show'). One that was cut off says how to go on with it.
+    Latest first: bulk acts on items, pauses, limits, route changes, pruning, subscribers. An act on a single item is only in that
+    item's history ('milepost show'). An interrupted act shows the command that continues it.
     """
     from milepost.engine.act_log import act_view, all_acts
     from milepost.engine.views.items import check_route, clock_time
@@ -38,33 +38,33 @@ def acts(given: CliSettings, route: str | None, limit: int, as_json: bool) -> No
         print_json({"acts": [act_view(act) for act in found[:limit]], "more": len(found) > limit})
         return
     if not found:
-        click.echo("No act is on record yet. (For acts on a single item see 'milepost show'.)")
+        click.echo("No acts yet. (Acts on a single item are in 'milepost show'.)")
         return
     with page() as to:
         for act in found[:limit]:
             view = act_view(act)
             to.print(
-                f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(_place(act))}[/]  by {safe(act.by)}: {safe(act.reason)}"
+                f"[bold]{clock_time(act.started_at, now)}  {safe(act.verb)} {safe(_subject(act))}[/]  by {safe(act.by)}: {safe(act.reason)}"
             )
-            to.print(f"  act {safe(act.id)}: {_went(act)}")
+            to.print(f"  act {safe(act.id)}: {_result(act)}")
             if view["go_on"]:
-                to.print(f"  to go on: {safe(view['go_on'])}", soft_wrap=True)
+                to.print(f"  to continue: {safe(view['go_on'])}", soft_wrap=True)
     print_rest(len(found) - limit)
 
 
-def _place(act: Act) -> str:
-    """What the act was about."""
+def _subject(act: Act) -> str:
+    """The scope, subscriber or route that the act was about."""
     about: dict[str, Any] = act.filter
     return str(about.get("scope") or about.get("subscriber") or act.route)
 
 
-def _went(act: Act) -> str:
+def _result(act: Act) -> str:
     from milepost.engine.views.items import counted
 
     if "scope" in act.filter or act.verb == "forget":
         return "done"
     if act.verb == "replay" and "subscriber" in act.filter:
-        return f"{counted(act.done, 'line')} to be told again"
+        return f"{counted(act.done, 'line')} to be sent again"
     what = counted(act.done, "row" if act.verb == "prune" else "item")
     refused = f", {act.refused:,} refused" if act.refused else ""
-    return f"done to {what}{refused}" + ("" if act.finished_at is not None else "; not finished")
+    return f"{what}{refused}" + ("" if act.finished_at is not None else "; not finished")

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @json_option
 @settings
 def doctor(given: CliSettings, as_json: bool) -> int:
-    """Is everything well? What is not, and what to do about it.
+    """Health report: what is wrong, and what to do about it.
 
-    Looks at the ledger, the processes and when each role last had a good run, pauses, leases, late work, subscribers
-    and the chains of the items written last. Exit code 1 if something is bad.
+    Checks the ledger, the processes and the last successful run of each role, pauses, leases, overdue work, subscribers, and the hash
+    chains of the items written last. Exit code 1 if a finding is bad.
     """
     from milepost.engine.health.checks import BAD
     from milepost.engine.health.doctor import doctor as look
@@ -36,19 +36,19 @@ def doctor(given: CliSettings, as_json: bool) -> int:
     facts = table("the ledger", "")
     for name, value in report.facts.items():
         if name == "problems":
-            continue  # told below, with what to do about them
+            continue  # shown below as findings
         shown_value = f"{value / 1_000_000:,.1f} MB" if name.endswith("bytes") else ", ".join(value) if isinstance(value, list) else value
         facts.add_row(safe(name.replace("log_bytes", "log").replace("bytes", "size")), safe(shown_value))
     show_table(facts)
     click.echo()
     _findings(report.findings)
-    closing = {"ok": "All is well.", "warn": "It works; something wants a look.", "bad": "Something is wrong."}
+    closing = {"ok": "All checks passed.", "warn": "It works, with warnings.", "bad": "Something is wrong."}
     console().print(closing[report.level], style="bold")
     return code
 
 
 def _findings(findings: list[Finding]) -> None:
-    """A line or more for each. Commands are never folded, so that they can be copied whole."""
+    """Print the findings. Commands are not wrapped, so that they can be copied."""
     from rich.table import Table
 
     wide = max((len(finding.about) for finding in findings), default=0)

@@ -1,4 +1,4 @@
-"""`milepost export`: items as they stand, or the evidence of what happened to them."""
+"""`milepost export`: write items as they are now, or the evidence of their history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import afford, any_given, choice_of, filters, yes_option
+from milepost.cli.filters import any_given, confirm_cost, filters, query_of, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import ProgressFigures, plain, print_json, progress
 from milepost.core.errors import MilepostError
@@ -33,10 +33,10 @@ SHOWN = 20
 @click.argument("route")
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @filters
-@click.option("--evidence", is_flag=True, help="What happened to each item, in a form that can be proved offline (see 'milepost verify').")
+@click.option("--evidence", is_flag=True, help="Export each item's history in a form that can be verified offline (see 'milepost verify').")
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv", "premis"]), default="jsonl", show_default=True)
-@click.option("-o", "--output", "--out", metavar="FILE", help="A file, instead of standard output.")
-@click.option("--history", is_flag=True, help="Each item's history as well (jsonl, without --evidence).")
+@click.option("-o", "--output", "--out", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option("--history", is_flag=True, help="Include each item's history (jsonl without --evidence).")
 @click.option("--sign", metavar="KEYFILE", help="Sign the evidence with this key [signing_key in milepost.toml].")
 @yes_option
 @json_option
@@ -54,20 +54,20 @@ def export(
     as_json: bool,
     **chosen: Any,
 ) -> int:
-    """Write items out, or the evidence of them.
+    """Export items, or the evidence of their history.
 
-    One item a line, with its input and results. With --evidence (which --sign and --format premis imply) a record for each item
-    that the ledger ever had, also those whose rows have left; csv and premis then have the records beside them, in FILE.evidence.jsonl.
+    One item per line, with input and results. With --evidence (implied by --sign and --format premis) one record for each item that the
+    ledger ever had, also where the row has been removed; csv and premis then also write the records to FILE.evidence.jsonl.
     """
     evidence = evidence or sign is not None or form == "premis"
     if history and (evidence or form == "csv"):
-        raise click.UsageError("--history needs plain jsonl: a history does not fit into a row of csv, and evidence has it anyway")
+        raise click.UsageError("--history needs plain jsonl: csv has no place for it, and evidence includes it")
     if keys and any_given(chosen):
-        raise click.UsageError("give keys, or conditions, not both")
+        raise click.UsageError("give either keys or filters")
     if evidence and form != "jsonl" and output is None:
-        raise click.UsageError(f"{form} needs --out FILE: the evidence that it is made from is written beside it")
+        raise click.UsageError(f"{form} needs --out FILE: the evidence is written to a second file next to it")
     if as_json and not (evidence and output):
-        raise click.UsageError("--json tells what was written as evidence to a file: give --evidence and --out FILE")
+        raise click.UsageError("--json prints a summary of the evidence file: give --evidence and --out FILE")
     if evidence:
         return _export_evidence(given, route, keys, form, output, given.signer(sign), yes, as_json, chosen)
     with given.context() as ctx, _opened(output) as out:
@@ -76,7 +76,7 @@ def export(
     return 0
 
 
-# Items as they stand --------------------------------------------------------------------------------------------------------
+# Items as they are now ------------------------------------------------------------------------------------------------------
 def _plain_items(
     ctx: Context, route: str, keys: tuple[str, ...], form: str, history: bool, yes: bool, chosen: dict[str, Any]
 ) -> Iterator[str]:
@@ -93,9 +93,9 @@ def _plain_items(
         csv.writer(out, lineterminator="\n").writerow(values)
         return out.getvalue()
 
-    query = choice_of(ctx, route, with_content=True, **chosen)
+    query = query_of(ctx, route, with_content=True, **chosen)
     if not keys:
-        afford(ctx, query, yes)
+        confirm_cost(ctx, query, yes)
     if form == "csv":
         yield row(CSV_FIELDS)
     for item in _named(ctx, route, keys) if keys else each(ctx, query):
@@ -114,14 +114,14 @@ def _named(ctx: Context, route: str, keys: tuple[str, ...]) -> Iterator[Item]:
 
     for key, item in zip(keys, ctx.ledger.get([(route, key) for key in keys]), strict=True):
         if item is None:
-            raise MilepostError(f"route {route!r} has no row with the key {key!r}; if it has left, --evidence has what is known of it")
+            raise MilepostError(f"route {route!r} has no row with the key {key!r}; if the row was removed, use --evidence")
         if isinstance(item, Refused):
             raise MilepostError(f"the row of {key!r} in route {route!r} cannot be read: {item.reason}")
         yield item
 
 
 def _cell(view: dict[str, Any], field: str) -> Any:
-    """One field of an item for csv; what is no plain value is written as JSON."""
+    """One field of an item for csv; objects and lists are written as JSON."""
     import msgspec
 
     if field.startswith("error_"):
@@ -132,7 +132,7 @@ def _cell(view: dict[str, Any], field: str) -> Any:
 
 @contextmanager
 def _opened(output: str | None) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that appears whole under its name when all of it is there."""
+    """Standard output, or a file that appears under its name only when it is complete."""
     if output is None or output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -172,14 +172,14 @@ def _export_evidence(
     view = None if form == "jsonl" else form
     target = output if view is None else f"{output}{BESIDE}"
     doubts: list[tuple[str, str]] = []
-    with given.context() as ctx, progress("exporting", quiet=as_json) as told:
+    with given.context() as ctx, progress("exporting", quiet=as_json) as on_progress:
         choice = {"keys": list(keys)} if keys else {name.rstrip("_"): value for name, value in chosen.items() if value}
         first = first_line(ctx, route, __version__, choice, view, signer)
-        entries = _entries(ctx, _chosen(ctx, route, keys, yes, as_json, chosen), signer, told, doubts)
+        entries = _entries(ctx, _chosen(ctx, route, keys, yes, as_json, chosen), signer, on_progress, doubts)
         with _opened(target) as out:
             total = write_file(out, first, entries, signer)
             if view == "premis" and not total.count:
-                raise MilepostError("no item matches, and PREMIS has no way to say nothing: nothing was written")
+                raise MilepostError("no item matches, and PREMIS cannot be empty: nothing was written")
         if view is not None and output is not None and target is not None:
             beside = Path(target)
             with _opened(output) as out:
@@ -207,16 +207,16 @@ def _export_evidence(
         click.echo(f"milepost: {counted(total.count, 'record')}{where}, {signed}; check with 'milepost verify'", err=True)
         click.echo(f"milepost: this is {told_choice(route, choice, first['made_at'])}", err=True)
         if doubts:
-            click.echo(f"milepost: {counted(len(doubts), 'record')} the ledger does not bear out in full", err=True)
+            click.echo(f"milepost: {counted(len(doubts), 'record')} not fully supported by the ledger", err=True)
     return 1 if doubts else 0
 
 
 def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: bool, chosen: dict[str, Any]) -> Iterator[FoundRecord]:
     from milepost.engine.evidence.records import all_evidence, evidence_of
 
-    query = choice_of(ctx, route, with_content=True, **chosen)
+    query = query_of(ctx, route, with_content=True, **chosen)
     if not keys:
-        afford(ctx, query, yes, quiet=quiet)
+        confirm_cost(ctx, query, yes, quiet=quiet)
         yield from all_evidence(ctx, query)
     for key in keys:
         found = evidence_of(ctx, route, key)
@@ -226,10 +226,10 @@ def _chosen(ctx: Context, route: str, keys: tuple[str, ...], yes: bool, quiet: b
 
 
 def _entries(
-    ctx: Context, evidence: Iterator[FoundRecord], signer: Signer | None, told: ProgressFigures, doubts: list[tuple[str, str]]
+    ctx: Context, evidence: Iterator[FoundRecord], signer: Signer | None, on_progress: ProgressFigures, doubts: list[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     from milepost.engine.heads.evidence_lines import entries
 
     for number, entry in enumerate(entries(ctx, evidence, signer, doubts), 1):
         yield entry
-        told(number)
+        on_progress(number)

@@ -1,4 +1,4 @@
-"""`milepost groups`: failures by kind."""
+"""`milepost groups`: failures grouped by kind of error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from milepost.cli.out import print_json, safe, show_table, table
 @json_option
 @settings
 def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
-    """Failures by kind: errors that are alike, counted.
+    """Failures by kind: similar errors, counted.
 
-    'now' is how many items have that error at present, 'ever' how often it came up. Act on all of a kind with --group.
+    'now' is the number of items that have the error now, 'ever' how often it occurred. Act on all items of a kind with --group.
     """
     from milepost.engine.views.items import groups as look
 
@@ -26,7 +26,7 @@ def groups(given: CliSettings, route: str | None, as_json: bool) -> None:
         print_json({"groups": found})
         return
     if not found:
-        click.echo("No item has failed so far.")
+        click.echo("No failures so far.")
         return
     shown = table("group", "stage", "kind", "now", "ever", "for example", right=["now", "ever"])
     for group in found:

@@ -1,4 +1,4 @@
-"""`milepost list`: items of a route, by filter."""
+"""`milepost list`: items of a route, selected by filters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import afford, choice_of, filters, yes_option
+from milepost.cli.filters import confirm_cost, filters, query_of, yes_option
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, safe, show_table, styled, table
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 @click.command("list")
 @click.argument("route")
 @filters
-@click.option("--overdue", "late", is_flag=True, help="Those that have passed their stage's overdue mark, and why; the latest first.")
-@click.option("--next", "coming", is_flag=True, help="Those that would be through the route next, the nearest first.")
+@click.option("--overdue", "late", is_flag=True, help="Only overdue items, with the reason; the most overdue first.")
+@click.option("--next", "coming", is_flag=True, help="Only items that will complete the route next, the nearest first.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
 @yes_option
 @json_option
 @settings
 def list_items(given: CliSettings, route: str, late: bool, coming: bool, limit: int, yes: bool, as_json: bool, **chosen: Any) -> None:
-    """Items of a route, by status, stage, lane, error, age or list."""
+    """List items by status, stage, lane, error, age or list."""
     from milepost.engine.views.items import each, row_view
 
     if late and coming:
-        raise click.UsageError("--overdue and --next are two questions: ask one")
+        raise click.UsageError("give either --overdue or --next")
     if late or coming:
-        _answer(given, route, late, limit, yes, as_json, chosen)
+        _print_late_or_next(given, route, late, limit, yes, as_json, chosen)
         return
     with given.context() as ctx:
         now = ctx.clock.now()
-        query = choice_of(ctx, route, **chosen)
-        afford(ctx, query, yes, quiet=as_json)
+        query = query_of(ctx, route, **chosen)
+        confirm_cost(ctx, query, yes, quiet=as_json)
         items = list(each(ctx, query, limit + 1))
     more, items = len(items) > limit, items[:limit]
     if as_json:
@@ -63,33 +63,33 @@ def list_items(given: CliSettings, route: str, late: bool, coming: bool, limit: 
         to.print(f"… and more: this is the first {limit}; give --limit, or 'milepost export {safe(route)}'.")
 
 
-def _answer(given: CliSettings, route: str, late: bool, limit: int, yes: bool, as_json: bool, chosen: dict[str, Any]) -> None:
-    """Which are late, or which would be through next."""
-    from milepost.engine.views.late_items import asked_view, nearest, overdue
+def _print_late_or_next(given: CliSettings, route: str, late: bool, limit: int, yes: bool, as_json: bool, chosen: dict[str, Any]) -> None:
+    """Print the overdue items, or those that will complete next."""
+    from milepost.engine.views.late_items import late_item_view, nearest, overdue
 
     with given.context() as ctx:
         now = ctx.clock.now()
-        query = choice_of(ctx, route, **chosen)
-        afford(ctx, query, yes, quiet=as_json)
+        query = query_of(ctx, route, **chosen)
+        confirm_cost(ctx, query, yes, quiet=as_json)
         found, more = (overdue if late else nearest)(ctx, query, limit)
     if as_json:
-        print_json({"items": [asked_view(asked, now) for asked in found], "more": more})
+        print_json({"items": [late_item_view(found_item, now) for found_item in found], "more": more})
     elif not found:
-        click.echo("No item is overdue." if late else "No item is on its way.")
+        click.echo("No item is overdue." if late else "No item is in progress.")
     else:
-        show_table(_asked_table(found, late, now))
+        show_table(_late_table(found, late, now))
         if more:
             console().print(f"… and more: these are the first {limit}; give --limit.")
 
 
-def _asked_table(found: list[LateItem], late: bool, now: int) -> Table:
+def _late_table(found: list[LateItem], late: bool, now: int) -> Table:
     from milepost.cli.out import ago
     from milepost.engine.views.items import when
 
     shown = table("key", "stage", "status", "here for", "late by" if late else "next look", "why")
-    for asked in found:
-        row = asked.item.row
-        then = ago(asked.late_since, now) if late else "-" if row.look_at is None else when(row.look_at, now)
-        why = asked.why if len(asked.why) <= 120 else f"{asked.why[:119]}…"
+    for found_item in found:
+        row = found_item.item.row
+        then = ago(found_item.late_since, now) if late else "-" if row.look_at is None else when(row.look_at, now)
+        why = found_item.why if len(found_item.why) <= 120 else f"{found_item.why[:119]}…"
         shown.add_row(safe(row.key), safe(row.stage), styled(row.status), ago(row.entered_at, now), then, safe(why))
     return shown

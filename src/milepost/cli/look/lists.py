@@ -1,4 +1,4 @@
-"""`milepost lists`: the lists that were submitted, and their counts."""
+"""`milepost lists`: the submitted lists and their counts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("route", required=False)
-@click.option("--vanished", "vanished_from", metavar="ID", help="The keys that the full list before had and this one has not, one a line.")
+@click.option(
+    "--vanished", "vanished_from", metavar="ID", help="Print the keys that the previous full list had and this one has not, one per line."
+)
 @limit_option
 @json_option
 @settings
 def lists(given: CliSettings, route: str | None, vanished_from: str | None, limit: int, as_json: bool) -> None:
-    """The lists that were handed over, and what they held.
+    """The submitted lists and their counts.
 
-    The latest first. Choose items by the list that brought them with --list NAME, or --list ID for exactly one.
+    Latest first. Select the items of a list with --list NAME, or --list ID for exactly one list.
     """
     if vanished_from is not None:
         _print_vanished(given, route, vanished_from, as_json)
@@ -41,9 +43,9 @@ def lists(given: CliSettings, route: str | None, vanished_from: str | None, limi
         print_json({"lists": [list_view(record) for record in found[:limit]], "more": len(found) > limit})
         return
     if not found:
-        click.echo("No list was handed over yet; 'milepost submit ROUTE FILE' takes one in.")
+        click.echo("No list submitted yet; see 'milepost submit ROUTE FILE'.")
         return
-    shown = table("list", "name", "when", "what it held")
+    shown = table("list", "name", "when", "counts")
     for record in found[:limit]:
         name = record.name if route else f"{record.route}: {record.name}"
         shown.add_row(record.id, safe(name), clock_time(record.at, now), safe(_held(record)))
@@ -52,12 +54,12 @@ def lists(given: CliSettings, route: str | None, vanished_from: str | None, limi
 
 
 def _print_vanished(given: CliSettings, route: str | None, list_id: str, as_json: bool) -> None:
-    """All of them, however many: meant for a file, or for the next command."""
+    """Print all vanished keys, for a file or a pipe."""
     from milepost.engine.lists.reconcile import vanished_keys
     from milepost.engine.views.items import check_route
 
     if route is None:
-        raise click.UsageError("say of which route: milepost lists ROUTE --vanished ID")
+        raise click.UsageError("name the route: milepost lists ROUTE --vanished ID")
     with given.context() as ctx:
         check_route(ctx, route)
         keys = vanished_keys(ctx, route, list_id)
@@ -69,7 +71,7 @@ def _print_vanished(given: CliSettings, route: str | None, list_id: str, as_json
 
 
 def _held(record: ListRecord) -> str:
-    """Its counts, without the zeros; whether it was the whole list, and whether it was read to the end."""
+    """Non-zero counts, whether it was a full list, and whether it was read to the end."""
     counts = [f"{n:,} {word.replace('_', ' ')}" for word, n in record.counts.items() if n] or ["nothing"]
     parts = counts if record.keys_blob else ["not finished: submit it again"]
     return ("full: " if record.full else "") + ", ".join(parts)

@@ -1,4 +1,4 @@
-"""The live view: stages as columns, counts moving, rate, oldest item, failures by kind. Fits 80 columns; plain lines elsewhere."""
+"""Live view in the terminal: stages as columns with counts, rate, oldest item, failures by kind; plain lines when piped."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from milepost.engine.views.snapshot import Snapshot, StageView
 
 ROWS: tuple[tuple[str, str, tuple[Status, ...]], ...] = (
-    ("to do", "cyan", (Status.PENDING, Status.QUEUED)),
-    ("in work", "yellow", (Status.PROCESSING,)),
+    ("queued", "cyan", (Status.PENDING, Status.QUEUED)),
+    ("running", "yellow", (Status.PROCESSING,)),
     ("waiting", "blue", (Status.WAITING,)),
     ("to retry", "magenta", (Status.RETRY_SCHEDULED,)),
     ("failed", "red", (Status.MAX_RETRIES_EXCEEDED, Status.REJECTED)),
@@ -25,19 +25,19 @@ ROWS: tuple[tuple[str, str, tuple[Status, ...]], ...] = (
 LABEL, NUMBER, NARROWEST = 10, 9, 14
 SHORT = {"to retry": "retry", "cancelled": "cancel"}
 CELL = 8
-"""How wide a number is where every stage has a line of its own."""
+"""Width of a number in the layout with one line per stage."""
 LINE = 80
 SPARKS = "▁▂▃▄▅▆▇█"
 KINDS = 5
 TOP, BLOCK = 4, 9
-"""The lines of the head with its bar, and of a block of stages."""
+"""Height of the head with its bar, and of a block of stages."""
 SMALLEST = 5
-"""In fewer lines than these no stage is shown."""
+"""With fewer lines no stage is shown."""
 LIST_WIDTH = 76
 
 
 class Trail:
-    """The rates of the last snapshots, for the little curve."""
+    """Rates of the last snapshots, for the sparkline."""
 
     def __init__(self, length: int = 24) -> None:
         self.length = length
@@ -47,15 +47,14 @@ class Trail:
         self.rates = [*self.rates[1 - self.length :], rate]
 
     def curve(self, length: int | None = None) -> str:
-        """The last rates, each as tall as its share of the highest."""
+        """Sparkline of the last rates, relative to the highest."""
         shown = self.rates[-(length or self.length) :]
         top = max(shown, default=0.0)
         return "".join(SPARKS[0 if top <= 0 else min(7, int(rate / top * 7.99))] for rate in shown)
 
 
 def view(snapshot: Snapshot, trail: Trail, width: int, elapsed_ms: int | None = None, height: int | None = None) -> Group:
-    """One route as a picture of `width` columns: stages side by side, or, if they are many, a line each; with `height`, in
-    that many lines."""
+    """One route in `width` columns: stages side by side, or one line each if there are many; at most `height` lines."""
     from rich.console import Group
 
     width = max(40, min(width, 110))
@@ -78,7 +77,7 @@ def view(snapshot: Snapshot, trail: Trail, width: int, elapsed_ms: int | None = 
 
 
 def picture(snapshots: Sequence[Snapshot], trails: Sequence[Trail], width: int, height: int, elapsed_ms: int) -> Group:
-    """Several routes, one below the other, in the lines there are; beside others, one without items gets no more than a head."""
+    """Several routes below each other in `height` lines; a route without items shows only its head."""
     from rich.console import Group
 
     busy = sum(snapshot.total > 0 for snapshot in snapshots) or len(snapshots)
@@ -99,19 +98,19 @@ def _head(snapshot: Snapshot, trail: Trail, elapsed_ms: int | None, width: int) 
     clock = "" if elapsed_ms is None else f"   {elapsed_ms // 60_000:02d}:{elapsed_ms // 1000 % 60:02d}"
     head.add_row(f"[bold]{safe(snapshot.route)}[/]{paused}  {snapshot.total:,} items", f"{oldest}{clock}")
     head.add_row(
-        f"{snapshot.ended:,} ended, {snapshot.live:,} on the way",
+        f"{snapshot.ended:,} ended, {snapshot.live:,} in progress",
         f"[green]{trail.curve(max(4, width // 2 - 16))}[/] [bold]{snapshot.rate:,.0f}[/] items/s",
     )
     return head
 
 
 def _bar(snapshot: Snapshot, width: int) -> RenderableType:
-    """How many are through, failed, and still on the way, as one line."""
+    """One bar: completed, failed, and in progress."""
     from rich.text import Text
 
     text = Text()
     if not snapshot.total:
-        return Text("no items yet: 'milepost submit' brings some", style="dim")
+        return Text("no items yet; see 'milepost submit'", style="dim")
     share = f" {snapshot.ended * 100 // snapshot.total:3d}%"
     room = width - len(share)
     done = room * snapshot.done // snapshot.total
@@ -140,14 +139,14 @@ def _block(snapshot: Snapshot, stages: list[StageView], width: int) -> Renderabl
         if label == "cancelled" and not any(counts):
             continue
         grid.add_row(Text(label, style="dim"), *(_cell(n, snapshot.total, column, style) for n in counts))
-    grid.add_row(Text("through", style="dim"), *(_cell(stage.past, snapshot.total, column, "green") for stage in stages))
+    grid.add_row(Text("completed", style="dim"), *(_cell(stage.past, snapshot.total, column, "green") for stage in stages))
     ages = ("-" if stage.oldest_ms is None else short_span(stage.oldest_ms) for stage in stages)
     grid.add_row(Text("oldest", style="dim"), *(Text(f"{age:>{NUMBER - 1}}") for age in ages))
     return grid
 
 
 def _list(snapshot: Snapshot, width: int, lines: int | None) -> RenderableType:
-    """A line for each stage. If there is no room for all, those where nothing is to be done are left out first."""
+    """One line per stage. If the lines do not suffice, idle stages are left out first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -159,7 +158,7 @@ def _list(snapshot: Snapshot, width: int, lines: int | None) -> RenderableType:
     for _ in range(len(rows) + 2):
         grid.add_column(width=CELL, justify="right", no_wrap=True)
     labels = [SHORT.get(label, label) for label, _, _ in rows]
-    grid.add_row("", *(Text(label, style="dim") for label in (*labels, "through", "oldest")))
+    grid.add_row("", *(Text(label, style="dim") for label in (*labels, "done", "oldest")))
     shown = stages
     if lines is not None and len(stages) > lines:
         busy = [stage for stage in stages if stage.among(*LIVE)]
@@ -176,7 +175,7 @@ def _list(snapshot: Snapshot, width: int, lines: int | None) -> RenderableType:
 
 
 def _squeezed(text: str, width: int) -> str:
-    """Cut in the middle: names that begin alike often end apart."""
+    """Shorten in the middle, because similar names often differ at the end."""
     tail = width // 3
     return text if len(text) <= width else f"{text[: width - tail - 1]}…{text[-tail:]}"
 
@@ -197,7 +196,7 @@ def _cell(n: int, total: int, column: int, style: str) -> RenderableType:
 
 
 def _kinds(snapshot: Snapshot, width: int, lines: int) -> list[RenderableType]:
-    """The most frequent failures. Always as many lines, so that the picture does not jump."""
+    """The most frequent failures, always in the same number of lines so that the view does not jump."""
     from rich.table import Table
     from rich.text import Text
 
@@ -225,7 +224,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def line(snapshot: Snapshot, elapsed_ms: int) -> str:
-    """The same in one plain line of 80 columns, for logs and pipes."""
+    """The snapshot as one plain line of 80 columns, for logs and pipes."""
     failed = f", {snapshot.failed:,} failed" if snapshot.failed else ""
     oldest = "" if snapshot.oldest_ms is None else f" | oldest {short_span(snapshot.oldest_ms)}"
     ended = f"{snapshot.ended:,}/{snapshot.total:,} ended"
@@ -235,7 +234,7 @@ def line(snapshot: Snapshot, elapsed_ms: int) -> str:
 
 
 def _stages(snapshot: Snapshot, room: int) -> str:
-    """How many are at each stage: at all of them if there is room, else where there are any, then with their names cut."""
+    """Items at each stage: all stages if there is room, else busy ones, then with shortened names."""
     busy = [stage for stage in snapshot.stages if stage.among(*LIVE)]
     for stages, longest in ((snapshot.stages, 64), (busy, 64), (busy, 12), (busy, 8), (busy, 5)):
         parts = [f"{_cut(stage.name, longest)} {stage.among(*LIVE):,}" for stage in stages]

@@ -1,4 +1,4 @@
-"""Paging of records that are shown latest first."""
+"""Option and footer for records that are listed latest first."""
 
 from __future__ import annotations
 

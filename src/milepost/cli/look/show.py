@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from milepost.engine.views.story import Story
 
 LINES_SHOWN = 15
-"""A long history is cut to its last lines, unless --all is given."""
+"""Lines of history shown without --all."""
 VALUE = 600
-"""A longer value is cut to so many characters."""
+"""Longest value shown, in characters."""
 KEYS_SHOWN = 10
-"""So many keys are named where several items share the part that was given."""
+"""Keys listed if several match."""
 
 
 @click.command()
 @click.argument("route")
 @click.argument("key")
 @json_option
-@click.option("--all", "whole", is_flag=True, help="The whole history, however long.")
+@click.option("--all", "whole", is_flag=True, help="Show the whole history.")
 @settings
 def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -> int:
-    """The story of one item.
+    """The story of one item: state, reason, next step, history.
 
-    Where it is, why it waits, what happens next and when, what has happened, and what you can do.
+    Shows where the item is, why it waits, what happens next and when, its history, and what you can do.
     """
     from milepost.engine.views.items import check_route
     from milepost.engine.views.items import show as look
@@ -47,18 +47,18 @@ def show(given: CliSettings, route: str, key: str, as_json: bool, whole: bool) -
         if view is None:
             key = _by_first_part(ctx, route, key)
             view = look(ctx, route, key)
-        told = None if as_json else story(ctx, route, key)
+        found = None if as_json else story(ctx, route, key)
     if view is None:
         raise MilepostError(f"route {route!r} has never had an item with the key {key!r}; 'milepost list {route}' shows some")
-    if told is None:
+    if found is None:
         print_json(view)
     else:
-        _print_story(told, view, whole)
+        _print_story(found, view, whole)
     return 0
 
 
 def _by_first_part(ctx: Context, route: str, text: str) -> str:
-    """The one key whose first part is this text (an asset's id without its batch); the text itself where there is none."""
+    """The one key whose first part is this text (an asset's id without its batch), or the text itself if no key matches."""
     from milepost.engine.views.key_parts import keys_with_first_part
 
     keys = keys_with_first_part(ctx, route, text, KEYS_SHOWN + 1)
@@ -71,7 +71,7 @@ def _by_first_part(ctx: Context, route: str, text: str) -> str:
 
 
 def _print_story(story: Story, view: dict[str, Any], whole: bool = False) -> None:
-    """Print the story in paragraphs; long values are cut, since --json has them whole."""
+    """Print the story in paragraphs; long values are shortened (--json has them in full)."""
     with page() as to:
         _print_parts(to, story, view, whole)
 
@@ -82,7 +82,7 @@ def _print_parts(to: Console, story: Story, view: dict[str, Any], whole: bool) -
     to.print()
     to.print(safe(story.where), style=style)
     for warning in story.warnings:
-        to.print(f"[bold red]Careful:[/] {safe(warning)}")
+        to.print(f"[bold red]Warning:[/] {safe(warning)}")
     for text in story.why:
         to.print(safe(text))
     _paragraph(to, "What happens next", story.next)
@@ -119,25 +119,25 @@ def _history(to: Console, story: Story, whole: bool) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     day = None
-    for told in lines:
-        if not told.at:
-            grid.add_row(f"  {'?':>19}", safe(told.text))
+    for entry in lines:
+        if not entry.at:
+            grid.add_row(f"  {'?':>19}", safe(entry.text))
             continue
-        moment = datetime.fromtimestamp(told.at / 1000)
+        moment = datetime.fromtimestamp(entry.at / 1000)
         stamp = moment.strftime("%H:%M:%S") if moment.date() == day else moment.strftime("%Y-%m-%d %H:%M:%S")
         day = moment.date()
-        grid.add_row(f"  {stamp:>19}", safe(told.text))
+        grid.add_row(f"  {stamp:>19}", safe(entry.text))
     to.print(grid)
-    _tracebacks(to, [told.line for told in lines], whole)
+    _tracebacks(to, [entry.line for entry in lines], whole)
 
 
 def _tracebacks(to: Console, lines: list[Line], whole: bool) -> None:
-    """The traceback of the last try that has one, or of every shown try."""
+    """Print the traceback of the last failed attempt, or of all attempts shown."""
     found = [line for line in lines if line.attempt is not None and line.attempt.traceback is not None]
     for line in found if whole else found[-1:]:
         assert line.attempt is not None
         assert line.attempt.traceback is not None
-        to.print(f"\n[bold]Traceback of try {line.attempt.number} at '{safe(line.stage)}'[/]")
+        to.print(f"\n[bold]Traceback of attempt {line.attempt.number} at '{safe(line.stage)}'[/]")
         for text in line.attempt.traceback.splitlines():
             to.print(f"  {safe(text)}", soft_wrap=True)
 
@@ -158,5 +158,5 @@ def _values(to: Console, view: dict[str, Any]) -> None:
         if view.get(name):
             grid.add_row(f"  {name.replace('_', ' ').removesuffix(' name')}", safe(view[name]))
     if grid.row_count:
-        to.print("\n[bold]What it carries[/]")
+        to.print("\n[bold]Content[/]")
         to.print(grid)

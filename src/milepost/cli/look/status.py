@@ -1,4 +1,4 @@
-"""`milepost status`: the number of items by route, stage and status."""
+"""`milepost status`: number of items by route, stage and status."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from milepost.cli.config import CliSettings
-from milepost.cli.filters import choice_of
+from milepost.cli.filters import query_of
 from milepost.cli.options import json_option, settings
 from milepost.cli.out import console, print_json, progress, safe, show_table, styled, table
 from milepost.core.status import LIVE, Status
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("route", required=False)
-@click.option("--ages", is_flag=True, help="How long the unfinished items have been at each stage.")
+@click.option("--ages", is_flag=True, help="Show how long unfinished items have been at each stage.")
 @click.option(
     "--part",
     "parts",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Only items with this part of a key of several fields, such as batchId=B-7.",
+    help="Only items whose composite key has this part, such as batchId=B-7.",
 )
 @json_option
 @settings
 def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, ...], as_json: bool) -> None:
-    """How many items are where.
+    """Number of items by route, stage and status.
 
-    For each route: how many items it has, and how many there are at each stage, by status; or, with --ages, for how long. With --part,
-    how far the items that share a part of their key have come, such as a whole batch: completed, in progress, overdue, failed.
+    With --ages: how long the items have been at each stage. With --part: the progress of the items that share a part of their key,
+    such as a batch: completed, in progress, overdue, failed.
     """
     if parts:
         if route is None or ages:
-            raise click.UsageError("--part asks about the items of one route: name the route, and leave out --ages")
+            raise click.UsageError("--part needs a route and cannot be combined with --ages")
         _part_status(given, route, parts, as_json)
         return
     from milepost.engine.views.items import counted, own_route
@@ -57,36 +57,34 @@ def status(given: CliSettings, route: str | None, ages: bool, parts: tuple[str, 
         return
     to = console()
     if not answer["routes"]:
-        to.print("The ledger holds no routes yet; 'milepost submit' brings the first items.")
+        to.print("The ledger has no routes yet; submit items with 'milepost submit'.")
     for name, found in answer["routes"].items():
         if name in own and set(found["statuses"]) <= {Status.COMPLETED}:
-            continue  # while all of it is well it has nothing to say
+            continue  # an internal route is shown only if it has a problem
         sums = ", ".join(f"{n:,} {styled(word)}" for word, n in found["statuses"].items()) or "no items yet"
         to.print(f"[bold]{safe(name)}[/]  {counted(found['total'], 'item')}: {sums}", soft_wrap=True)
         if "at_least" in found:
-            to.print(
-                f"There are more than {found['at_least']:,}: the counters follow the rows, and have not caught up yet.", soft_wrap=True
-            )
+            to.print(f"There are more than {found['at_least']:,}: the counters are still catching up with the rows.", soft_wrap=True)
         elif found.get("approximate"):
-            to.print("Approximate: the counters follow the rows a moment late.", style="dim", soft_wrap=True)
+            to.print("Approximate: the counters are updated shortly after the rows.", style="dim", soft_wrap=True)
         show_table(_by_age(found["ages"]) if ages else _by_status(found["stages"]))
         for one in found.get("open_breakers", ()):
             until = f" until {one['retry_at']}" if one["retry_at"] else ""
             to.print(f"The breaker of {safe(one['scope'])} is {one['state']}{until}: {safe(one['error'])}", soft_wrap=True)
         for stage in found["unknown_stages"]:
             n = sum(n for word, n in found["stages"][stage].items() if word != "COMPLETED")
-            to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route has not got: see 'milepost routes'", soft_wrap=True)
+            to.print(f"{counted(n, 'item')} at {safe(stage)}, a stage that the route does not have: see 'milepost routes'", soft_wrap=True)
 
 
 def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json: bool) -> None:
-    """How far the items with these key parts have come. They are counted one by one, so that the numbers are exact."""
+    """Print the progress of the items with these key parts. Items are counted one by one, so that the numbers are exact."""
     import msgspec
 
     from milepost.engine.views.items import counted
     from milepost.engine.views.key_parts import summary
 
-    with given.context() as ctx, progress("counting", quiet=as_json) as told:
-        found = summary(ctx, choice_of(ctx, route, parts=parts), told)
+    with given.context() as ctx, progress("counting", quiet=as_json) as on_progress:
+        found = summary(ctx, query_of(ctx, route, parts=parts), on_progress)
     if as_json:
         print_json({"parts": list(parts), "whole": found.whole, **msgspec.to_builtins(found)})
         return
@@ -100,7 +98,7 @@ def _part_status(given: CliSettings, route: str, parts: tuple[str, ...], as_json
     if found.overdue:
         to.print(f"{counted(found.overdue, 'item')} overdue: 'milepost list {safe(route)} --overdue --part …' shows them", soft_wrap=True)
     if found.left:
-        to.print(f"Of {counted(found.left, 'item')} the row has left; the seal is counted here.", soft_wrap=True)
+        to.print(f"The rows of {counted(found.left, 'item')} have been removed; their seals are counted.", soft_wrap=True)
     if found.stages:
         show_table(_by_status(found.stages))
 
@@ -116,10 +114,10 @@ def _by_status(stages: dict[str, dict[str, int]]) -> Table:
 
 
 def _by_age(stages: dict[str, dict[str, Any]]) -> Table:
-    """For how long the unfinished have been there: half of them, all but one in twenty, and the oldest."""
+    """Time that unfinished items have been at each stage: p50, p95 and oldest."""
     from milepost.core.values.durations import short_span
 
-    shown = table("stage", "unfinished", "half within", "95% within", "oldest", right=["unfinished"])
+    shown = table("stage", "unfinished", "p50", "p95", "oldest", right=["unfinished"])
     for stage, ages in stages.items():
         spans = ("-" if ages[name] is None else short_span(ages[name] * 1000) for name in ("p50_s", "p95_s", "oldest_s"))
         shown.add_row(safe(stage), f"{ages['items']:,}", *spans)

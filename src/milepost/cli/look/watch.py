@@ -1,4 +1,4 @@
-"""`milepost watch`: the live view of a ledger that others work on."""
+"""`milepost watch`: live view of a ledger that other processes work on."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from milepost.engine.views.snapshot import Snapshot
 
 WHOLE = 10_000
-"""Lines for a picture that is printed once: as many as it needs."""
+"""Height of a view that is printed once: unlimited."""
 
 
 @click.command()
 @click.argument("route", required=False)
-@click.option("--every", metavar="SPAN", default=None, help="How often to look [0.5s on a terminal, else 1s].")
-@click.option("--for", "during", metavar="SPAN", help="Stop after this long; else at Ctrl-C.")
-@click.option("--once", is_flag=True, help="One picture, and out.")
+@click.option("--every", metavar="SPAN", default=None, help="Refresh interval [0.5s on a terminal, else 1s].")
+@click.option("--for", "during", metavar="SPAN", help="Stop after this time instead of at Ctrl-C.")
+@click.option("--once", is_flag=True, help="Print one view and exit.")
 @json_option
 @settings
 def watch(given: CliSettings, route: str | None, every: str | None, during: str | None, once: bool, as_json: bool) -> None:
     """Watch items move: counts, rate, oldest item, failures.
 
-    A live picture on a terminal; elsewhere a plain line a second (with --json: one object a line).
+    A live view on a terminal; else one plain line per second (with --json: one object per line).
     """
     from milepost.core.values.durations import span_ms
     from milepost.engine.views.items import check_route
@@ -54,7 +54,7 @@ def watch(given: CliSettings, route: str | None, every: str | None, during: str 
 
 
 def _after(during_s: float | None) -> Callable[[], bool]:
-    """True so long after it was asked for the first time: opening the ledger is not part of the time to watch. None: never."""
+    """Predicate that holds after this time, measured from its first call, so that opening the ledger does not count. None: never."""
     began: list[float] = []
 
     def over() -> bool:
@@ -68,7 +68,7 @@ def _after(during_s: float | None) -> Callable[[], bool]:
 def look(
     ctx: Context, route: str | None, every_s: float, over: Callable[[], bool], *, live: bool, keep: bool = True
 ) -> dict[str, Snapshot]:
-    """Show the routes until `over()` holds; the last snapshots. A last look is always taken when it is over."""
+    """Show the routes until `over()` holds; returns the last snapshots. One more snapshot is always taken at the end."""
     from rich.console import Group
     from rich.live import Live
 

@@ -1,1 +1,1 @@
-"""Commands that prove: signing keys, daily heads, verify."""
+"""Commands for evidence: signing keys, daily heads, verification."""

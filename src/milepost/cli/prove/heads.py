@@ -1,4 +1,4 @@
-"""`milepost heads`: the daily heads, and publishing one by hand."""
+"""`milepost heads`: list the daily heads, or publish one now."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from milepost.core.errors import UsageError
 @json_option
 @settings
 def heads(given: CliSettings, as_json: bool) -> None:
-    """The daily heads: all that was written, in one digest a day.
+    """Daily heads: one digest a day over all history lines.
 
-    'milepost up' publishes one when a day is over (UTC), if a route keeps evidence, and tells every subscriber. Whoever keeps
-    these events can prove later what was there (see 'milepost verify --head').
+    'milepost up' publishes a head when a day is over (UTC), if a route keeps evidence, and sends it to every subscriber. With these
+    events a subscriber can prove later what the ledger contained (see 'milepost verify --head').
     """
     from milepost.engine.heads.daily import all_heads
 
@@ -31,7 +31,7 @@ def heads(given: CliSettings, as_json: bool) -> None:
         print_json({"heads": found})
         return
     if not found:
-        click.echo("No head has been published; 'milepost up' does that once a day, if a route has evidence=True.")
+        click.echo("No head published yet; 'milepost up' publishes one a day if a route has evidence=True.")
         return
     shown = table("day", "lines", "root", "signed", right=["lines"])
     for head in reversed(found):
@@ -45,7 +45,7 @@ def heads(given: CliSettings, as_json: bool) -> None:
 def publish_now(given: CliSettings, as_json: bool) -> None:
     """Publish a head now.
 
-    That of the last day if it is missing, else that of today so far. Subscribers are told by the next 'milepost up'.
+    Publishes yesterday's head if it is missing, else one of today so far. The next 'milepost up' sends it to the subscribers.
     """
     from milepost.engine.heads.daily import DAY_MS, day_of, publish
     from milepost.engine.heads.route import ROUTE
@@ -54,13 +54,13 @@ def publish_now(given: CliSettings, as_json: bool) -> None:
     signer = given.signer()
     with given.context(act=True) as ctx:
         if ROUTE not in ctx.plans:
-            raise UsageError("no route here keeps evidence; give one of them evidence=True")
+            raise UsageError("no route keeps evidence; set evidence=True on a route")
         now = ctx.clock.now()
         midnight = now // DAY_MS * DAY_MS
         head = publish(ctx, signer, day_of(midnight - 1), midnight) or publish(ctx, signer, day_of(now), now + 1)
     if as_json:
         print_json({"head": head})
     elif head is None:
-        click.echo(f"The head of {day_of(now)} is published already, or nothing has been written; nothing was changed.")
+        click.echo(f"The head of {day_of(now)} is already published, or no history line was written; nothing was changed.")
     else:
-        click.echo(f"The head of {head['day']} is published: {counted(head['count'], 'line')}, root {head['root']}.")
+        click.echo(f"Published the head of {head['day']}: {counted(head['count'], 'line')}, root {head['root']}.")

@@ -1,4 +1,4 @@
-"""`milepost signing-key`: a key to sign evidence and daily heads with."""
+"""`milepost signing-key`: create a key pair for signing evidence and daily heads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from milepost.cli.out import print_json
 @click.argument("file", type=click.Path(dir_okay=False))
 @json_option
 def signing_key(file: str, as_json: bool) -> None:
-    """Make a key to sign evidence with.
+    """Create a key pair for signing evidence.
 
-    The private key goes to FILE, which only you can read; keep a copy where nobody else can. The public key is printed: give
-    it to whoever is to check what you sign. Needs 'pip install milepost[evidence]'.
+    Writes the private key to FILE, readable by you alone; keep a safe copy. Prints the public key: give it to those who verify what you
+    sign. Needs 'pip install milepost[evidence]'.
     """
     from milepost.evidence.signing import fingerprint, make_key, public_text
 

@@ -1,4 +1,4 @@
-"""`milepost verify`: is this evidence true to what was written? Needs neither ledger nor network."""
+"""`milepost verify`: check evidence offline, without ledger or network."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ if TYPE_CHECKING:
     from milepost.evidence.verify import Verdict, VerifiedRecord
 
 SHOWN = 20
-"""So many records are named without --all."""
+"""Number of records printed without --all."""
 
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--public-key", metavar="KEY", help="The signer's public key (ed25519:…), or a file that holds it.")
-@click.option("--head", "heads", multiple=True, metavar="FILE", help="Events of daily heads as they were told; may be repeated.")
-@click.option("--all", "whole", is_flag=True, help="Name every record, not only the first 20.")
+@click.option(
+    "--head", "heads", multiple=True, metavar="FILE", help="File of daily-head events as subscribers received them; may be repeated."
+)
+@click.option("--all", "whole", is_flag=True, help="Print every record, not only the first 20.")
 @json_option
 def verify(file: str, public_key: str | None, heads: tuple[str, ...], whole: bool, as_json: bool) -> int:
     """Check evidence offline.
 
-    Goes through a file that 'milepost export --evidence' wrote, record by record: chains, what follows from them, digests,
-    signatures. Says what is proved and what is not, which items the export was asked for, and for each record which stages were
-    confirmed when, on which volumes, and under which day's head. Exit code 1 if anything differs.
+    Checks each record of a file from 'milepost export --evidence': hash chain, values derived from it, digests, signatures. Prints what
+    is proved and what is not, the filters of the export, and for each record which stages were confirmed when, on which volumes, and
+    under which day's head. Exit code 1 if anything differs.
     """
     from milepost.evidence.heads import Heads, read_heads
     from milepost.evidence.signing import read_public
@@ -44,21 +46,21 @@ def verify(file: str, public_key: str | None, heads: tuple[str, ...], whole: boo
 
     def on_record(record: VerifiedRecord) -> None:
         if whole:
-            _tell_record(record)
+            _print_record(record)
         elif len(first) < SHOWN:
             first.append(record)
 
     verdict = check(Path(file), public, published, on_record)
-    _tell(verdict)
+    _print_verdict(verdict)
     for record in first:
-        _tell_record(record)
+        _print_record(record)
     if not whole and verdict.records > len(first):
-        click.echo(f"… and {verdict.records - len(first):,} more; --all names them")
+        click.echo(f"… and {verdict.records - len(first):,} more; --all prints them")
     return 0 if verdict.holds else 1
 
 
 def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) -> int:
-    """One JSON object, written record by record: a file of millions takes little memory."""
+    """Print one JSON object record by record, so that a file of millions of records needs little memory."""
     import msgspec
 
     before = '{"items": ['
@@ -75,11 +77,11 @@ def _print_json(check: Callable[[Callable[[VerifiedRecord], None]], Verdict]) ->
     return 0 if verdict.holds else 1
 
 
-def _tell_record(record: VerifiedRecord) -> None:
-    """One record in a few lines: where it ended, and each stage with who confirmed it, when, and where the files are."""
+def _print_record(record: VerifiedRecord) -> None:
+    """Print one record: its end, and each stage with who confirmed it, when, and where the files are."""
     state = f"{record.status or 'unknown'}" + (f" {record.ended_at}" if record.ended_at else "")
     click.echo(
-        f"{plain(record.key)}: {state}" + (" (only its seal is left)" if record.sealed else "") + ("" if record.holds else " DIFFERS")
+        f"{plain(record.key)}: {state}" + (" (only its seal remains)" if record.sealed else "") + ("" if record.holds else " DIFFERS")
     )
     for stage in record.stages:
         by = f" by {plain(stage.by)}" if stage.by else ""
@@ -91,7 +93,7 @@ def _tell_record(record: VerifiedRecord) -> None:
         click.echo(f"  under {given} of {record.head_day}")
 
 
-def _tell(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict) -> None:
     from milepost.engine.views.items import counted
 
     if verdict.holds:
@@ -99,7 +101,7 @@ def _tell(verdict: Verdict) -> None:
         if verdict.chosen is not None:
             click.echo(f"It is {plain(verdict.chosen)}.")
     else:
-        click.echo(f"{verdict.file} does NOT hold: {counted(verdict.found, 'difference')}. Nothing is proved by it.")
+        click.echo(f"{verdict.file} does NOT hold: {counted(verdict.found, 'difference')}. It proves nothing.")
     for difference in verdict.differences:
         of = "" if difference.key is None else f", {plain(difference.key)}"
         click.echo(f"  line {difference.line}{of}, {plain(difference.field)}: {plain(difference.what)}")

@@ -1,1 +1,1 @@
-"""Commands to start with: init, demo, completion."""
+"""Commands for a first start: init, demo, completion."""

@@ -1,4 +1,4 @@
-"""Shell completion, by click's own support."""
+"""`milepost completion`: print the completion script for a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands in a shell.
+    """Print the shell completion script.
 
     \b
     bash:  eval "$(milepost completion bash)"     in ~/.bashrc

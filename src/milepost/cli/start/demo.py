@@ -1,5 +1,5 @@
-"""`milepost demo`: the main job, worth watching. 2,000 parcels, three stages, partners that fail and dawdle; and an archive with a
-made-up past, so that the page has something to show from the beginning."""
+"""`milepost demo`: 2,000 parcels through three stages with partners that fail, and an archive with an invented past so that the
+dashboard has data from the start."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ subscribers = ["milepost.demo.archive:catalogue"]
 """
 ASSETS = 3000
 IDLE_S = 6.0
-"""A parcel is tried again after five seconds at most; what falls due within these is waited for."""
+"""Idle time that ends the demo. A parcel is retried after at most five seconds, so every retry is waited for."""
 EVERY_S = 0.4
-"""How often another parcel comes, once the first are through."""
+"""Interval at which another parcel arrives after the first ones are completed."""
 
 
 @click.command()
-@click.option("--items", type=click.IntRange(1, 1_000_000), default=2000, show_default=True, help="How many parcels.")
+@click.option("--items", type=click.IntRange(1, 1_000_000), default=2000, show_default=True, help="Number of parcels.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default="milepost-demo", show_default=True)
-@click.option("--page/--no-page", default=True, help="Open the page, or leave it out.  [default: page]")
-@click.option("--stay/--no-stay", default=None, help="Stay when all are through, or end.  [default: stay at a terminal]")
+@click.option("--page/--no-page", default=True, help="Serve the dashboard or not.  [default: page]")
+@click.option("--stay/--no-stay", default=None, help="Keep running when all are completed, or end.  [default: stay at a terminal]")
 def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
-    """See it work: 2,000 parcels, three stages, partners that fail.
+    """Watch it work: 2,000 parcels, and partners that fail.
 
-    A page is open from the beginning. A live view in the terminal (plain lines elsewhere), then a summary and what to try next: about
-    15 seconds. At a terminal the page then stays open, with a few parcels a second, until Ctrl-C. The ledger stays in FOLDER to be
-    looked at; the next demo starts anew.
+    The dashboard is open from the start. The terminal shows a live view (plain lines if piped), then a summary and commands to try:
+    about 15 seconds. At a terminal the dashboard then stays open, with a few new parcels a second, until Ctrl-C. The ledger stays in
+    FOLDER; the next demo replaces it.
     """
     from milepost.demo.archive import Catalogue, archive
     from milepost.demo.parcels import parcels
     from milepost.ports.ledger import Query
     from milepost.wiring import open_context
 
-    url, told = f"sqlite:///{_fresh(folder)}", Catalogue(folder / "catalogue.jsonl")
-    _past(url, told, min(ASSETS, items + items // 2))
+    url, catalogue = f"sqlite:///{_fresh(folder)}", Catalogue(folder / "catalogue.jsonl")
+    _past(url, catalogue, min(ASSETS, items + items // 2))
     ctx = open_context(url, [parcels, archive])
     try:
         with opened(ctx, Where(HOST, PORT, asked=False) if page else None, "demo", "--no-page") as at:
             if at is not None:
-                click.echo(f"The page is open: {at}\n")
+                click.echo(f"Dashboard: {at}\n")
                 _look(at)
             terminal = sys.stdin.isatty() and sys.stdout.isatty()
-            _run(ctx, told, items, at, stay=stays(stay, page=at is not None, terminal=terminal))
+            _run(ctx, catalogue, items, at, stay=stays(stay, page=at is not None, terminal=terminal))
         failed = ctx.ledger.find(Query(route="parcels", statuses=FAILED, limit=1)).items
     finally:
         ctx.ledger.close()
@@ -69,12 +69,12 @@ def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
 
 
 def stays(wished: bool | None, *, page: bool, terminal: bool) -> bool:
-    """Does the demo stay when all are through? As is wished; else where somebody sits, and has a page to look at."""
+    """Does the demo keep running when all parcels are completed? By option; else at a terminal with a dashboard."""
     return page and terminal if wished is None else wished
 
 
 def _look(at: str) -> None:
-    """From the first look on, the page knows what ends by minute."""
+    """Request the page once, so that the server starts to count completions by minute."""
     from http.client import HTTPConnection
 
     connection = HTTPConnection(at.removeprefix("http://"), timeout=30)
@@ -84,7 +84,7 @@ def _look(at: str) -> None:
 
 
 def _fresh(folder: Path) -> Path:
-    """A new ledger; the one that an earlier demo left is removed."""
+    """Path of a new ledger; removes the ledger of an earlier demo."""
     path = folder / "milepost.db"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,12 +92,12 @@ def _fresh(folder: Path) -> Path:
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         (folder / "milepost.toml").write_text(SETTINGS, encoding="utf-8")
     except OSError as error:
-        raise MilepostError(f"the demo cannot write to {folder}: {error.strerror}; give another --folder") from None
+        raise MilepostError(f"the demo cannot write to {folder}: {error.strerror}; choose another --folder") from None
     return path
 
 
-def _past(url: str, told: Catalogue, assets: int) -> None:
-    """The archive, with two days behind it. The ledger is opened with a clock of its own for that, and closed again."""
+def _past(url: str, catalogue: Catalogue, assets: int) -> None:
+    """Create the archive with two days of invented history, through a ledger opened with a clock in the past."""
     from milepost.demo.archive import archive
     from milepost.demo.past import Past, PastChance, PastClock
     from milepost.engine.views.items import counted
@@ -107,16 +107,16 @@ def _past(url: str, told: Catalogue, assets: int) -> None:
     clock = PastClock(SystemClock().now())
     ctx = open_context(url, [archive], clock=clock, chance=PastChance())
     try:
-        Past(ctx, clock, assets, told).make()
+        Past(ctx, clock, assets, catalogue).make()
     finally:
         ctx.ledger.close()
-    click.echo(f"An archive of {counted(assets, 'asset')} is there to look at. The two days that it has behind it are made up.")
+    click.echo(f"Created an archive of {counted(assets, 'asset')} with two days of invented history.")
 
 
-def _run(ctx: Context, told: Catalogue, items: int, at: str | None, *, stay: bool) -> None:
-    """Hand over the parcels, see them through, and say what became of them; then stay, if that is wished, until somebody stops it.
+def _run(ctx: Context, catalogue: Catalogue, items: int, at: str | None, *, stay: bool) -> None:
+    """Submit the parcels, run them in the background, show them in the foreground, print a summary; then stay until stopped, if asked.
 
-    The work is done in the background, and looked at in the foreground. Ctrl-C ends both; what is in hand is finished.
+    Ctrl-C stops both; running work is finished.
     """
     import logging
 
@@ -127,15 +127,15 @@ def _run(ctx: Context, told: Catalogue, items: int, at: str | None, *, stay: boo
     from milepost.engine.intake import submit
     from milepost.station import Station
 
-    # The demo's partners fail on purpose; the picture counts the failed tries, a line for each would tear it apart.
+    # The demo's partners fail on purpose. The live view counts failed tries; a log line for each would break it.
     logging.getLogger(failed_tries.__name__).setLevel(logging.ERROR)
     began = monotonic()
     submit(ctx, "parcels", map(parcel, range(1, items + 1)))
-    click.echo(f"{items:,} parcels handed over in {monotonic() - began:.2f} s, to be weighed, cleared and delivered.")
-    click.echo("The scale is at times busy, customs dawdle, the west has a bad day.\n")
-    station = Station(ctx, subscribers=[told])
+    click.echo(f"Submitted {items:,} parcels in {monotonic() - began:.2f} s, to be weighed, cleared and delivered.")
+    click.echo("The scale is sometimes busy, customs is slow, and deliveries to the west often fail.\n")
+    station = Station(ctx, subscribers=[catalogue])
     more = More(ctx, station, items) if stay else None
-    through = threading.Event() if more is None else more.through
+    completed = threading.Event() if more is None else more.completed
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -144,18 +144,18 @@ def _run(ctx: Context, told: Catalogue, items: int, at: str | None, *, stay: boo
         except BaseException as error:
             failed.append(error)
         finally:
-            through.set()
+            completed.set()
 
     worker = threading.Thread(target=work, name="demo")
     stop_on_signal(station.stop)
     worker.start()
     live = sys.stdout.isatty()
     try:
-        last = look(ctx, "parcels", 0.25 if live else 1.0, through.is_set, live=live)["parcels"]
+        last = look(ctx, "parcels", 0.25 if live else 1.0, completed.is_set, live=live)["parcels"]
         _summary(last, monotonic() - began)
         if more is not None and not failed and not station.stopping.is_set():
-            where = "" if at is None else f" See them on the page: {at}"
-            click.echo(f"\nA few parcels a second keep coming.{where}\nCtrl-C ends the demo.")
+            where = "" if at is None else f" See them on the dashboard: {at}"
+            click.echo(f"\nA few new parcels arrive every second.{where}\nCtrl-C ends the demo.")
             more.wanted.set()
             worker.join()
     finally:
@@ -164,14 +164,14 @@ def _run(ctx: Context, told: Catalogue, items: int, at: str | None, *, stay: boo
     if failed:
         raise failed[0]
     if more is not None and more.came:
-        click.echo(f"\nSince then {more.came:,} more parcels have come.")
+        click.echo(f"\n{more.came:,} more parcels arrived since then.")
 
 
 class More:
-    """Called again and again: says when all is `through`; from when more are `wanted`, hands over one more parcel each time."""
+    """Tick callback: sets `completed` when the first parcels are completed; while `wanted` is set, submits one parcel per call."""
 
     def __init__(self, ctx: Context, station: Station, last: int) -> None:
-        self.through, self.wanted = threading.Event(), threading.Event()
+        self.completed, self.wanted = threading.Event(), threading.Event()
         self.came = 0
         self._ctx, self._station, self._last = ctx, station, last
 
@@ -182,16 +182,16 @@ class More:
         if self.wanted.is_set():
             self.came += 1
             submit(self._ctx, "parcels", [parcel(self._last + self.came)])
-        elif not self.through.is_set() and self._station.idle(round(IDLE_S * 1000)):
-            self.through.set()
+        elif not self.completed.is_set() and self._station.idle(round(IDLE_S * 1000)):
+            self.completed.set()
 
 
 def _summary(last: Snapshot, seconds: float) -> None:
     again = sum(kind.total for kind in last.kinds) - last.failed
     to = console()
     to.print(f"\n[bold green]{last.done:,} of {last.total:,}[/] parcels delivered in {seconds:.1f} s, {last.done / seconds:,.0f} a second.")
-    failed = f"[bold red]{last.failed:,}[/] " + ("parcel has failed and wants" if last.failed == 1 else "parcels have failed and want")
-    to.print(f"{again:,} times a try failed and was made again. {failed} a person.\n", soft_wrap=True)
+    failed = f"[bold red]{last.failed:,}[/] " + ("parcel" if last.failed == 1 else "parcels")
+    to.print(f"{again:,} attempts failed and were retried. {failed} failed for good and need an operator.\n", soft_wrap=True)
     shown = table("stage", "kind", "failed", "tries", "for example", right=["failed", "tries"])
     for kind in last.kinds[:5]:
         shown.add_row(safe(kind.stage), safe(kind.category), f"{kind.now:,}", f"{kind.total:,}", safe(kind.sample))
@@ -200,28 +200,28 @@ def _summary(last: Snapshot, seconds: float) -> None:
 
 def _try_next(folder: Path, key: str) -> None:
     steps = (
-        ("how many are where", "status"),
-        ("the story of one", f"show parcels {key}"),
+        ("number of items by stage and status", "status"),
+        ("the story of one item", f"show parcels {key}"),
         ("failures by kind", "groups"),
-        ("what is late in the archive, and why", "list archive --overdue"),
-        ("a preview; then do it:", "retry parcels --status failed --dry-run"),
-        ("", "retry parcels --status failed --by you --reason 'all is mended'"),
-        ("and see them through", "work --until-idle"),
-        ("is everything well?", "doctor"),
+        ("overdue items of the archive, and why", "list archive --overdue"),
+        ("dry run, then for real:", "retry parcels --status failed --dry-run"),
+        ("", "retry parcels --status failed --by you --reason 'west is fixed'"),
+        ("run the retried parcels", "work --until-idle"),
+        ("health report", "doctor"),
     )
     to = console(width=WIDE)
-    to.print("\n[bold]Nothing is lost and nothing is forgotten. Try next:[/]\n")
+    to.print("\n[bold]Try next:[/]\n")
     first = [f"cd {folder}"] if shutil.which("milepost") else [f"alias milepost={_beside_python()!r}", f"cd {folder}"]
     for step in first:
         to.print(f"  {step}", markup=False, soft_wrap=True)
     for what, step in steps:
         command = f"milepost {step}"
         to.print(f"  {command:<48} [dim]# {what}[/]" if what else f"  {command}", soft_wrap=True)
-    to.print("\nGo on with all of it, and see it on the page: milepost up", soft_wrap=True)
+    to.print("\nRun everything with the dashboard: milepost up", soft_wrap=True)
     to.print("Then write a route of your own: milepost init my-route", soft_wrap=True)
 
 
 def _beside_python() -> str:
-    """How to call milepost where it is not on the PATH."""
+    """The command that runs milepost when it is not on the PATH."""
     script = Path(sys.executable).parent / "milepost"
     return str(script) if script.exists() else f"{sys.executable} -m milepost"

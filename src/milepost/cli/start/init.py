@@ -1,4 +1,4 @@
-"""`milepost init`: a small working route to start from."""
+"""`milepost init`: write a small working route to start from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from milepost.core.errors import MilepostError
 
-ROUTE = '''"""A small route: each parcel is weighed, then stamped. Change it into yours."""
+ROUTE = '''"""A small route: each parcel is weighed, then stamped. Change it as you need."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ parcels = mp.Route("parcels", key="id")
 async def weigh(item: mp.Item) -> mp.Outcome:
     """Return Done, NotYet, HandedOver, Retry or Reject. A raised exception is a Retry."""
     if "grams" not in item.input:
-        return mp.Reject("nobody said how heavy it is: give 'grams'")
+        return mp.Reject("the weight is missing: give 'grams'")
     return mp.Done({"grams": int(item.input["grams"])})
 
 
 @parcels.stage("stamp")
 def stamp(item: mp.Item) -> mp.Outcome:
-    """A plain function runs in a thread. item.work_id is the same on every try: give it to your partner."""
+    """A plain function runs in a thread. item.work_id is the same on every attempt: give it to your partner."""
     grams = item.results["weigh"]["grams"]
     return mp.Done({"stamp": "large" if grams > 500 else "small"})
 '''
@@ -47,10 +47,10 @@ SAMPLE = """{"id": "P-1", "grams": 340}
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 @click.option("--application", metavar="NAME", help="Write an application of this name: a route, an endpoint, a page, a command, a check.")
 def init(folder: Path, application: str | None) -> None:
-    """Write a small working route, and say how to run it.
+    """Write a small working route, and show how to run it.
 
-    Makes parcels.py, milepost.toml and a list of three parcels in FOLDER (default: here), or, with --application, NAME.py, its page's
-    template and milepost.toml. Nothing is overwritten.
+    Writes parcels.py, milepost.toml and a list of three parcels to FOLDER (default: the current folder), or, with --application, NAME.py,
+    its page's template and milepost.toml. Overwrites nothing.
     """
     if application is None:
         files = {"parcels.py": ROUTE, "milepost.toml": SETTINGS, "parcels.jsonl": SAMPLE}
@@ -89,7 +89,7 @@ def _application(name: str) -> dict[str, str]:
 def _write(folder: Path, files: dict[str, str]) -> None:
     there = [name for name in files if (folder / name).exists()]
     if there:
-        raise MilepostError(f"{', '.join(there)} is there already in {folder.resolve()}, and is not overwritten; give another folder")
+        raise MilepostError(f"{', '.join(there)} already exists in {folder.resolve()} and is not overwritten; choose another folder")
     try:
         for name, text in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

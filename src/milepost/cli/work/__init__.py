@@ -1,1 +1,1 @@
-"""Commands that work: up, work, submit."""
+"""Commands that bring in items and run their stages: up, work, submit."""

@@ -1,4 +1,4 @@
-"""What a command that runs for long says of itself: to people, or, where its log is JSON, as lines of that log."""
+"""Messages of a long-running command: text for people, or log lines where the log is JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ log_option = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     envvar="MILEPOST_LOG",
-    help="Write the log as text, or as a line of JSON for each entry, every call among them [MILEPOST_LOG; default text].",
+    help="Log format: text, or one JSON object per line, which includes every request [MILEPOST_LOG; default text].",
 )
 
 
 def say(text: str) -> None:
-    """A word to whoever started the command, on standard error."""
+    """Print a message on standard error, or log it if the log is JSON."""
     import logging
 
     log = logging.getLogger(__name__)

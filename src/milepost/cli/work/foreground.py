@@ -1,4 +1,4 @@
-"""Run a station in the foreground until a signal arrives or the work is done; shared by `up`, `work` and `demo`."""
+"""Run a station in the foreground until a signal arrives or no work is left; for `up`, `work` and `demo`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ until_idle_option = click.option(
     flag_value=2.0,
     type=click.FloatRange(0),
     metavar="[SECONDS]",
-    help="Stop when nothing is in hand and nothing falls due within SECONDS [2].",
+    help="Stop when no item is in progress and none becomes due within SECONDS [2].",
 )
 
 grace_option = click.option(
     "--grace",
     metavar="SPAN",
-    help="How long running handlers may go on after Ctrl-C or SIGTERM, such as 30s or 5m [milepost.toml: grace; default 30s].",
+    help="Time for running handlers to finish after Ctrl-C or SIGTERM, such as 30s or 5m [milepost.toml: grace; default 30s].",
 )
 
 
@@ -45,7 +45,7 @@ def run(
     grace_ms: int | None = None,
     applications: Sequence[ConfiguredApplication[Any]] = (),
 ) -> None:
-    """Work until a signal, or until idle; say what is being done, and what was done."""
+    """Work until a signal arrives or until idle; print what runs, and at the end how many items ended."""
     from milepost.application.installation import services
     from milepost.core.values.durations import short_span
     from milepost.runners.process import tune_garbage_collection
@@ -55,35 +55,35 @@ def run(
     beside = services(ctx, applications)
     station = Station(ctx, subscribers=subscribers, services=beside, roles=roles, signer=signer, grace_ms=grace_ms)
     stop_on_signal(station.stop)
-    told = f"; telling {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
+    receivers = f"; events to {', '.join(subscriber.name for subscriber in subscribers)}" if subscribers else ""
     until = "until idle" if until_idle is not None else "until Ctrl-C"
-    say(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{told}; {until}")
+    say(f"milepost {name}: {', '.join(ctx.plans)} on {ctx.ledger.url}{receivers}; {until}")
     before, began = _ended(ctx), monotonic()
     station.run(until_idle_s=until_idle)
-    # Fewer than before: some that had ended were started again.
+    # A count can shrink: an operator may have restarted items that had ended.
     ended = {word: n - before.get(word, 0) for word, n in _ended(ctx).items() if n > before.get(word, 0)}
     counted = ", ".join(f"{n:,} {word}" for word, n in ended.items()) or "no item ended"
     say(f"milepost {name}: stopped after {short_span((monotonic() - began) * 1000)}: {counted}")
 
 
 def stop_on_signal(stop: Callable[[], None]) -> None:
-    """The first signal drains; a second one stops at once (nothing is lost: leases run out)."""
+    """Drain on the first signal; stop at once on the second (nothing is lost: the leases expire)."""
 
     def first(number: int, _frame: Any) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         stop()
         word = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        told = f"milepost: {word}: finishing what is in hand (once more stops at once)"
+        message = f"milepost: {word}: finishing running work (repeat to stop at once)"
         try:
-            say(told)
+            say(message)
         except RuntimeError:
-            # The signal came in the midst of another word to the same place, which Python does not let us interrupt.
-            os.write(2, f"{told}\n".encode())
+            # The signal interrupted another write to the same stream, which Python does not allow to be re-entered.
+            os.write(2, f"{message}\n".encode())
 
     signal.signal(signal.SIGINT, first)
     signal.signal(signal.SIGTERM, first)
-    # The terminal was closed; whoever has said that this is to be ignored (nohup) is obeyed.
+    # The terminal was closed. An ignored SIGHUP (nohup) stays ignored.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, first)
 

@@ -1,4 +1,4 @@
-"""Where `milepost up` listens, and the door that it opens there."""
+"""Address of the HTTP server of `milepost up` and `milepost demo`, and the server's life cycle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTALL = "pip install 'milepost[http]'"
 
 
 class Where(NamedTuple):
-    """An address; `asked` if somebody named it, so that no other will do."""
+    """An address; `asked` if the user named it, so that no other port may be used."""
 
     host: str
     port: int
@@ -33,17 +33,17 @@ class Where(NamedTuple):
 
 def listen_options(command: F) -> F:
     """Give a command --listen, --base-path and --no-listen."""
-    command = click.option("--no-listen", is_flag=True, help="Do not open the API.")(command)
-    command = click.option("--base-path", metavar="/PATH", help="What every address begins with, behind a proxy [nothing].")(command)
-    return click.option("--listen", metavar="HOST:PORT", help=f"Open the API there [{HOST}:{PORT}, or the next port that is free].")(
+    command = click.option("--no-listen", is_flag=True, help="Do not start the HTTP server.")(command)
+    command = click.option("--base-path", metavar="/PATH", help="URL prefix of every page, for use behind a proxy [none].")(command)
+    return click.option("--listen", metavar="HOST:PORT", help=f"Address of the HTTP server [{HOST}:{PORT}, or the next free port].")(
         command
     )
 
 
 def wanted(option: str | None, configured: str | None, *, no_listen: bool) -> Where | None:
-    """Where to listen: as the command says, then as milepost.toml says, then at the usual place; None: nowhere."""
+    """The address to listen at: --listen, else milepost.toml, else the default; None for no server."""
     if option is not None and no_listen:
-        raise click.UsageError("--listen and --no-listen: say one of them")
+        raise click.UsageError("give either --listen or --no-listen")
     if no_listen:
         return None
     text = option or configured
@@ -51,20 +51,21 @@ def wanted(option: str | None, configured: str | None, *, no_listen: bool) -> Wh
 
 
 def address(text: str) -> Where:
-    """'HOST:PORT', '[::1]:PORT', or a port alone for this machine only."""
+    """Parse 'HOST:PORT', '[::1]:PORT', or a port alone, which means loopback."""
     host, _, port = text.strip().rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     if not (port.isascii() and port.isdigit() and int(port) < 65536) or (":" in bare and bare == host):
-        raise ConfigMistake(f"nothing can listen at {text!r}; write HOST:PORT, such as {HOST}:{PORT} or [::1]:{PORT}")
+        raise ConfigMistake(f"{text!r} is not an address to listen at; write HOST:PORT, such as {HOST}:{PORT} or [::1]:{PORT}")
     return Where(bare or HOST, int(port), asked=True)
 
 
 @contextmanager
 def listening(ctx: Context, where: Where | None, base: str = "", applications: Sequence[ConfiguredApplication[Any]] = ()) -> Iterator[None]:
-    """The API is open meanwhile, and says where. Without what it needs, one line says how to get that, unless it was asked for."""
+    """Run the HTTP server meanwhile and print its address. If a package is missing, print how to install it; raise only if the user
+    asked for an address."""
     with opened(ctx, where, "up", "--no-listen", base, applications) as url:
         if url is not None:
-            say(f"milepost up: listening at {url}; open it in a browser; its API is described at {url}/api/docs")
+            say(f"milepost up: listening at {url}; API documentation at {url}/api/docs")
         yield
 
 
@@ -77,8 +78,8 @@ def opened(
     base: str = "",
     applications: Sequence[ConfiguredApplication[Any]] = (),
 ) -> Iterator[str | None]:
-    """The door is open meanwhile, at the address that is given; None: there is no door, as was wished or because something that it
-    needs is not installed. `command` is who says so, `without` the option that leaves the door out."""
+    """Run the HTTP server meanwhile; gives its URL, or None if it is not wanted or a package for it is not installed.
+    `command` is the name used in messages, `without` the option that turns the server off."""
     if where is None:
         yield None
         return
@@ -86,10 +87,10 @@ def opened(
         from milepost.http.server.assembly import Door
         from milepost.http.server.base_path import checked_base
     except ImportError as error:
-        told = f"the API needs more than is installed ({error.name}): {INSTALL}"
+        message = f"the HTTP server needs a package that is not installed ({error.name}): {INSTALL}"
         if where.asked:
-            raise ConfigMistake(told) from None
-        say(f"milepost {command}: {told}, or say {without}")
+            raise ConfigMistake(message) from None
+        say(f"milepost {command}: {message}, or give {without}")
         yield None
         return
     door = _opened(ctx, where, partial(Door, base=checked_base(base), applications=applications), command, without)
@@ -101,13 +102,13 @@ def opened(
 
 
 def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], Door], command: str, without: str) -> Door:
-    """A door at that address; where nobody asked for that very one, at the next port that is free."""
+    """A server at that address; if the user did not ask for it, at the next free port. Refuses a public address without API keys."""
     from milepost.engine.auth.keys import any_keys
     from milepost.http.auth.origins import is_loopback
 
     if not is_loopback(where.host) and not any_keys(ctx):
         raise ConfigMistake(
-            f"others can reach {where.host}:{where.port}, and there are no keys: make one first with "
+            f"other machines can reach {where.host}:{where.port}, and there are no API keys: create one first with "
             "'milepost keys new NAME --scope admin', or listen at 127.0.0.1"
         )
     if where.asked:
@@ -118,7 +119,7 @@ def _opened(ctx: Context, where: Where, door: Callable[[Context, str, int], Door
         except ConfigMistake:
             continue
         if port != where.port:
-            say(f"milepost {command}: port {where.port} is taken; it is {port} instead")
+            say(f"milepost {command}: port {where.port} is in use; using {port}")
         return found
     elsewhere = "--listen HOST:PORT, or " if command == "up" else ""
-    raise ConfigMistake(f"all ports from {where.port} to {where.port + TRIES - 1} are taken; say {elsewhere}{without}")
+    raise ConfigMistake(f"all ports from {where.port} to {where.port + TRIES - 1} are in use; give {elsewhere}{without}")

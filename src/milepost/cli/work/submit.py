@@ -1,4 +1,4 @@
-"""`milepost submit`: one item, or a list of a million."""
+"""`milepost submit`: take in one item or a list of items."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SHOWN = 20
 @click.command()
 @click.argument("route")
 @click.argument("file", required=False)
-@click.option("--item", metavar="JSON", help="One item, instead of a file.")
-@click.option("--name", metavar="NAME", help="The list's name; the file's name if not given.")
-@click.option("--format", "form", type=click.Choice(["txt", "csv", "jsonl"]), help="If the file's name does not tell.")
-@click.option("--no-header", is_flag=True, help="The first line of a CSV is an item: the first columns are the key.")
-@click.option("--full", is_flag=True, help="This is the whole master list: say what has vanished from it.")
-@click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Who hands it over.")
-@click.option("--correlation-id", metavar="ID", help="With --item: the id by which it is followed elsewhere.")
-@click.option("--at", metavar="TIME", help="What is new does not start before this time: 2027-01-31T08:00, or a span from now such as 2h.")
+@click.option("--item", metavar="JSON", help="One item instead of a file.")
+@click.option("--name", metavar="NAME", help="Name of the list [default: the file's name].")
+@click.option("--format", "form", type=click.Choice(["txt", "csv", "jsonl"]), help="Format of the file [default: by its name].")
+@click.option("--no-header", is_flag=True, help="The CSV has no header line; its first columns are the key.")
+@click.option("--full", is_flag=True, help="This is the complete list: report keys that the previous full list had and this one has not.")
+@click.option("--by", envvar="MILEPOST_BY", metavar="NAME", help="Your name; recorded with the list [MILEPOST_BY].")
+@click.option("--correlation-id", metavar="ID", help="With --item: the correlation id for tracing.")
+@click.option("--at", metavar="TIME", help="Earliest start of new items: 2027-01-31T08:00, or a span from now such as 2h.")
 @click.option(
-    "--replace-changed", is_flag=True, help="Give items that are known with other content that of the list. Look first: --dry-run."
+    "--replace-changed", is_flag=True, help="Replace the content of known items that differ from the list. See first with --dry-run."
 )
-@click.option("--rerun", is_flag=True, help="With --replace-changed: also COMPLETED items, which then run again.")
-@click.option("--failed-again", is_flag=True, help="Take in keys again that have failed or were cancelled, and whose rows were pruned.")
-@click.option("--reason", metavar="TEXT", help="With --replace-changed or --failed-again: why; it stays in the history.")
+@click.option("--rerun", is_flag=True, help="With --replace-changed: also replace COMPLETED items, which then run again.")
+@click.option("--failed-again", is_flag=True, help="Take in failed or cancelled keys again whose rows were pruned.")
+@click.option("--reason", metavar="TEXT", help="With --replace-changed or --failed-again: why; recorded in the history.")
 @dry_run_option
 @json_option
 @settings
@@ -58,26 +58,27 @@ def submit(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Hand over items: a list of them, or one.
+    """Submit items: a list, or one.
 
-    A list is a file (txt, csv or jsonl), or - for standard input. Every item is taken in once. The answer says which are new, on the way, finished, failed, changed, repeated or
-    malformed, with line numbers. An interrupted list can simply be submitted again. Exit code 1 if lines were malformed.
+    A list is a file (txt, csv or jsonl), or - for standard input. Each key is taken in once. The report counts new, in progress,
+    finished, failed, changed, repeated and malformed lines, with line numbers. An interrupted list can be submitted again. Exit code 1
+    if a line is malformed.
     """
     if (file is None) == (item is None):
-        raise click.UsageError("give a file (or - for standard input), or --item JSON for one item")
+        raise click.UsageError("give either a file (or - for standard input) or --item JSON")
     if item is not None:
         if full or name or form or no_header:
-            raise click.UsageError("--full, --name, --format and --no-header are for lists, not for --item")
+            raise click.UsageError("--full, --name, --format and --no-header are for lists and cannot be used with --item")
         if replace_changed or rerun or (reason and not failed_again):
-            raise click.UsageError("--replace-changed is for lists; to give one item other content use 'milepost replace'")
+            raise click.UsageError("--replace-changed is for lists; to replace one item's content use 'milepost replace'")
         again = check_signed(by, reason, dry_run=dry_run)[1] if failed_again else None
         return _one(given, route, item, correlation_id, by, at, again, dry_run, as_json)
     if correlation_id is not None:
-        raise click.UsageError("--correlation-id is for --item")
+        raise click.UsageError("--correlation-id needs --item")
     if rerun and not replace_changed:
-        raise click.UsageError("--rerun is for --replace-changed")
+        raise click.UsageError("--rerun needs --replace-changed")
     if reason and not (replace_changed or failed_again):
-        raise click.UsageError("--reason is for --replace-changed and --failed-again")
+        raise click.UsageError("--reason needs --replace-changed or --failed-again")
     if replace_changed or failed_again:
         check_signed(by, reason, dry_run=dry_run)
     import msgspec
@@ -91,12 +92,14 @@ def submit(
     more: dict[str, Any] = {"no_header": no_header, "replace_changed": replace_changed, "rerun": rerun, "failed_again": failed_again}
     more["reason"] = reason or ""
     more["not_before"] = None if at is None else at_option(at)
-    with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("taking in", quiet=as_json) as told:
-        report = submit_list(ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=told, **more)
+    with given.context(act=True, create=True, dry_run=dry_run) as ctx, progress("submitting", quiet=as_json) as on_progress:
+        report = submit_list(
+            ctx, route, file, name=name, format=form, full=full, dry_run=dry_run, by=by or "", on_progress=on_progress, **more
+        )
     if as_json:
         print_json({**msgspec.to_builtins(report), "at": iso(report.at)})
     else:
-        _tell(report)
+        _print_report(report)
     return 1 if report.counts.get("malformed") else 0
 
 
@@ -111,7 +114,7 @@ def _one(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """One item. Known with other content is refused, and so is what cannot be taken in."""
+    """Submit one item and print the result; exit code 1 if it is malformed or known with different content."""
     import msgspec
 
     from milepost.core.values.durations import iso
@@ -131,24 +134,24 @@ def _one(
     if as_json:
         print_json(receipt)
     elif receipt.answer == "malformed":
-        click.echo(f"milepost: the item was not taken in: {receipt.error}", err=True)
+        click.echo(f"milepost: item refused: {receipt.error}", err=True)
     elif receipt.answer == "changed":
-        click.echo(f"milepost: {receipt.key} was not taken in: {receipt.error}", err=True)
+        click.echo(f"milepost: {receipt.key} refused: {receipt.error}", err=True)
     elif receipt.answer == "new":
-        later = "" if start is None else f"; it does not start before {iso(start)}"
-        click.echo(f"{receipt.key}: {'would be taken in' if dry_run else 'taken in'}, at {receipt.stage}{later}")
+        later = "" if start is None else f"; starts not before {iso(start)}"
+        click.echo(f"{receipt.key}: {'would be accepted' if dry_run else 'accepted'} at {receipt.stage}{later}")
     else:
-        click.echo(f"{receipt.key}: known, {receipt.status} at {receipt.stage}; nothing was changed")
+        click.echo(f"{receipt.key}: already known, {receipt.status} at {receipt.stage}; nothing was changed")
     return 1 if refused else 0
 
 
-def _tell(report: ListReport) -> None:
+def _print_report(report: ListReport) -> None:
     from milepost.engine.lists.reconcile import MEANING
     from milepost.engine.views.items import counted
 
     to = console()
     hints = {"failed": f": 'milepost list {safe(report.route)} --status failed'"}
-    seen = "Nothing was changed; this is what would happen." if report.dry_run else f"Recorded as list {report.id}."
+    seen = "Dry run: nothing was changed." if report.dry_run else f"Recorded as list {report.id}."
     to.print(f"[bold]{safe(report.name)}[/] for {safe(report.route)}: {counted(report.lines, 'line')}. {seen}")
     shown = table("", "items", "", right=["items"])
     for word, n in report.counts.items():
@@ -158,25 +161,25 @@ def _tell(report: ListReport) -> None:
     show_table(shown)
     for note in report.notes:
         to.print(safe(note))
-    _some(to, "malformed", [f"line {bad.line}: {bad.reason}" for bad in report.malformed], report.counts["malformed"])
+    _print_first(to, "malformed", [f"line {bad.line}: {bad.reason}" for bad in report.malformed], report.counts["malformed"])
     others = [_changed(one, "replaced" in report.counts, report.dry_run) for one in report.changed]
-    _some(to, "known with other content", others, len(others))
-    _some(to, "vanished", report.vanished, report.counts.get("vanished", 0))
+    _print_first(to, "known with different content", others, len(others))
+    _print_first(to, "vanished", report.vanished, report.counts.get("vanished", 0))
 
 
 def _changed(one: ChangedLine, asked: bool, dry_run: bool) -> str:
-    """A line that differs from what is known: what became of it, and in what it differs, where that was looked at."""
+    """Describe a line whose content differs from the known item: what happened to it, and the difference if it was compared."""
     became = "would be replaced" if dry_run else "replaced"
-    told = f": {f'left as it is: {one.left}' if one.left else became}" if asked else ""
-    return f"line {one.line}: {one.key}{told}" + (f" [{'; '.join(map(str, one.difference))}]" if one.difference else "")
+    on_progress = f": {f'not replaced: {one.left}' if one.left else became}" if asked else ""
+    return f"line {one.line}: {one.key}{on_progress}" + (f" [{'; '.join(map(str, one.difference))}]" if one.difference else "")
 
 
-def _some(to: Console, what: str, texts: list[str], n: int) -> None:
-    """The first of many, and how many more there are."""
+def _print_first(to: Console, what: str, texts: list[str], n: int) -> None:
+    """Print the first texts, and how many more there are."""
     if not texts:
         return
     to.print(f"\n[bold]{what}[/]")
     for text in texts[:SHOWN]:
         to.print(f"  {safe(text)}")
     if n > SHOWN:
-        to.print(f"  … and {n - SHOWN:,} more; --json names up to 1,000")
+        to.print(f"  … and {n - SHOWN:,} more; --json lists up to 1,000")

@@ -14,7 +14,7 @@ from milepost.cli.work.listen import listen_options, listening, wanted
 @click.command()
 @until_idle_option
 @grace_option
-@click.option("--no-work", is_flag=True, help="Leave the work to 'milepost work' in processes of its own.")
+@click.option("--no-work", is_flag=True, help="Run no workers; 'milepost work' runs them in other processes.")
 @listen_options
 @log_option
 @settings
@@ -28,14 +28,14 @@ def up(
     no_listen: bool,
     log_form: str,
 ) -> None:
-    """Run everything: workers, resender, subscribers, and the API.
+    """Run everything: workers, resender, subscribers, HTTP server.
 
-    Runs until Ctrl-C or SIGTERM; then running handlers have --grace to finish and the rest is given back, uncounted. The API is at
-    127.0.0.1:8321, or where --listen or milepost.toml (listen = "HOST:PORT") says; with --until-idle only if --listen says so.
-    Behind a proxy that gives it a part of its own, --base-path (or base_path) says which.
+    Runs until Ctrl-C or SIGTERM. Running handlers then have --grace to finish; other claimed items are given back and no attempt is
+    counted. The HTTP server listens at 127.0.0.1:8321, or at --listen or milepost.toml (listen = "HOST:PORT"); with --until-idle only
+    if --listen is given. Behind a proxy that forwards a URL prefix, give it as --base-path (or base_path).
 
-    While calls hand over items, the worker leaves half of the time to them. Handlers that use much CPU slow the API all the same: then
-    run 'milepost up --no-work' and, beside it, 'milepost work'.
+    While requests submit items, the worker uses at most half of the time. Handlers that use much CPU still slow the API: then run
+    'milepost up --no-work' and 'milepost work' as two processes.
     """
     from milepost.runners.logs import logs
     from milepost.runners.process import tune_thread_switching

@@ -16,9 +16,9 @@ from milepost.cli.work.foreground import grace_option, run, until_idle_option
 @log_option
 @settings
 def work(given: CliSettings, until_idle: float | None, grace: str | None, log_form: str) -> None:
-    """Run workers alone.
+    """Run workers only.
 
-    Start as many such processes as you like; they share the work. Needs an 'up' somewhere if subscribers are to be told.
+    Start as many of these processes as you like; they share the work. Events are delivered to subscribers by 'milepost up'.
     """
     from milepost.runners.logs import logs
 

@@ -1,1 +1,1 @@
-"""Acts of operators and partners: on items, on stages, and on rows that other programs wrote."""
+"""Acts of operators and partners: on items, on stages, and on foreign rows."""

@@ -1,4 +1,4 @@
-"""What people do: retry, skip, confirm, cancel, resend, rerun, replace and reschedule items; pause, resume and limit stages. All with name and reason."""
+"""Operator acts: retry, skip, confirm, cancel, resend, rerun, replace and reschedule items; pause, resume and limit stages."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from milepost.ports.ledger import Query, Refused
 __all__ = ["ActReport", "act", "close_breakers", "confirm_outside", "go_on", "limit", "pause", "resume"]
 
 Progress = Callable[[int, int | None], None]
-"""Called with how many items have been looked at, and about how many there are, if that is known."""
+"""Called with the number of items handled and the approximate total, if known."""
 
-_ALREADY = Refusal(RefusalKind.DONE_BEFORE, "this act has dealt with it already")
-_SINCE = Refusal(RefusalKind.CHANGED_SINCE, "it has changed since the act began; look at it again")
+_ALREADY = Refusal(RefusalKind.DONE_BEFORE, "already handled by this act")
+_SINCE = Refusal(RefusalKind.CHANGED_SINCE, "changed since the act began; check it again")
 
 
 def act(
@@ -62,17 +62,16 @@ def act(
     force: bool = False,
     on_progress: Progress | None = None,
 ) -> ActReport:
-    """Do one verb to all items with these keys, or that match the query (and were brought by one of these `lists`, if given);
-    each is done or refused by itself.
+    """Do one act to all items with these keys, or to all that match the query; each is done or refused on its own.
 
-    A bulk act (a query, or several keys) has an id and a start: it leaves alone what changes after its start, every line
-    that it writes carries its id, and the same call with that id again goes on where it stopped. With `dry_run` nothing
-    is written and nobody need sign. `stage`: where retry sends an item back to, what confirm confirms, or from where rerun starts.
+    A bulk act (a query, or several keys) has an id and a start time: it skips items that change after its start, its id is in every
+    history line that it writes, and the same call with that id continues it. With `dry_run` nothing is written and no name is needed.
+    `stage`: where retry sends an item back to, which stage confirm confirms, or where rerun starts.
 
-    `force`: confirm although the answer does not cover what the stage was given; the history says so.
+    `force`: confirm even if the answer does not cover the stage's whole payload; the history says so.
 
-    replace takes the `content` that one item is to have; with `here` it starts again at its own stage, with `rerun` also if it is
-    COMPLETED. reschedule takes `not_before`. A rerun by query may have a `pace` (items a second): the resender goes on with it.
+    replace takes the new `content` of one item; with `here` it starts again at its current stage, with `rerun` also if it is COMPLETED.
+    reschedule takes `not_before`. A rerun by query may have a `pace` (items per second), which the resender carries out.
     """
     plan = _checked(ctx, verb, route, stage, as_new, outcome, force)
     if verb == "rerun" and query is not None and query.statuses is None:
@@ -131,15 +130,13 @@ def act(
 def go_on(
     ctx: Context, verb: str, route: str, act_id: str, *, by: str, reason: str, dry_run: bool = False, on_progress: Progress | None = None
 ) -> ActReport:
-    """Go on with a bulk act that was cut off, as it was begun; nothing but its id need be said again."""
+    """Continue an interrupted bulk act as it was begun, by its id alone."""
     begun = recorded(ctx, act_id)
     check_same(begun, verb, route)
     if "pace" in begun.filter:
-        raise UsageError(
-            f"act {act_id!r} has a pace: the resender goes on with it ('milepost up'; see 'milepost routes back-fill {route}')"
-        )
+        raise UsageError(f"act {act_id!r} is paced: the resender continues it ('milepost up'; see 'milepost routes back-fill {route}')")
     if "query" not in begun.filter:
-        raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to go on with it give the same keys again")
+        raise UsageError(f"act {act_id!r} was begun for {begun.filter.get('keys', 'no')} keys; to continue it give the same keys again")
     chosen = selection_of(begun, select(route, (), None))
     outcome = begun.filter.get("outcome")
     return act(
@@ -192,7 +189,7 @@ def _do(ctx: Context, page: Sequence[tuple[str, Item | Refused | None]], decisio
 
 
 def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | None:
-    """An item whose content is damaged can still be cancelled: that needs no more than its row."""
+    """An item with damaged content can still be cancelled, because that needs only its row."""
     if isinstance(item, Refused) and item.row is not None and verb == "cancel":
         return Item(item.row, Content())
     return item
@@ -201,7 +198,7 @@ def _as_far_as_read(verb: str, item: Item | Refused | None) -> Item | Refused | 
 def _decision(
     ctx: Context, verb: str, plan: Plan, stage: str | None, as_new: bool, outcome: Outcome, force: bool, author: dict[str, Any]
 ) -> Decision:
-    """The verb's rule, as a function of an item as it is at the time."""
+    """The rule of the verb, as a function of the item."""
 
     def decision(item: Item) -> Change | Refusal | None:
         now = ctx.clock.now()
@@ -223,7 +220,7 @@ def _decision(
 
 
 def _once(ctx: Context, begun: Act, decision: Decision) -> Decision:
-    """Only what was last changed before the act began, and not what the act itself has changed (in this run or another)."""
+    """Skip items that changed after the act began, and those that the act itself has already handled."""
 
     def decides(item: Item) -> Change | Refusal | None:
         changed = item.row.updated_at
@@ -237,13 +234,13 @@ def _once(ctx: Context, begun: Act, decision: Decision) -> Decision:
 def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: bool, outcome: Outcome | None, force: bool) -> Plan:
     plan = ctx.plan(route)
     if verb not in operators.VERBS:
-        raise UsageError(f"there is no act {verb!r}; there are {', '.join(operators.VERBS)}")
+        raise UsageError(f"there is no act {verb!r}; acts are {', '.join(operators.VERBS)}")
     if stage is not None and verb not in ("retry", "confirm", "rerun"):
-        raise UsageError(f"{verb} acts on the stage an item is at; only retry, confirm and rerun take a stage")
+        raise UsageError(f"{verb} takes no stage; only retry, confirm and rerun do")
     if as_new and verb not in ("retry", "rerun"):
-        raise UsageError(f"only a retry or a rerun can be as new, not {verb}")
+        raise UsageError(f"{verb} cannot be as new; only retry and rerun can")
     if outcome is not None and verb != "confirm":
-        raise UsageError(f"only a confirmation carries an outcome, not {verb}")
+        raise UsageError(f"{verb} takes no outcome; only confirm does")
     if force and (verb != "confirm" or not isinstance(outcome or Done(True), Done)):
         raise UsageError("only a confirmation that a stage is done can be forced")
     if stage is not None:
@@ -254,7 +251,7 @@ def _checked(ctx: Context, verb: str, route: str, stage: str | None, as_new: boo
 def _check_more(
     plan: Plan, verb: str, chosen: Selection, content: Any, here: bool, rerun: bool, not_before: Moment | None, pace: float | None
 ) -> NewContent | None:
-    """The content that an item is to have, if that is what the act is for; UsageError if options and verb do not fit each other."""
+    """The new content, for a replacement; UsageError if options and verb do not fit."""
     for name, given, of in (
         ("content", content is not UNSET, "replace"),
         ("here", here, "replace"),
@@ -263,26 +260,24 @@ def _check_more(
         ("pace", pace is not None, "rerun"),
     ):
         if given and verb != of:
-            raise UsageError(f"{name} is for {of}, not for {verb}")
+            raise UsageError(f"{name} needs {of}, not {verb}")
     if verb == "reschedule" and not_before is None:
-        raise UsageError("say for when: not_before (--at) names the time")
+        raise UsageError("give the time: not_before (--at)")
     if pace is not None and chosen.query is None:
-        raise UsageError("a pace is for items that are chosen by a filter, not by their keys")
+        raise UsageError("a pace needs a filter, not keys")
     if verb != "replace":
         return None
     if content is UNSET or len(chosen.keys or ()) != 1:
-        raise UsageError(
-            "replace is for one item, by its key, with the content that it is to have; for many submit a list and replace-changed"
-        )
+        raise UsageError("replace needs one key and the new content; for many items submit a list with replace-changed")
     return read_content(plan, content)
 
 
 def _at_a_pace(
     ctx: Context, plan: Plan, query: Query, stage: str | None, as_new: bool, pace: float, by: str, reason: str, dry_run: bool
 ) -> ActReport:
-    """Put a rerun on record that the resender goes on with; with `dry_run`, only say about how many items it is for."""
+    """Record a rerun that the resender carries out; with `dry_run` only estimate the number of items."""
     if query.statuses != frozenset({Status.COMPLETED}):
-        raise UsageError("only COMPLETED items are run again at a pace; leave the status out")
+        raise UsageError("a paced rerun is for COMPLETED items; leave the status out")
     report = ActReport("", "rerun", plan.name, dry_run, matched=Selection(query=query).expected(ctx) or 0, pace_per_s=pace)
     if not dry_run:
         report.id = begin_rerun(ctx, plan, query, stage, as_new, pace, by=by, reason=reason).act
@@ -292,8 +287,7 @@ def _at_a_pace(
 def _with_those_brought_back(
     ctx: Context, plan: Plan, page: Sequence[tuple[str, Item | Refused | None]], report: ActReport
 ) -> list[tuple[str, Item | Refused | None]]:
-    """The page, with finished items whose rows have left where the ledger can bring them back. The others are refused here, each
-    with its seal."""
+    """The page with finished items restored whose rows were removed, if the ledger can. The others are refused here."""
     gone = [key for key, item in page if item is None]
     if not gone or not can_bring_back(ctx.ledger):
         return list(page)
@@ -325,18 +319,18 @@ def _absent(ctx: Context, route: str, key: str) -> Refusal:
 
 
 def confirm_outside(ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None) -> Row | Refusal:
-    """A partner's word about one item's stage: the row as it then is, or why it was not taken. What comes too late for an item that
-    has ended, or does not confirm, is noted, once."""
-    return take_word(ctx, route, key, stage, outcome, by, why)[0]
+    """Apply a partner's confirmation of one item's stage; returns the row as it then is, or why it was refused. A confirmation that is
+    invalid, or too late because the item has ended, is noted once in the history."""
+    return take_confirmation(ctx, route, key, stage, outcome, by, why)[0]
 
 
-def take_word(
+def take_confirmation(
     ctx: Context, route: str, key: str, stage: str, outcome: Outcome, by: str, why: str | None = None
 ) -> tuple[Row | Refusal, Reason | None]:
-    """As `confirm_outside`, with the reason of the history line that was decided on, if there is one."""
+    """As `confirm_outside`, with the reason of the history line that it decided on, if any."""
     plan = ctx.plan(route)
     if not by.strip():
-        raise UsageError("say who confirms: by='…'")
+        raise UsageError("the name of the confirmer is missing: by='…'")
     item = ctx.ledger.get([(route, key)])[0]
     if item is None:
         return _absent(ctx, route, key), None
@@ -367,7 +361,7 @@ def take_word(
 
 
 def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome, now: int, by: str, why: str | None) -> Change | None:
-    """The note of an answer that does not confirm; only for the stage that the item is at, where it can still be confirmed."""
+    """The history note of an invalid confirmation; only for the item's current stage, while it can still be confirmed."""
     gone = stage != item.stage or item.status in (Status.COMPLETED, Status.CANCELLED)
     if gone or not isinstance(outcome, Done) or outcome.output is None:
         return None
@@ -375,8 +369,7 @@ def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome,
 
 
 def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> Hold:
-    """Hold a route, a stage or a lane: nothing there is claimed or sent again until it is resumed, and nothing is counted.
-    A pause that is in force already stays as it is."""
+    """Pause a route, a stage or a lane: nothing there is claimed or sent again, and no attempt is counted. An existing pause stays."""
     name = _scope(ctx, route, stage, lane)
     signed(by, reason)
     hold = Hold(ctx.clock.now(), by, reason)
@@ -388,7 +381,7 @@ def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None =
 
 
 def resume(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> bool:
-    """Lift that pause, and no other. False: there was none."""
+    """End exactly this pause. False if there is none."""
     name = _scope(ctx, route, stage, lane)
     signed(by, reason)
     held = ctx.ledger.read_one(HOLD, name)
@@ -410,13 +403,13 @@ def limit(
     by: str,
     reason: str,
 ) -> Limit | None:
-    """Set what a stage or lane may use; it wins over the route file's. What is not given stays; `clear` takes all off."""
+    """Set limits of a stage or lane; they override the route file's. Values not given stay; `clear` removes all."""
     name = _scope(ctx, route, stage, lane)
     signed(by, reason)
     if ctx.plan(route).by_name[stage].external:
-        raise UsageError(f"stage {stage!r} of route {route!r} is external: no handler of ours runs there, so there is nothing to limit")
+        raise UsageError(f"stage {stage!r} of route {route!r} is external: it has no handler to limit")
     if clear == (rate is not None or concurrency is not None):
-        raise UsageError("give a rate, a concurrency or both, or else clear the limits")
+        raise UsageError("give a rate, a concurrency or both, or clear")
     if rate is not None:
         rate_per_second(rate, "rate")
     check_count(concurrency, "concurrency")
@@ -445,7 +438,7 @@ def close_breakers(ctx: Context, route: str, stage: str, lane: str | None = None
 def _scope(ctx: Context, route: str, stage: str | None, lane: str | None) -> str:
     plan = ctx.plan(route)
     if stage is None and lane is not None:
-        raise UsageError(f"a lane belongs to a stage; say of which stage {lane!r} is a lane")
+        raise UsageError(f"lane {lane!r} needs a stage")
     if stage is not None:
         _check_stage(plan, stage)
     return scope(route, stage, lane)

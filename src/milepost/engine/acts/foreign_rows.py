@@ -1,4 +1,4 @@
-"""Rows that others put, and what was set aside: taken in, seen to again, or thrown away, by people with a name and a reason."""
+"""Foreign rows and quarantine: operators adopt rows of other programs, and replay or drop quarantined entries."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from milepost.ports.ledger import Refused
 BATCH = 100
 SHOWN = 100
 ALL = 10_000
-"""So much of what is set aside is gone through, at most."""
-NOBODY_ELSE = "nobody else can write to this ledger, so nothing is ever left to be taken in"
+"""Most quarantine entries that are read at once."""
+NOBODY_ELSE = "other programs cannot write to this ledger, so there are no rows to adopt"
 
 Progress = Callable[[int, int | None], None]
-"""Called with how many rows have been looked at, and about how many there are, if that is known."""
+"""Called with the number of rows read and the approximate total, if known."""
 Pause = Callable[[int], None]
-"""Called with how many have just been done: keeps the pace."""
+"""Called with the number of rows just adopted; waits to keep the pace."""
 
 
 class AdoptReport(Struct):
-    """What adopting came to. With `dry_run`, what it would come to."""
+    """Result of an adoption; with `dry_run`, the result it would have."""
 
     route: str
     dry_run: bool = False
     rows: int = 0
-    """How many were gone through."""
+    """Rows read."""
     adopted: int = 0
     stages: dict[str, int] = field(default_factory=dict)
-    """How many were taken in at each stage."""
+    """Adopted rows by stage."""
     refused: list[tuple[str, str]] = field(default_factory=list)
-    """The first hundred that were not taken in: (key, why)."""
+    """The first hundred refused rows: (key, reason)."""
     refused_count: int = 0
     id: str = ""
 
@@ -64,9 +64,8 @@ def adopt(
     on_progress: Progress | None = None,
     pause: Pause | None = None,
 ) -> AdoptReport:
-    """Take in rows that others put: those with these keys, or all in the route's table (None). Each is taken in where it stands, at
-    the stage that it names; one that cannot be is told with the reason. What is taken in already is left alone, so that the same
-    call again goes on where another was cut off."""
+    """Adopt foreign rows: those with these keys, or all in the route's table (None). Each enters at the stage that it names, or is refused
+    with a reason. Adopted rows are skipped, so that the same call again continues an interrupted one."""
     plan, outside = ctx.plan(route), outside_of(ctx)
     check_open(plan)
     report = AdoptReport(route, dry_run)
@@ -115,22 +114,22 @@ def _strays(
             if stray is None:
                 there = ctx.ledger.get([(route, key)])[0]
                 if there is None:
-                    why = "there is no row with this key"
+                    why = "no row with this key"
                 elif isinstance(there, Refused):
                     why = unreadable(there).text
                 else:
-                    why = f"it is taken in already ({there.row.status} at {there.stage!r})"
+                    why = f"already adopted ({there.row.status} at {there.stage!r})"
                 report.take(Adopted(key, False, why=why))
         yield len(batch), [stray for stray in found if stray is not None]
 
 
 def quarantined(ctx: Context, most: int) -> tuple[list[QuarantineEntry], bool]:
-    """What is set aside, oldest first, and whether there is more."""
+    """Quarantine entries, oldest first, and whether there are more."""
     return ctx.ledger.quarantine.set_aside(most)
 
 
 class AsideView(Struct, frozen=True):
-    """Something that was set aside: what it is (`row`, `record` or `message`), why, when, and all of it."""
+    """A quarantine entry: its kind (`row`, `record` or `message`), reason, time and content."""
 
     id: str
     kind: str
@@ -140,14 +139,14 @@ class AsideView(Struct, frozen=True):
 
 
 class Quarantine(Struct, frozen=True):
-    """What is set aside, the oldest first; `more`: there is more than that."""
+    """Quarantine entries, oldest first; `more`: there are further ones."""
 
     set_aside: list[AsideView]
     more: bool
 
 
 def quarantine_view(ctx: Context, most: int) -> Quarantine:
-    """What is set aside, for people and programs."""
+    """The quarantine as a view."""
     found, more = quarantined(ctx, most)
     return Quarantine([aside_view(aside) for aside in found], more)
 
@@ -157,12 +156,12 @@ def aside_view(aside: QuarantineEntry) -> AsideView:
 
 
 def all_ids(ctx: Context) -> list[str]:
-    """Of everything that is set aside, as far as it is gone through at once."""
+    """Ids of all quarantine entries, up to `ALL`."""
     return [aside.id for aside in quarantined(ctx, ALL)[0]]
 
 
 def replay(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[Adopted]:
-    """See to what was set aside once more; it is on record who did so and why."""
+    """Process quarantine entries again; recorded with name and reason."""
     signed(by, reason)
     answers = ctx.ledger.quarantine.replay(ctx.plans, ids, ctx.clock.now(), by=by, why=reason)
     record(ctx, "replay", "", by, reason, {"ids": list(ids)[:SHOWN]}, sum(answer.done for answer in answers))
@@ -170,7 +169,7 @@ def replay(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[Ad
 
 
 def drop(ctx: Context, ids: Sequence[str], *, by: str, reason: str) -> list[str]:
-    """Throw away what was set aside; it is on record who did so and why. Those that there were."""
+    """Delete quarantine entries; recorded with name and reason. Returns the ids that existed."""
     signed(by, reason)
     dropped = ctx.ledger.quarantine.drop(ids)
     record(ctx, "drop", "", by, reason, {"ids": dropped[:SHOWN]}, len(dropped))

@@ -1,4 +1,4 @@
-"""Other content for an item: read and checked like any submit, with the old content kept where it can be read later."""
+"""Replacement of an item's content: check it like a submit, and keep the old content readable."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from milepost.engine.context import Context
 from milepost.engine.intake import content_digest
 
 COPY_LIMIT = 4_096
-"""Old content up to this size, in bytes of JSON, is copied into its history line; larger content goes into a blob."""
+"""Old content up to this many bytes of JSON is copied into the history line; larger content goes to a blob."""
 
 
 class NewContent(Struct, frozen=True):
-    """Content that an item is to have instead of what it has, read as its route reads it."""
+    """New content of an item, parsed by its route."""
 
     key: str
     content: Any
@@ -28,20 +28,20 @@ class NewContent(Struct, frozen=True):
 
 
 def read_content(plan: Plan, given: Any) -> NewContent:
-    """Content as it would be submitted; UsageError if it could not be."""
+    """Parse and check new content; UsageError if it could not be submitted."""
     try:
         handed = plan.route.read(given)
         return NewContent(handed.key, handed.content, content_digest(handed.content))
     except MalformedInput as error:
-        raise UsageError(f"the new content cannot be taken: {error}") from None
+        raise UsageError(f"invalid new content: {error}") from None
 
 
 def replaced(
     ctx: Context, item: Item, plan: Plan, new: NewContent, *, here: bool, rerun: bool, dry_run: bool = False, **author: Any
 ) -> Change | Refusal:
-    """The change that gives the item this content, or why there is none. The old content is kept before that is written."""
+    """The change that replaces the content, or why it is refused. The old content is stored before the change is written."""
     if new.key != item.key:
-        return impossible(f"the new content has the key {new.key!r}; submit it as an item of its own")
+        return impossible(f"the new content has the key {new.key!r}; submit it as a new item")
     if new.digest == item.row.current_digest:
         old: dict[str, Any] = {}
     else:
@@ -50,7 +50,7 @@ def replaced(
 
 
 def _kept(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:
-    """What the history line says of the old content: a copy, or the name of the blob that has it."""
+    """What the history line says about the old content: a copy, or the name of its blob."""
     text = canonical_json(item.input)
     if len(text) <= COPY_LIMIT:
         return {"content": item.input}
@@ -60,5 +60,5 @@ def _kept(ctx: Context, item: Item, dry_run: bool) -> dict[str, Any]:
         try:
             ctx.blobs.write(name, [text])
         except OSError as error:
-            raise UsageError(f"the old content of {item.route}/{item.key} cannot be kept, so it is not replaced: {error}") from error
+            raise UsageError(f"the old content of {item.route}/{item.key} cannot be stored, so it is not replaced: {error}") from error
     return {"blob": name, "size": len(text)}

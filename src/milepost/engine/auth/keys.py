@@ -1,7 +1,7 @@
-"""Keys: who may call over HTTP, and what. A key is shown once, when it is made; the ledger holds only the digest of its secret.
+"""API keys with scopes. A key is shown once, when it is created; the ledger stores only the digest of its secret.
 
-A plain SHA-256 is enough: the secret is 32 random bytes, which nobody guesses however fast the hash is. (Slow hashes protect what
-people choose.) So a key can be checked at every call.
+A plain SHA-256 is enough, because the secret is 32 random bytes and cannot be guessed (slow hashes protect passwords that people
+choose). So a key can be checked at every call.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from milepost.engine.views.items import check_route
 from milepost.ports.documents import KEY, Key, read_as
 
 SCOPES = ("read", "submit", "work", "operate", "admin")
-"""What a key may do. Each endpoint needs one of them; "admin" may do everything."""
+"""Scopes of a key. Each endpoint needs one of them; "admin" includes all."""
 PREFIX = "mp"
 LONGEST_NAME = 64
 USED_MS = 600_000
-"""That a key was used is written at most this often."""
+"""The time of last use is written at most this often."""
 
 log = logging.getLogger(__name__)
 
 
 def any_keys(ctx: Context) -> bool:
-    """Has a key ever been made? From then on the door asks for one, even if all of them have been revoked or have expired."""
+    """Was a key ever created? From then on every call needs one, even if all keys have been revoked or have expired."""
     return bool(ctx.ledger.read(KEY))
 
 
 def all_keys(ctx: Context) -> list[Key]:
-    """Every key, by name."""
+    """All keys by name."""
     return [read_as(Key, document.value) for _, document in sorted(ctx.ledger.read(KEY).items())]
 
 
@@ -55,8 +55,7 @@ def make_key(
     burst: int | None = None,
     random: Callable[[int], str] = secrets.token_urlsafe,
 ) -> tuple[Key, str]:
-    """A new key, and the text to be given to whoever is to use it: nobody can get that again. A name can be given again once the
-    key that had it is revoked or has expired."""
+    """Create a key; returns it with its text, which cannot be shown again. A name can be reused once its key is revoked or has expired."""
     signed(by, reason)
     _check_name(name)
     chosen, seen = _checked_scopes(scopes), None if routes is None else sorted(set(routes))
@@ -78,7 +77,7 @@ def make_key(
     while True:
         held = ctx.ledger.read_one(KEY, name)
         if held is not None and read_as(Key, held.value).holds(now):
-            raise UsageError(f"there is a key {name!r} already; take another name, or revoke that one first: milepost keys revoke {name}")
+            raise UsageError(f"key {name!r} already exists; choose another name, or revoke it first: milepost keys revoke {name}")
         if ctx.ledger.write(KEY, name, key, expect=0 if held is None else held.version):
             break
     about = {"scope": f"key {name}", "id": key.id, "scopes": chosen, "routes": seen, "expires_at": iso(key.expires_at)}
@@ -87,24 +86,24 @@ def make_key(
 
 
 def revoke_key(ctx: Context, name: str, *, by: str, reason: str) -> Key:
-    """It opens nothing any more: here at once, in other processes within five seconds. Whoever has logged in with it is out, too."""
+    """Revoke a key: here at once, in other processes within five seconds. Its sessions end too."""
     signed(by, reason)
     while True:
         held = ctx.ledger.read_one(KEY, name)
         if held is None:
-            raise UsageError(f"there is no key {name!r}; 'milepost keys' names them")
+            raise UsageError(f"there is no key {name!r}; see 'milepost keys'")
         key = read_as(Key, held.value)
         if key.revoked_at is not None:
             return key
         revoked = replace(key, revoked_at=ctx.clock.now(), revoked_by=by, revoked_why=reason)
-        # A lost race here is most likely the note that it was just used.
+        # The conflicting write is most likely the key's time of last use.
         if ctx.ledger.write(KEY, name, revoked, expect=held.version):
             record(ctx, "revoke-key", "", by, reason, {"scope": f"key {name}", "id": key.id})
             return revoked
 
 
 def match(keys: Mapping[str, Key], text: str, now: int) -> Key | None:
-    """The key that this text is, of these (by id), if it holds now."""
+    """The key with this text, if it is valid now; `keys` are by id."""
     prefix, _, rest = text.partition("_")
     key_id, _, secret = rest.partition("_")
     key = keys.get(key_id)
@@ -118,26 +117,26 @@ def digest_of(secret: str) -> str:
 
 
 def note_use(ctx: Context, key: Key, now: int) -> None:
-    """Write that a key is in use. Only for people to see, so that it never stops a call: if it cannot be written, it is not."""
+    """Write a key's time of last use. It is information only: a failed write is logged and never fails the call."""
     try:
         held = ctx.ledger.read_one(KEY, key.name)
         if held is None:
             return
         there = read_as(Key, held.value)
-        # Another process may have said so meanwhile, and a key that is being revoked must stay so: hence the version.
+        # Expect the version: another process may have written this, and a revocation must not be overwritten.
         if there.id == key.id and there.holds(now) and is_news(there.used_at, now):
             ctx.ledger.write(KEY, key.name, replace(there, used_at=now), expect=held.version)
     except LedgerError as error:
-        log.warning("that the key %s was used cannot be written: %s", key.name, error)
+        log.warning("cannot write the last use of key %s: %s", key.name, error)
 
 
 def is_news(used_at: int | None, now: int) -> bool:
-    """Is it worth writing that a key is used now, if the last time was then?"""
+    """Is the last use old enough to be written again?"""
     return used_at is None or now - used_at >= USED_MS
 
 
 def key_view(key: Key, now: int) -> dict[str, Any]:
-    """A key for programs; nothing in it opens anything."""
+    """A key as JSON, without its secret."""
     return {
         "name": key.name,
         "id": key.id,
@@ -165,12 +164,12 @@ def state_of(key: Key, now: int) -> str:
 
 def _check_name(name: str) -> None:
     if not name.strip() or name != name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise UsageError(f"a key cannot be called {name!r}; give it a printable name of at most {LONGEST_NAME} characters")
+        raise UsageError(f"invalid key name {name!r}; use printable text of at most {LONGEST_NAME} characters")
 
 
 def _checked_scopes(scopes: Iterable[str]) -> list[str]:
     chosen = set(scopes)
     if not chosen or chosen - set(SCOPES):
-        wrong = f"{sorted(chosen - set(SCOPES))[0]!r} is no scope" if chosen else "a key needs a scope"
-        raise UsageError(f"{wrong}; there are {', '.join(SCOPES)}")
+        wrong = f"{sorted(chosen - set(SCOPES))[0]!r} is not a scope" if chosen else "a key needs a scope"
+        raise UsageError(f"{wrong}; scopes are {', '.join(SCOPES)}")
     return [scope for scope in SCOPES if scope in chosen]

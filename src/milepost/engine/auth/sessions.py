@@ -1,7 +1,7 @@
-"""Sessions: somebody has logged in with a key, and is known by a cookie for half a day, in every process and across restarts.
+"""Login sessions: a cookie stands for a key for twelve hours, in every process and across restarts.
 
-The ledger holds the digest of the cookie's token, so that nobody who reads the ledger can take a session over. A session lets its
-holder do what its key does, and ends with it.
+The ledger stores the digest of the cookie's token, so that a reader of the ledger cannot take over a session. A session has the
+scopes of its key and ends with it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from milepost.ports.documents import SESSION, Key, Session, read_as
 
 LASTS_MS = 12 * 3_600_000
 MOST = 50
-"""Of one key at a time; then the oldest ends. Documents are few."""
+"""Sessions per key; beyond that the oldest ends. Session documents stay few."""
 
 
 def open_session(ctx: Context, key: Key, random: Callable[[int], str] = secrets.token_urlsafe) -> str:
-    """The token of a new session with this key. Sessions that are over are cleared away."""
+    """Start a session with this key and return its token. Expired sessions are deleted."""
     now, token = ctx.clock.now(), random(32)
     _clear(ctx, key, now)
     ctx.ledger.write(SESSION, digest_of(token), Session(key.id, now, now + LASTS_MS))
@@ -33,15 +33,15 @@ def end_session(ctx: Context, token: str) -> None:
 
 
 def session_key(sessions: Mapping[str, Session], keys: Mapping[str, Key], token: str, now: int) -> Key | None:
-    """The key behind a token, if both still hold. (The digest is what is looked up: its timing says nothing about the token.)"""
+    """The key of a session token, if both are valid. (The look-up is by digest, so its timing reveals nothing about the token.)"""
     session = sessions.get(digest_of(token))
     key = None if session is None or now >= session.until else keys.get(session.key_id)
     return key if key is not None and key.holds(now) else None
 
 
 def csrf_token(token: str) -> str:
-    """What a page of ours has to say with every write of this session. Another site's page can make a browser send the cookie,
-    but can neither read it nor this."""
+    """CSRF token that our pages send with every write of this session. A page of another site can make the browser send the cookie, but
+    can read neither the cookie nor this token."""
     return hmac.new(token.encode(errors="replace"), b"csrf", sha256).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The cursors of all subscribers: what all have been told, which one has not been told for long, and which one is told no more."""
+"""Subscriber cursors: views, the lines that all subscribers have received, silent subscribers, and removal."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from milepost.ports.ledger import DeliveredLines
 
 
 class ParkedView(Struct, frozen=True):
-    """An item whose event a subscriber does not take, and behind which the item's later ones wait. `retry_at` is null: it is tried
-    again when somebody releases it."""
+    """An item whose event a subscriber refuses; the item's later events wait behind it. `retry_at` null: retried only after a release."""
 
     subscriber: str
     route: str
@@ -30,15 +29,15 @@ class ParkedView(Struct, frozen=True):
 
 
 class SubscriberView(Struct, frozen=True):
-    """One that is told: when it last was, how many lines it is behind, and what it does not take. `retry_at`: it takes nothing at all,
-    and is tried again then. `silent`: it has not been told for 30 days, though there was something to tell. What speaks of the items of
-    all routes (`told_at`, `behind`, `waiting_since`, `error`) is null for somebody who sees only some."""
+    """A subscriber: time of its last event, lines behind, and parked events. `retry_at`: it accepts nothing and is retried then. `silent`:
+    nothing delivered for 30 days although events were waiting. Fields about all routes (`told_at`, `behind`, `waiting_since`, `error`) are
+    null for a caller who may see only some routes."""
 
     name: str
     told_at: str | None
     behind: int | None
     waiting_since: str | None
-    """When the first line was written that it has not been told."""
+    """When its first undelivered line was written."""
     failures: int
     error: str | None
     retry_at: str | None
@@ -47,7 +46,7 @@ class SubscriberView(Struct, frozen=True):
 
 
 def subscribers(ctx: Context, sees: Callable[[str], bool] | None = None) -> list[SubscriberView]:
-    """All who are told, for people and programs. With `sees`: for somebody who sees only some routes."""
+    """All subscribers as views. `sees` limits them to the routes that the caller may see."""
     newest, quiet = ctx.ledger.last_seq(), set(silent(ctx))
     spaces = sorted((space.parked for space in parked_events.all_parked(ctx)), key=lambda parked: (parked.since, parked.route, parked.key))
     found = []
@@ -82,9 +81,9 @@ def _parked_view(parked: Parked) -> ParkedView:
     )
 
 
-def told(ctx: Context) -> DeliveredLines:
-    """Which lines no live subscriber still has to be told. Items that are parked for a subscriber are judged each by itself."""
-    # The cursors first: an event is parked before a cursor passes it, so what was passed and not told is found among the parked.
+def delivered(ctx: Context) -> DeliveredLines:
+    """The lines that every active subscriber has received; items that are parked for a subscriber are listed separately."""
+    # Read the cursors first: an event is parked before the cursor passes it, so a passed but undelivered event is found as parked.
     cursors = live_cursors(ctx)
     lowest = min((cursor.seq for cursor in cursors.values()), default=ctx.ledger.last_seq())
     spaces = parked_events.all_parked(ctx)
@@ -92,7 +91,7 @@ def told(ctx: Context) -> DeliveredLines:
 
 
 def silent(ctx: Context, days: int = 30) -> list[str]:
-    """Subscribers that have not been told for so long, though something has been waiting for them all that time."""
+    """Subscribers that received nothing for so many days although events were waiting all that time."""
     long_ago = ctx.clock.now() - days * 86_400_000
     found = []
     for name, cursor in live_cursors(ctx).items():
@@ -103,7 +102,7 @@ def silent(ctx: Context, days: int = 30) -> list[str]:
 
 
 def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
-    """It is told no more, and nothing is kept for it. False: nobody knows it. If it is started again, it goes on from here."""
+    """Remove a subscriber and its parked events. False if it is unknown. If it is configured again, it starts from this point."""
     signed(by, reason)
     while True:
         document = ctx.ledger.read_one(CURSOR, name)
@@ -120,6 +119,6 @@ def forget_subscriber(ctx: Context, name: str, *, by: str, reason: str) -> bool:
 
 
 def live_cursors(ctx: Context) -> dict[str, Cursor]:
-    """By subscriber: the cursors of all who are told."""
+    """Cursors of all active subscribers, by name."""
     cursors = {name: read_as(Cursor, document.value) for name, document in ctx.ledger.read(CURSOR).items()}
     return {name: cursor for name, cursor in cursors.items() if not cursor.removed}

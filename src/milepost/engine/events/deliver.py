@@ -1,4 +1,4 @@
-"""Telling: each subscriber is a cursor over the history lines of all items. At least once, and in order per item."""
+"""Delivery of events: each subscriber has a cursor over the history lines of all items. At least once, in order per item."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from milepost.ports.subscriber import Subscriber
 
 PAGE = 500
 OUTAGE = 5
-"""So many events of different items failing in a row are the subscriber's trouble, not the items'."""
+"""Failures of different items in a row after which the subscriber counts as unavailable."""
 LEASE_MS = 30_000
 POLL, STAND_BY = 0.5, 5.0
 
 
 class DeliverySummary(Struct):
-    """What one run came to: events told, items parked now, lines not yet come to. `standing_by` says why nothing was told."""
+    """Counts of one run: events delivered, items parked, lines waiting. `standing_by`: why nothing was delivered."""
 
     told: int = 0
     parked: int = 0
@@ -39,7 +39,7 @@ class _Lost(Exception):
 
 
 class _Outage(Exception):
-    """The subscriber takes nothing. `seq` is the place of the first line that has not been told whole."""
+    """The subscriber accepts nothing. `seq`: the first line that is not completely delivered."""
 
     def __init__(self, seq: int, error: Exception) -> None:
         self.seq = seq
@@ -47,9 +47,9 @@ class _Outage(Exception):
 
 
 class EventRelay:
-    """Tells one subscriber. Any number of processes may have one for it: the cursor's lease lets one of them tell at a time.
+    """Delivers to one subscriber. Several processes may run one for it: the lease of the cursor lets one deliver at a time.
 
-    A subscriber that the ledger does not know yet is told everything from the beginning, or `from_now` on.
+    A new subscriber receives everything from the beginning, or `from_now` on.
     """
 
     def __init__(self, ctx: Context, subscriber: Subscriber, holder: str, *, from_now: bool = False) -> None:
@@ -69,7 +69,7 @@ class EventRelay:
         return self._next
 
     def run_once(self) -> DeliverySummary:
-        """Tell one page of what is new, then what is parked and due."""
+        """Deliver one page of new events, then parked events that are due."""
         ctx, now = self._ctx, self._ctx.clock.now()
         summary = DeliverySummary()
         self._next = STAND_BY
@@ -78,7 +78,7 @@ class EventRelay:
             lines = ctx.ledger.feed(self._cursor.seq, PAGE)
             spaces = parked_events.parked_for(ctx, self._subscriber.name)
             due = [ref for ref, space in spaces.items() if parked_events.NEVER < space.parked.retry_at <= now]
-            # Asked after the lines were read: a line written under a newer version is then never told by an older process.
+            # Check after reading the lines, so that an outdated process never delivers a line of a newer version.
             old = outdated(ctx)
             if old:
                 summary.standing_by = f"the ledger holds a newer version of {', '.join(old)}"
@@ -98,7 +98,7 @@ class EventRelay:
             more = len(lines) == PAGE
             if lines:
                 self._tell_new(lines, spaces, summary)
-                # Saved before anything parked is told: what is told of a parked item ends where the saved cursor stands.
+                # Save the cursor before delivering parked events: an item's parked events end at the saved cursor.
                 now = self._ctx.clock.now()
                 until = now + LEASE_MS if more or due else 0
                 self._save(seq=lines[-1].seq, told_at=now, until=until, failures=0, retry_at=0, error="")
@@ -107,15 +107,15 @@ class EventRelay:
                 if not more:
                     self._save(until=0)
         except _Lost:
-            summary.standing_by = "another process tells it now"
+            summary.standing_by = "another process delivers to it"
         except _Outage as outage:
             self._back_off(outage)
-            summary.standing_by = f"it takes nothing ({self._cursor.error})"
+            summary.standing_by = f"it is unavailable ({self._cursor.error})"
 
     # New events ---------------------------------------------------------------------------------------------------------
     def _tell_new(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, Space], summary: DeliverySummary) -> None:
-        """Tell a page of lines, each item's in their order, but for what waits behind a parked one. After an event that fails its
-        item waits, too; it is parked once the subscriber has taken another's: until then the subscriber may be out altogether."""
+        """Deliver a page of lines in order per item, except those behind a parked event. After a failed event its item waits; it is parked
+        only once the subscriber has accepted another event, because until then the subscriber may be unavailable."""
         queue = self._untold(lines, spaces)
         waiting: set[Ref] = set()
         failing: list[tuple[EventEntry, Exception]] = []
@@ -128,7 +128,7 @@ class EventRelay:
             self._hold()
             errors = self._ask(chunk)
             if errors is None:
-                # The call as a whole has failed. Whose fault it is shows when each is told by itself.
+                # The call as a whole failed. Deliver one at a time to find the event that fails.
                 alone = len(chunk)
                 queue[:0] = chunk
                 continue
@@ -146,7 +146,7 @@ class EventRelay:
         self._park(failing)
 
     def _untold(self, lines: Sequence[HistoryEntry], spaces: dict[Ref, Space]) -> list[EventEntry]:
-        """The page's events in their order, without those that wait behind a parked one. `spaces` is brought up to date."""
+        """Events of the page in order, without those that wait behind a parked one. Updates `spaces`."""
         entries = [entry for written in lines for entry in parked_events.entries_of(written)]
         for ref, newest in {entry.ref: entry.seq for entry in entries if parked_events.waits(spaces, entry)}.items():
             space = parked_events.wait_behind(self._ctx, spaces[ref], newest)
@@ -157,8 +157,8 @@ class EventRelay:
         return [entry for entry in entries if not parked_events.waits(spaces, entry)]
 
     def _chunk(self, queue: list[EventEntry], waiting: set[Ref], size: int) -> list[EventEntry]:
-        """Take the next events to be told at once off the queue: no two of one item. The second event of a line stays for the
-        next call, so that many such lines are told in two full calls, and not in one for each."""
+        """Take the next events for one call off the queue, at most one per item. The second event of a line stays for the next call, so that
+        many such lines need two full calls instead of one call each."""
         chunk: list[EventEntry] = []
         stay: list[EventEntry] = []
         within: dict[Ref, int] = {}
@@ -177,12 +177,12 @@ class EventRelay:
         return chunk
 
     def _ask(self, chunk: Sequence[EventEntry]) -> Sequence[Exception | None] | None:
-        """Tell these: for each, why it was not taken, if it was not. None: several were told and it is not known which."""
+        """Deliver these events; returns the error of each, or None for each success. None alone: the call failed and the culprit is unknown."""
         try:
             envelopes = [cloud_event(entry.event, self._ctx.plans.get(entry.event.route)) for entry in chunk]
             answers = self._subscriber.tell(envelopes)
             if answers is not None and len(answers) != len(chunk):
-                raise ValueError(f"it was told {len(chunk)} events and answered for {len(answers)}")
+                raise ValueError(f"the subscriber received {len(chunk)} events and returned {len(answers)} results")
         except Exception as error:
             if len(chunk) > 1:
                 return None
@@ -198,12 +198,12 @@ class EventRelay:
 
     # Parked items -------------------------------------------------------------------------------------------------------
     def _tell_parked(self, due: Sequence[Space], summary: DeliverySummary) -> None:
-        """Try parked items again, until several in a row fail: the others keep for the next run."""
+        """Retry parked items, until several in a row fail; the others wait for the next run."""
         in_a_row = 0
         for space in sorted(due, key=lambda space: space.parked.retry_at):
             entries = parked_events.pending(self._ctx, space.parked, self._cursor.seq)
             if entries == []:
-                continue  # parked ahead of the cursor, which was set back by an outage
+                continue  # parked ahead of the cursor, which an outage has set back
             failed = False
             for entry in entries or ():
                 self._hold()
@@ -221,39 +221,39 @@ class EventRelay:
 
     # The cursor ---------------------------------------------------------------------------------------------------------
     def _look(self, now: int) -> str | None:
-        """Read the cursor; say why it is not our turn, if it is not."""
+        """Read the cursor; returns why this process may not deliver now, or None."""
         ledger, name = self._ctx.ledger, self._subscriber.name
         document = ledger.read_one(CURSOR, name)
         if document is None:
             ledger.write(CURSOR, name, Cursor(ledger.last_seq() if self._from_now else 0, now), expect=0)
             document = ledger.read_one(CURSOR, name)
         if document is None:
-            return "it has just been forgotten"
+            return "it has just been removed"
         self._cursor, self._version = read_as(Cursor, document.value), document.version
         if self._cursor.removed:
             if self._joined:
-                return "it has been forgotten; start again to tell it again"
+                return "it has been removed; restart to deliver to it again"
             try:
                 self._save(removed=False)
             except _Lost:
-                return "another process has just begun to tell it"
+                return "another process has just started to deliver to it"
         self._joined = True
         if self._cursor.until > now and self._cursor.lease != self._lease:
             self._next = min(STAND_BY, (self._cursor.until - now) / 1000)
-            return "another process tells it now"
+            return "another process delivers to it"
         if self._cursor.retry_at > now:
             self._next = min(STAND_BY, (self._cursor.retry_at - now) / 1000)
-            return f"it takes nothing ({self._cursor.error})"
+            return f"it is unavailable ({self._cursor.error})"
         return None
 
     def _hold(self) -> None:
-        """Take the lease, or make sure that enough of it is left."""
+        """Take the lease, or extend it if less than half is left."""
         now = self._ctx.clock.now()
         if self._cursor.lease != self._lease or self._cursor.until < now + LEASE_MS // 2:
             self._save(lease=self._lease, until=now + LEASE_MS)
 
     def _back_off(self, outage: _Outage) -> None:
-        """Nothing is passed over: the cursor stays before the first line of which something is untold."""
+        """Wait before the next try. The cursor stays before the first undelivered line, so that nothing is skipped."""
         cursor, now = self._cursor, self._ctx.clock.now()
         delay = parked_events.RETRY.delay(cursor.failures, self._ctx.chance.jitter()).ms
         self._next = min(STAND_BY, delay / 1000)
@@ -265,7 +265,7 @@ class EventRelay:
             return
 
     def _save(self, **fields: object) -> None:
-        """Write the cursor, if nobody else has meanwhile."""
+        """Write the cursor; raises _Lost if another process has changed it."""
         changed = replace(self._cursor, **fields)
         if not self._ctx.ledger.write(CURSOR, self._subscriber.name, changed, expect=self._version):
             raise _Lost

@@ -1,7 +1,7 @@
-"""Follow-up items: hands over an item of another route for each item that completes.
+"""Follow-up items: submit an item to another route for each item that completes.
 
-It is a subscriber with a cursor of its own, so nothing is missed: an event that comes twice finds the key known, and one whose item
-cannot be handed over is parked with the reason and tried again.
+It is a subscriber with its own cursor, so nothing is missed: a repeated event finds the key known, and an event whose follow-up item
+cannot be submitted is parked with the reason and retried.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milepost.engine.intake import submit
 
 
 class FollowUps:
-    """Makes the follow-up items of one route."""
+    """Subscriber that submits the follow-up items of one route."""
 
     batch = 500
 
@@ -38,7 +38,7 @@ class FollowUps:
         made = []
         for place, item in zip(completed, items, strict=True):
             if not isinstance(item, Item):
-                answers[place] = EventRefused(f"the row of {self._route}/{envelopes[place].event.key} is not there any more, or damaged")
+                answers[place] = EventRefused(f"the row of {self._route}/{envelopes[place].event.key} has been removed or is damaged")
                 continue
             content = self._follow_up.make_input(item, datetime.fromtimestamp(envelopes[place].event.at / 1000, UTC))
             if content is not None:
@@ -46,7 +46,7 @@ class FollowUps:
         receipts = submit(self._ctx, self._follow_up.target.name, [content for _, content in made], by=self.name)
         for (place, _), receipt in zip(made, receipts, strict=True):
             if receipt.answer == "malformed":
-                answers[place] = EventRefused(f"its follow-up item was not taken in: {receipt.error}")
+                answers[place] = EventRefused(f"the follow-up item was refused: {receipt.error}")
         return answers
 
     def _completes(self, event: Event) -> bool:
@@ -55,7 +55,7 @@ class FollowUps:
 
 
 def follow_up_routes(routes: Sequence[Route]) -> list[Route]:
-    """The routes that follow-up items of these are for, and that are not among them."""
+    """The routes that receive follow-up items of these routes and are not among them."""
     names = {route.name for route in routes}
     found: dict[str, Route] = {}
     for route in routes:
@@ -65,5 +65,5 @@ def follow_up_routes(routes: Sequence[Route]) -> list[Route]:
 
 
 def follow_ups(ctx: Context, plans: Mapping[str, Plan]) -> list[FollowUps]:
-    """The subscribers that make follow-up items for these routes."""
+    """The subscribers that submit follow-up items for these routes."""
     return [FollowUps(ctx, plan) for plan in plans.values() if plan.route.follow_up is not None]

@@ -1,4 +1,4 @@
-"""Parking: an item whose event a subscriber does not take waits, for that subscriber only, and its later events behind it."""
+"""Parked events: an item with a refused event waits, for that subscriber only, and its later events wait behind it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from milepost.ports.ledger import HistoryEntry
 
 RETRY = Backoff(base="1s", factor=2, cap="1h", jitter=0.25)
 NEVER = 0
-"""As a `retry_at`: not tried again until an operator releases it."""
+"""`retry_at` of an event that is not retried until an operator releases it."""
 
 Ref = tuple[str, str]
 """(route, key)"""
 
 
 class EventEntry(Struct, frozen=True):
-    """One event on its way to a subscriber, with the place of its line."""
+    """One event for a subscriber, with the position of its line."""
 
     seq: int
     event: Event
@@ -36,7 +36,7 @@ class EventEntry(Struct, frozen=True):
 
 
 class Space(Struct, frozen=True):
-    """One parked item, and the version of its document, by which it is changed."""
+    """A parked item with the version of its document."""
 
     parked: Parked
     version: int
@@ -49,7 +49,7 @@ def entries_of(written: HistoryEntry) -> list[EventEntry]:
 
 
 def parked_for(ctx: Context, subscriber: str) -> dict[Ref, Space]:
-    """What is parked for one subscriber, by item."""
+    """Items parked for one subscriber."""
     return {(space.parked.route, space.parked.key): space for space in all_parked(ctx) if space.parked.subscriber == subscriber}
 
 
@@ -59,18 +59,18 @@ def all_parked(ctx: Context) -> Iterator[Space]:
 
 
 def waits(spaces: Mapping[Ref, Space], entry: EventEntry) -> bool:
-    """Is the event's item parked at it, or before it? What came before the parked one is only met again if a cursor was set back,
-    and is then told again as everything is."""
+    """Is the event's item parked at this event or before it? Events before the parked one are seen only if the cursor was set back; they
+    are then delivered again like all others."""
     space = spaces.get(entry.ref)
     return space is not None and entry.event.sequence >= space.parked.version
 
 
 def wait_behind(ctx: Context, space: Space, newest: int) -> Space | None:
-    """Record that the item's lines up to this place wait behind the parked event; the parking as it is now. None: it is not parked
-    any more, so these lines must be told.
+    """Record that the item's lines up to this position wait behind the parked event; returns the current parking. None: it is no longer
+    parked, so these lines must be delivered.
 
-    Without this record a relay that has lost its lease could remove the parking after it told the events that it knew of, and
-    the cursor, which has passed these lines, would never come to them again.
+    Without this record a relay that has lost its lease could remove the parking after delivering the events it knew of; the cursor has
+    passed the new lines and would never return to them.
     """
     while space.parked.behind < newest:
         name, waiting = _name(space.parked), replace(space.parked, behind=newest)
@@ -84,7 +84,7 @@ def wait_behind(ctx: Context, space: Space, newest: int) -> Space | None:
 
 
 def park(ctx: Context, subscriber: str, entry: EventEntry, error: Exception) -> None:
-    """Park the item at this event. If it is parked already, it stays parked at whichever of the two events came first."""
+    """Park the item at this event. An item that is already parked stays at the earlier of the two events."""
     now = ctx.clock.now()
     parked = Parked(subscriber, *entry.ref, entry.event.sequence, now, 1, _retry_at(ctx, 0, error), error_text(error))
     name, expect = _name(parked), 0
@@ -96,7 +96,7 @@ def park(ctx: Context, subscriber: str, entry: EventEntry, error: Exception) -> 
 
 
 def park_again(ctx: Context, space: Space, entry: EventEntry, error: Exception) -> None:
-    """The parked item was tried again, came as far as this event, and failed there."""
+    """A retry of the parked item failed at this event: park it there."""
     parked = space.parked
     tries = parked.tries if entry.event.sequence == parked.version else 0
     changed = replace(
@@ -106,13 +106,13 @@ def park_again(ctx: Context, space: Space, entry: EventEntry, error: Exception) 
 
 
 def unpark(ctx: Context, space: Space) -> None:
-    """All that waited has been told."""
+    """Remove the parking after all waiting events have been delivered."""
     ctx.ledger.write(PARKED, _name(space.parked), None, expect=space.version)
 
 
 def pending(ctx: Context, parked: Parked, up_to: int) -> list[EventEntry] | None:
-    """The events that wait, oldest first: those of the item's lines from the parked one up to the subscriber's cursor. The row need
-    not be there any more. None: its lines are gone, and nothing of it can be told."""
+    """The waiting events, oldest first: those of the item's lines from the parked one up to the cursor. The row may be gone. None: the
+    lines have been pruned, and nothing can be delivered."""
     lines = ctx.ledger.history(parked.route, parked.key, payloads=True)
     if not lines:
         return None
@@ -121,9 +121,9 @@ def pending(ctx: Context, parked: Parked, up_to: int) -> list[EventEntry] | None
 
 
 def release(ctx: Context, subscriber: str, route: str | None = None, key: str | None = None, *, by: str, reason: str) -> int:
-    """Have parked items tried again now: all of the subscriber's, a route's, or one. How many there were.
+    """Retry parked items now: all of the subscriber, of a route, or one; returns their number.
 
-    Without route and key, a subscriber that is backed off as a whole is tried again now, too.
+    Without route and key, a subscriber that is backing off is retried now, too.
     """
     signed(by, reason)
     cursor, version = cursor_of(ctx, subscriber)
@@ -131,7 +131,7 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
     for space in parked_for(ctx, subscriber).values():
         parked = space.parked
         if (route is None or parked.route == route) and (key is None or parked.key == key):
-            # If the relay has changed it meanwhile, it has just been tried again: that is what was asked for.
+            # A conflict means that the relay has just retried it, which is what was requested.
             ctx.ledger.write(PARKED, _name(parked), replace(parked, retry_at=now, tries=0), expect=space.version)
             released += 1
     if route is None and key is None and cursor.retry_at:
@@ -141,14 +141,14 @@ def release(ctx: Context, subscriber: str, route: str | None = None, key: str | 
 
 
 def cursor_of(ctx: Context, subscriber: str) -> tuple[Cursor, int]:
-    """How far one that is told has been told, and the version of that document; an error that names who there is, if it is none."""
+    """The cursor of a subscriber and its version; UsageError that lists the subscribers if it is unknown."""
     documents = ctx.ledger.read(CURSOR)
     cursors = {name: (read_as(Cursor, document.value), document.version) for name, document in documents.items()}
     found = cursors.get(subscriber)
     if found is None or found[0].removed:
         known = ", ".join(sorted(name for name, (cursor, _) in cursors.items() if not cursor.removed))
-        told = f"there are {known}" if known else "nobody is told yet: name subscribers in milepost.toml and start 'milepost up'"
-        raise UsageError(f"there is no subscriber {subscriber!r}; {told}")
+        hint = f"there are {known}" if known else "there are none yet: name them in milepost.toml and start 'milepost up'"
+        raise UsageError(f"there is no subscriber {subscriber!r}; {hint}")
     return found
 
 

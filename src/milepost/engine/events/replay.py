@@ -1,4 +1,4 @@
-"""Telling again: a subscriber's cursor is set back, and everything from there on is told once more, with the same ids."""
+"""Replay: set a subscriber's cursor back, so that all later events are delivered again with the same ids."""
 
 from __future__ import annotations
 
@@ -17,61 +17,59 @@ from milepost.ports.documents import CURSOR
 from milepost.ports.ledger import HistoryEntry
 
 PROBE = 100
-"""Lines read for one look at a place: the first of them may have been pruned, or cannot be read."""
+"""Lines read to find one that exists and can be read: the first ones may have been pruned or damaged."""
 PAGE, PAGES = 500, 50
 DISORDER_MS = 60_000
-"""Lines stand in the order in which they were recorded, and several processes record at once: by so much a line may be older than
-one before it. Where one is out of place by more, a few others are told again with it."""
+"""Lines are in the order in which they were recorded, by several processes at once: a line may be older than its predecessor by this
+much. If it is more, a few extra lines are replayed."""
 
 
 class Replay(Struct, frozen=True):
-    """What is told again; after a preview (`dry_run`), what would be."""
+    """Result of a replay; with `dry_run`, the result it would have."""
 
     subscriber: str
     lines: int
-    """At most so many: lines that have been pruned between these are not counted out. 0: there is nothing to tell again, and nothing
-    was changed."""
+    """Upper bound: pruned lines in between are included. 0: nothing to replay, and nothing was changed."""
     since: str | None
     """When the first of these lines was written."""
     after: int
-    """The place in the feed that it goes back to."""
+    """The position to which the cursor is set back."""
     was: int
-    """The place up to which it had been told."""
+    """The position of the cursor before."""
     pruned: int
-    """So many lines before these were asked for and have been pruned: they cannot be told again."""
+    """Requested lines before these that have been pruned and cannot be replayed."""
     dry_run: bool = False
 
 
 def replay(
     ctx: Context, name: str, *, since: int | None = None, after: int | None = None, by: str, reason: str, dry_run: bool = False
 ) -> Replay:
-    """Tell a subscriber again all that was written at or after the moment `since`, or that is behind the place `after`.
+    """Deliver to a subscriber again all lines written at or after the time `since`, or after the position `after`.
 
-    Each event has the id that it had, and each item's come in their order; an item that is parked stays parked where it is. A cursor
-    is only ever set back. A preview need not be signed.
+    Each event keeps its id, and events keep their order per item; a parked item stays parked. A cursor is only ever set back. A dry run
+    needs no name and reason.
     """
     if (since is None) == (after is None):
-        raise UsageError("say from where on to tell again: either a moment (since) or a place in the feed (after)")
+        raise UsageError("give the start: either a time (since) or a position in the feed (after)")
     if not dry_run:
         signed(by, reason)
-    told = cursor_of(ctx, name)[0].seq
-    if after is not None and not 0 <= after <= told:
+    reached = cursor_of(ctx, name)[0].seq
+    if after is not None and not 0 <= after <= reached:
         raise UsageError(
-            f"the place to go back to is {after}; it must be from 0 to {told}, up to where {name!r} has been told: "
-            "set forward, it would miss events"
+            f"the position is {after}; it must be from 0 to {reached}, the position of {name!r}: a cursor set forward would skip events"
         )
-    place = place_before(ctx, since, told) if since is not None else after or 0
-    first = _first(ctx, place, told)
+    place = place_before(ctx, since, reached) if since is not None else after or 0
+    first = _first(ctx, place, reached)
     while True:
         cursor, version = cursor_of(ctx, name)
         if first is None or cursor.seq < first.seq:
-            # Also when somebody else has just set it back further: all this is told again anyway.
+            # Also if another replay has just set it back further: that includes this one.
             return Replay(name, 0, None, cursor.seq, cursor.seq, 0, dry_run)
         report = Replay(name, cursor.seq - first.seq + 1, iso(first.line.at), first.seq - 1, cursor.seq, first.seq - 1 - place, dry_run)
         if dry_run:
             return report
-        # Its lease stays: whoever tells it now finds out at the next save, and goes on from here. If another took over at once, the two
-        # would be telling at the same time for a while.
+        # Keep the lease: the current holder notices at its next save and continues from here. If another process took over at once, two
+        # would deliver at the same time for a while.
         if ctx.ledger.write(CURSOR, name, replace(cursor, seq=report.after, failures=0, retry_at=0, error=""), expect=version):
             break
     about = {"subscriber": name, "after": report.after, "was": report.was, "since": iso(since)}
@@ -80,11 +78,10 @@ def replay(
 
 
 def place_before(ctx: Context, since: int, up_to: int) -> int:
-    """The place behind which all is that was written at or after that moment; `up_to`, if nothing before that place was. Found by
-    looking at few lines, however many there are."""
+    """The position after which everything was written at or after that time, at most `up_to`. Reads few lines, however long the feed is."""
     old = since - DISORDER_MS
     low, high, step = 0, up_to, PROBE
-    # Back in growing steps: mostly the last days are asked for, and the far past may be one great gap.
+    # Go back in growing steps: mostly the last days are requested, and the far past may be one large pruned gap.
     while high > 0:
         middle = max(0, high - step)
         line = _first(ctx, middle, high)
@@ -103,7 +100,7 @@ def place_before(ctx: Context, since: int, up_to: int) -> int:
 
 
 def _walk(ctx: Context, since: int, place: int, up_to: int) -> int:
-    """From a place that is early enough to the line before the first that was written then."""
+    """Walk from an early position to just before the first line written at or after the time."""
     for _ in range(PAGES):
         lines = ctx.ledger.feed(place, PAGE)
         if not lines:
@@ -118,13 +115,13 @@ def _walk(ctx: Context, since: int, place: int, up_to: int) -> int:
 
 
 def _first(ctx: Context, after: int, up_to: int) -> HistoryEntry | None:
-    """The first line behind a place, and not behind another, that is there and can be read."""
+    """The first existing and readable line in the range."""
     lines = ctx.ledger.feed(after, PROBE)
     return next((written for written in lines if written.seq <= up_to and not unreadable(written.line)), None)
 
 
 def moment_ms(text: str, now: int, subject: str) -> int:
-    """A moment as people write it: how long ago ("2d"), or a time as ISO-8601 (UTC, where it does not say)."""
+    """Parse a time: a span before now ("2d"), or ISO-8601 (UTC by default)."""
     try:
         then = datetime.fromisoformat(text.strip())
     except ValueError:

@@ -1,4 +1,4 @@
-"""Evidence from the ledger: of rows that are there, of rows that have left, one item at a time."""
+"""Evidence records of items, from their rows, kept evidence, or seals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEALS = 500
 
 
 class FoundRecord(Struct, frozen=True):
-    """An item's record, the place of its last line in the feed (0: not known), and what was handed over, where that was kept."""
+    """An item's record, the feed position of its last line (0: unknown), and its input if it was kept."""
 
     record: dict[str, Any]
     place: int
@@ -29,12 +29,12 @@ class FoundRecord(Struct, frozen=True):
 
     @property
     def faults(self) -> list[str]:
-        """What the ledger itself does not bear out."""
+        """Contradictions between the record and the ledger."""
         return [f"{field}: {what}" for field, what in differences(self.record)]
 
 
 def keeper(blobs: Blobs) -> Keep:
-    """Writes the evidence of items whose rows are about to leave."""
+    """Function that stores the evidence of items before their rows are removed."""
 
     def keep(leaving: Sequence[Leaving]) -> None:
         for one in leaving:
@@ -42,13 +42,13 @@ def keeper(blobs: Blobs) -> Keep:
             try:
                 blobs.write(name, [body])
             except OSError as error:
-                raise LedgerError(f"the evidence of {one.item.route}/{one.item.key} cannot be kept, so its row stays: {error}") from error
+                raise LedgerError(f"the evidence of {one.item.route}/{one.item.key} cannot be stored, so its row stays: {error}") from error
 
     return keep
 
 
 def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
-    """The evidence of one item, wherever it is; None if the key was never seen."""
+    """The evidence of one item; None if the key was never seen."""
     [item] = ctx.ledger.get([(route, key)])
     if isinstance(item, Refused):
         raise LedgerDamaged(f"{route}/{key}: {unreadable(item)}")
@@ -59,14 +59,14 @@ def evidence_of(ctx: Context, route: str, key: str) -> FoundRecord | None:
 
 
 def all_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
-    """Of all items that match, those whose rows are there first; `query` must ask for content."""
+    """Evidence of all matching items, existing rows first; `query` must request content."""
     for item in each(ctx, query):
         yield _of_row(ctx, item)
     yield from sealed_evidence(ctx, query)
 
 
 def sealed_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
-    """Of all items that match and whose rows have left: what was kept of them, or their seal."""
+    """Evidence of matching items whose rows have been removed: what was kept of them, or their seal."""
     matches = _sealed_match(query)
     after: str | None = None
     while True:
@@ -80,7 +80,7 @@ def sealed_evidence(ctx: Context, query: Query) -> Iterator[FoundRecord]:
 
 def _of_row(ctx: Context, item: Item) -> FoundRecord:
     row = item.row
-    # The item may have gone on since its row was read: then its later lines are not spoken of.
+    # The item may have moved on since its row was read: ignore later lines.
     lines = ctx.ledger.history(row.route, row.key)[: row.version]
     if not lines:
         [known] = ctx.ledger.peek(row.route, [row.key])
@@ -93,7 +93,7 @@ def _of_row(ctx: Context, item: Item) -> FoundRecord:
 
 
 def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
-    """From what was kept when the row left; without that, from the lines where these have stayed; else there is only the seal."""
+    """From the evidence kept when the row was removed; else from its lines, if they still exist; else only the seal."""
     try:
         body = b"".join(ctx.blobs.read(blob_name(route, known.key, known.life)))
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def _of_seal(ctx: Context, route: str, known: KnownKey) -> FoundRecord:
     if body:
         try:
             found = msgspec.json.decode(body, type=FoundRecord)
-            # The seal's word counts: lines that lead elsewhere are then found to.
+            # Use the head of the seal, so that lines that lead to another head are reported.
             found.record["chain"]["head"] = known.head.hex()
             return found
         except (msgspec.MsgspecError, KeyError, TypeError) as error:
@@ -123,7 +123,7 @@ def _place(lines: Sequence[HistoryEntry]) -> int:
 
 
 def _sealed_match(query: Query) -> Callable[[KnownKey], bool]:
-    """A seal knows neither lane nor error: whoever asks for these asks for rows."""
+    """Does a seal match the query? A seal has no lane and no error, so queries for these match rows only."""
 
     def matches(known: KnownKey) -> bool:
         return (

@@ -1,6 +1,6 @@
-"""Bringing back a finished item whose row has left: as it was then, from its seal and the evidence that was kept.
+"""Restore the row of a finished item from its seal and the evidence that was kept.
 
-Only a ledger that can take over rows, and keeps lines when rows leave, can do that.
+Needs a ledger that can take over rows and keeps lines when rows are removed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from milepost.engine.evidence.records import evidence_of
 from milepost.evidence.record import SCHEMA
 from milepost.ports.ledger import KnownKey, Ledger
 
-NO_INPUT = "its input is not on record any more: it was not kept, or is not what was handed over"
+NO_INPUT = "its input is no longer recorded, or is not the submitted one"
 
 
 STARTED_AGAIN = frozenset({Reason.OPERATOR_RETRY, Reason.RERUN, Reason.REPLACED})
-"""Lines after which the item's work may have another work_id."""
+"""Reasons after which the item's work may have another work_id."""
 
 
 def can_bring_back(ledger: Ledger) -> bool:
-    """Does this ledger take rows back?"""
+    """Can this ledger restore rows?"""
     return "take over" not in ledger.missing_capabilities
 
 
 def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry_run: bool = False) -> dict[str, str]:
-    """Put the rows of these finished keys back as they were, if they had finished by then; why not, for those that stay away.
-    Said again it changes nothing. With `dry_run` nothing is written."""
+    """Restore the rows of these keys as they were, if they had finished by `since`; returns why not, for those that cannot be restored.
+    Idempotent. With `dry_run` nothing is written."""
     refused: dict[str, str] = {}
     items: list[Item] = []
     for known in ctx.ledger.peek(plan.name, keys):
@@ -50,8 +50,8 @@ def bring_back(ctx: Context, plan: Plan, keys: Sequence[str], since: int, *, dry
 
 
 def as_it_was(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
-    """The item that a seal is left of, or why it cannot be made again. Nothing is taken on trust: the lines must lead to the seal's
-    head, and input and results must be the ones whose digests were recorded."""
+    """The item behind a seal, or why it cannot be restored. Everything is verified: the lines must lead to the seal's head, and input and
+    results must have the recorded digests."""
     try:
         found = evidence_of(ctx, plan.name, known.key)
     except LedgerError:
@@ -59,15 +59,15 @@ def as_it_was(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
     except MilepostError as error:
         return str(error)
     if found is None or found.record["schema"] != SCHEMA:
-        return "its lines are gone"
+        return "its history lines have been pruned"
     if found.faults:
-        return f"its record does not hold: {found.faults[0]}"
+        return f"its record is inconsistent: {found.faults[0]}"
     record = found.record
-    # Of a stage that was done several times only the last answer is the item's result.
+    # If a stage was done several times, its last output is the item's result.
     last = {entry["stage"]: entry for entry in record["stages"]}
     missing = [stage for stage, entry in last.items() if entry["output_digest"] is not None and "output" not in entry]
     if missing:
-        return f"what came of {', '.join(missing)} is not on record any more"
+        return f"the result of {', '.join(missing)} is no longer recorded"
     if found.input is UNSET or digest_of(found.input) != known.current_digest:
         return NO_INPUT
     content = found.input
@@ -87,7 +87,7 @@ def as_it_was(ctx: Context, plan: Plan, known: KnownKey) -> Item | str:
         known.input_digest,
         "" if stage is None or stage.lane is None else stage.lane_of(content),
         list_id=known.list_id,
-        # At least as high as it was: which retry was as new is in no line, and a work_id must not be given out twice.
+        # At least as high as before: no line says which retry was as new, and a work_id must not be used twice.
         pass_no=1 + sum(line.reason in STARTED_AGAIN for line in lines),
         content_digest=known.content_digest,
         life=lines[0].life,

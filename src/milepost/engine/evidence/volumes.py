@@ -1,4 +1,4 @@
-"""Items with files on a storage volume, such as a tape: from the stages' results, and from kept evidence where the row has left."""
+"""Items with files on a storage volume, such as a tape: from stage results, or from kept evidence if the row has been removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milepost.ports.ledger import Query
 
 
 class OnVolume(Struct, frozen=True):
-    """One item with files on the volume. `left`: its row has left, and this is what was kept of it."""
+    """One item with files on the volume. `left`: its row has been removed, and this comes from its evidence."""
 
     key: str
     status: str
@@ -25,7 +25,7 @@ class OnVolume(Struct, frozen=True):
 
 
 def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int], None] | None = None) -> Iterator[OnVolume]:
-    """All items of the route that have files on the volume. No index serves this: every item's results are read, one at a time."""
+    """All items of the route with files on the volume. There is no index: the results of every item are read."""
     seen = 0
 
     def count() -> None:
@@ -48,10 +48,10 @@ def on_volume(ctx: Context, route: str, volume: str, on_progress: Callable[[int]
 
 
 def all_items(route: str) -> Query:
-    """Every row of the route, with its results."""
+    """Query for every row of the route, with results."""
     return Query(route=route, with_content=True)
 
 
 def files_on(results: Mapping[str, Any], volume: str) -> list[str]:
-    """The files that these results, by stage, say are on the volume, each once."""
+    """The files on the volume according to these results by stage, each once."""
     return list(dict.fromkeys(path for output in results.values() for path in paths_on(output, volume)))

@@ -1,11 +1,11 @@
-"""The daily head: once a day everything written since the last one is summed up, and that is told to everybody.
+"""Daily head: one digest a day over all history lines since the last head, delivered to all subscribers.
 
-A head is itself an item, of the route `heads`, with its day as the key: its first line carries it, so that it is told like
-everything else and at least once. Which head is the last is decided by one conditional write, so that there is one chain of them
-however many processes try; whoever comes later finds the item, or puts it there for one that died in between.
+A head is itself an item of the route `heads`, with its day as key: its first history line contains it, so it is delivered like all
+other events, at least once. One conditional write decides which head is the last, so that there is one chain of heads however many
+processes try; a later process finds the item, or creates it for a process that died in between.
 
-A head covers places in the feed. No line ever comes to stand before one that could be read already, so what a head has summed up stays
-all there is up to its last place; a line that is copied out late has a later place, and the next head covers it.
+A head covers feed positions. No line is ever inserted before one that could already be read, so a head covers everything up to its last
+position; a line that arrives late gets a later position, and the next head covers it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST, BEGUN = "last", "begun"
 DAY_MS = 86_400_000
 EVERY = 60.0
 PARTS = 16
-"""How many parts of a tree are made before that is written down: a few seconds' work."""
+"""Parts of a tree built before progress is saved: a few seconds of work."""
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +50,13 @@ def last_head(ctx: Context) -> Head | None:
 
 
 def summed_up_to(ctx: Context) -> int | None:
-    """The place in the feed up to which heads cover everything; None: there are no heads here."""
+    """The feed position up to which heads cover everything; None if there are no heads."""
     head = last_head(ctx)
     return None if head is None else int(head["up_to"])
 
 
 def all_heads(ctx: Context) -> list[Head]:
-    """Every head that was published, oldest first."""
+    """All published heads, oldest first."""
     if last_head(ctx) is None:
         return []
     found: list[Head] = [item.input for item in each(ctx, Query(route=ROUTE, with_content=True))]
@@ -64,12 +64,12 @@ def all_heads(ctx: Context) -> list[Head]:
 
 
 def prover(ctx: Context) -> Prover:
-    """Proves what the heads that were published cover."""
+    """Prover for all published heads."""
     return Prover(ctx, all_heads(ctx))
 
 
 class HeadKeeper:
-    """Publishes the head of each day once the day is over."""
+    """Service that publishes the head of each day once the day is over."""
 
     name = "heads"
 
@@ -81,36 +81,35 @@ class HeadKeeper:
         try:
             return 0.0 if self.run_once() else EVERY
         except OSError as error:
-            log.error("the daily head cannot be kept, and is tried again in a while: %s", error)
+            log.error("cannot store the daily head; will retry: %s", error)
             return EVERY
 
     def run_once(self) -> bool:
-        """A few seconds' work, if there is any. Is there more to do at once? Raises OSError if the blob store takes nothing."""
+        """Do a few seconds of work; returns whether there is more to do. Raises OSError if the blob store fails."""
         midnight = self._ctx.clock.now() // DAY_MS * DAY_MS
         step = publish_some(self._ctx, self._signer, day_of(midnight - 1), midnight)
         if step.head is not None:
-            log.info("the head of %s is published: %s lines, root %s", step.head["day"], step.head["count"], step.head["root"])
+            log.info("published the head of %s: %s lines, root %s", step.head["day"], step.head["count"], step.head["root"])
         return step.more
 
 
 class HeadStep(Struct, frozen=True):
-    """`head`: the one that was published. `more`: lines are left to be summed up for it."""
+    """`head`: the head just published. `more`: lines remain to be covered."""
 
     head: Head | None = None
     more: bool = False
 
 
 def publish(ctx: Context, signer: Signer | None, day: str, before: int) -> Head | None:
-    """Sum up what was written since the last head and before that moment, and publish it as the head of `day`; if a sum has been begun
-    already, it is that one which is brought to its end. None: there is a head of that day or a later one, nothing was written, or
-    somebody else was quicker."""
+    """Publish a head of `day` over all lines since the last head and before that time, or finish one already begun. None: that day or a
+    later one has a head, nothing was written, or another process was first."""
     while (step := publish_some(ctx, signer, day, before)).more:
         pass
     return step.head
 
 
 def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> HeadStep:
-    """As `publish`, as far as a few seconds go. How far that is stands in the ledger: anybody can go on from there."""
+    """As `publish`, but only a few seconds of work. Progress is saved in the ledger, so that any process can continue."""
     documents = ctx.ledger.read(HEAD)
     held = documents.get(LAST)
     last: Head | None = None if held is None else held.value
@@ -123,7 +122,7 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
     summed = go_on(ctx, so_far, PARTS)
     if not summed.done:
         if not ctx.ledger.write(HEAD, BEGUN, summed.sum, expect=_version(begun)):
-            return HeadStep()  # somebody else is at it
+            return HeadStep()  # another process works on it
         let_go(ctx, so_far, summed.sum)
         return HeadStep(more=True)
     if not summed.sum.count:
@@ -139,7 +138,7 @@ def publish_some(ctx: Context, signer: Signer | None, day: str, before: int) -> 
 
 
 def _so_far(begun: Document | None, after: int, day: str, before: int) -> Sum:
-    """The sum that was begun where the last head ends, or a new one."""
+    """The unfinished sum that starts where the last head ends, or a new one."""
     if begun is not None and (found := read_as(Sum, begun.value)).after == after:
         return found
     return Sum(day, before, after, after)
@@ -150,14 +149,14 @@ def _version(document: Document | None) -> int:
 
 
 def _put(ctx: Context, head: Head) -> None:
-    """The head as an item that has come to its end; if it has, nothing happens."""
+    """Store the head as a completed item; does nothing if it exists."""
     day = head["day"]
     [known] = ctx.ledger.peek(ROUTE, [day])
     if known is not None and known.status in TERMINAL:
         return
     if known is None:
         now = ctx.clock.now()
-        # Told with this very line: its stage need not be called for it.
+        # The first line delivers the head, so its stage needs no call.
         plan = ctx.plan(ROUTE)
         at_once = Plan(plan.route, version=plan.version)
         change = accept(at_once, day, head, now, correlation_id=f"head-{day}", digest=digest_of(head), by="milepost", note=head)

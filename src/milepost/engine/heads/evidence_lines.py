@@ -1,4 +1,4 @@
-"""Records of evidence as the lines of a file: each with the proof that a published head covers it, where one does."""
+"""Lines of an evidence file: each record with the proof that a published head covers it, if one does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from milepost.evidence.signing import Signer
 def first_line(
     ctx: Context, route: str, version: str, choice: dict[str, Any], view: str | None = None, signer: Signer | None = None
 ) -> dict[str, Any]:
-    """The header of a file of evidence that this `version` of Milepost writes. `choice` says which items were chosen; nothing: all of the route."""
+    """Header of an evidence file. `version` is Milepost's; `choice` the filters of the export, empty for all items of the route."""
     plan = ctx.plans.get(route)
     media = {} if plan is None else {stage.name: stage.medium for stage in plan.stages if stage.medium is not None}
     fields = () if plan is None else key_fields(ctx, route)
@@ -29,7 +29,7 @@ def first_line(
 def entries(
     ctx: Context, evidence: Iterable[FoundRecord], signer: Signer | None, doubts: list[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """A line for each record. What the ledger does not bear out in full comes into `doubts`, by key, with the first reason."""
+    """One entry per record. Records that the ledger contradicts are added to `doubts` as (key, first reason)."""
     heads = prover(ctx)
     for found in evidence:
         faults, proof = found.faults, None
@@ -37,7 +37,7 @@ def entries(
         try:
             proof = heads.proof(found.place, bytes.fromhex(head))
         except LedgerDamaged as error:
-            # The record proves by itself all but when it was there.
+            # Without the proof the record still proves everything but its time.
             faults.append(str(error))
         if faults:
             doubts.append((found.record["key"], faults[0]))

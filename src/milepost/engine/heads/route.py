@@ -1,4 +1,4 @@
-"""The route of the daily heads: which routes need one, and what its items are."""
+"""The internal route of the daily heads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from milepost.core.errors import ConfigMistake
 from milepost.core.routes.route import Route
 
 ROUTE, STAGE = "heads", "publish"
-OURS = "the daily heads are Milepost's own; 'milepost heads publish' makes one"
+OURS = "it holds the daily heads; 'milepost heads publish' creates one"
 
 
 def heads_route() -> Route:
-    """The route of the heads. That they were told is all there is to do, so nobody is called for that: whoever makes one confirms it."""
+    """The route of the heads. Delivery of the event is its whole work, so the publisher confirms its only stage at once."""
     route = Route(ROUTE, key="day", skips=False)
     route.external(STAGE, resend_after="365d")
     route.closed = OURS
@@ -20,12 +20,12 @@ def heads_route() -> Route:
 
 
 def heads_for(routes: Sequence[Route], no_blobs: str | None) -> list[Route]:
-    """The route of the heads, if any of these keeps evidence. `no_blobs` says what to set where there is no place for blobs."""
+    """The heads route if one of these routes keeps evidence, else none. `no_blobs`: what to configure if there is no blob store."""
     keeping = [route.name for route in routes if route.evidence]
     if not keeping:
         return []
     if no_blobs is not None:
-        raise ConfigMistake(f"{', '.join(keeping)}: evidence is to be kept, and there is no place for it: {no_blobs}")
+        raise ConfigMistake(f"{', '.join(keeping)}: evidence needs a blob store: {no_blobs}")
     if any(route.name == ROUTE for route in routes):
-        raise ConfigMistake(f"a route is called {ROUTE!r}, as that of the daily heads is; call it otherwise")
+        raise ConfigMistake(f"the route name {ROUTE!r} is reserved for the daily heads; choose another")
     return [heads_route()]

@@ -1,7 +1,7 @@
-"""The trees under the daily heads, kept in the blob store: made a part at a time, and read again for proofs.
+"""Merkle trees under the daily heads, in the blob store: built part by part, and read again for proofs.
 
-A tree is kept as its parts (the places and digests of 1,024 lines each) and the list of their roots. Every blob is named after what it
-holds: whoever sums up the same lines writes the same blobs, and whoever goes on where another stopped finds what that one had.
+A tree is stored as parts (positions and digests of 1,024 lines each) and a list of their roots. Blobs are named by their content, so
+that two processes write the same blobs for the same lines, and one can continue where another stopped.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from milepost.ports.ledger import HistoryEntry
 
 PAGE = 1000
 PART = 1024
-"""Lines in one part: a power of two, so that the parts' roots are nodes of the whole tree."""
+"""Lines per part: a power of two, so that the roots of the parts are nodes of the whole tree."""
 ENTRY = 40
-"""Bytes for one line, or one part: its place, and its digest or root."""
+"""Bytes per line or part: its position, and its digest or root."""
 HELD = 64
-"""Parts held in memory while proofs are made."""
+"""Parts cached in memory while proofs are made."""
 
 T = TypeVar("T")
 
 
 class Sum(Struct, frozen=True):
-    """Lines summed up for the head of `day`, as far as that has come: `count` of them, at the places past `after` and up to `up_to`. It
-    ends before the first line that was written at `before` or later. `tree` names the list of the parts' roots."""
+    """Progress of the head of `day`: `count` lines after position `after` and up to `up_to`. It ends before the first line written at
+    `before` or later. `tree` names the list of part roots."""
 
     day: str
     before: int
@@ -48,7 +48,7 @@ class Sum(Struct, frozen=True):
 
 
 class Summed(Struct, frozen=True):
-    """A sum after some more lines. `done`: there are no more; then `root` is that of the whole tree."""
+    """A sum with more lines. `done`: all lines are in; `root` is then the root of the whole tree."""
 
     sum: Sum
     done: bool
@@ -56,7 +56,7 @@ class Summed(Struct, frozen=True):
 
 
 def go_on(ctx: Context, so_far: Sum, parts: int) -> Summed:
-    """Sum up lines for at most so many parts. A tree that is not there any more, since somebody else has gone on with it, is begun anew."""
+    """Add lines for at most so many parts. Starts again if the tree is gone because another process has continued it."""
     try:
         held = _entries(_body(ctx, so_far.tree)) if so_far.tree else []
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def go_on(ctx: Context, so_far: Sum, parts: int) -> Summed:
     if not held:
         return Summed(so_far, done)
     packed = list(_packed(held))
-    # Under different names: what is so far is let go of again, and that of a head never is.
+    # Different names, because the unfinished list is deleted later and the one of a head never is.
     tree = f"heads/{so_far.day}/{'roots' if done else 'so-far'}-{sha256(b''.join(packed)).hexdigest()}"
     ctx.blobs.write(tree, packed)
     summed = replace(so_far, up_to=up_to, count=count, tree=tree)
@@ -84,7 +84,7 @@ def go_on(ctx: Context, so_far: Sum, parts: int) -> Summed:
 
 
 def let_go(ctx: Context, replaced: Sum, now: Sum) -> None:
-    """The list of roots so far, once another one is on record. One that stays only takes up room."""
+    """Delete the replaced list of roots; if that fails, it only takes up space."""
     if replaced.tree not in ("", now.tree):
         with suppress(OSError):
             ctx.blobs.remove(replaced.tree)
@@ -113,7 +113,7 @@ def _part_name(day: str, top: bytes) -> str:
 
 
 class _Part:
-    """Places, and the tree over what stands there."""
+    """Positions, and the tree over their digests."""
 
     def __init__(self, body: bytes, *, hashed: bool) -> None:
         entries = _entries(body)
@@ -123,7 +123,7 @@ class _Part:
 
 
 class Prover:
-    """Makes proofs that records end under these heads. Holds a few parts of the trees, never all."""
+    """Proves that records are covered by these heads. Caches a few parts of the trees."""
 
     def __init__(self, ctx: Context, heads: Sequence[Head]) -> None:
         self._ctx = ctx
@@ -132,8 +132,8 @@ class Prover:
         self._parts: OrderedDict[str, _Part] = OrderedDict()
 
     def proof(self, place: int, head: bytes) -> dict[str, Any] | None:
-        """What leads from the line at this place, whose digest is `head`, to the root of the head that covers it; None: none does
-        yet, or the line is not the one that was summed up."""
+        """The proof from the line at this position, with digest `head`, to the root of the head that covers it; None if no head covers it yet,
+        or the line is not the one covered."""
         index = bisect_left(self._ends, place)
         if place <= 0 or index == len(self._heads):
             return None
@@ -162,8 +162,6 @@ def _read(read: Callable[[], T], name: str) -> T:
     try:
         return read()
     except FileNotFoundError:
-        raise LedgerDamaged(
-            f"{name} is gone: without it no record can be proved to be under its head; bring it back from a backup"
-        ) from None
+        raise LedgerDamaged(f"{name} is missing: its head cannot prove any record; restore it from a backup") from None
     except OSError as error:
         raise LedgerError(f"{name} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Lines of a list whose key is known with other content: told, and replaced where the list was submitted for that."""
+"""Changed lines of a list: known keys with other content, reported or replaced."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from milepost.engine.lists.formats import LineBatch
 from milepost.ports.documents import Act, ListRecord
 
 COMPARED = 100
-"""Of so many changed lines a preview tells the difference."""
-_TWICE = Refusal(RefusalKind.DONE_BEFORE, "this list has the key more than once, with other content")
-_GONE = Refusal(RefusalKind.GONE, "its row has left; only its seal is there")
+"""Changed lines whose difference a dry run shows."""
+_TWICE = Refusal(RefusalKind.DONE_BEFORE, "the list has this key more than once, with different content")
+_GONE = Refusal(RefusalKind.GONE, "its row has been removed; only the seal remains")
 
 
 class ChangedLine(Struct, frozen=True, omit_defaults=True):
-    """A line whose key was known with other content: a person must decide which is right. What was recorded first stays, unless the
-    list was submitted to replace it: then `left` says why this one was left alone, if it was."""
+    """A line whose key is known with other content. The first content stays, unless the list was submitted to replace it; `left` then says
+    why this one was not replaced."""
 
     line: int
     key: str
     left: str = ""
     difference: list[FieldDifference] = []
-    """Of a preview: the fields in which the line differs from the item's content."""
+    """For a dry run: the fields that differ."""
 
 
 class ReplaceChanged:
-    """Gives the content of a list's lines to items that are known with other content, a batch at a time, as one act."""
+    """Replaces the content of known items by that of the list, batch by batch, as one act."""
 
     def __init__(self, ctx: Context, plan: Plan, record: ListRecord, by: str, reason: str, rerun: bool, dry_run: bool) -> None:
         self._ctx, self._plan, self._record = ctx, plan, record
         self._by, self._reason, self._rerun, self._dry_run = by, reason, rerun, dry_run
         self._act: Act | None = None
         self._seen: set[int] = set()
-        """Hashes of the keys so far: a key that the list has twice, with other content, says nothing that could be done."""
+        """Hashes of the keys so far: a key that the list has twice with different content is not replaced."""
         self._done = 0
         self._compared = 0
 
     def batch(self, batch: LineBatch, receipts: list[Receipt]) -> tuple[list[Receipt], list[ChangedLine]]:
-        """Replace what has changed; the receipts as they then are, and the changed lines, each with what became of it."""
+        """Replace changed items; returns the updated receipts, and the changed lines with their results."""
         times = Counter(receipt.key for receipt in receipts)
         places = [place for place, receipt in enumerate(receipts) if receipt.answer == "changed"]
         answers: dict[int, Row | Change | Refusal | None] = {}
@@ -70,15 +70,15 @@ class ReplaceChanged:
         made = [decision(item) for item, decision in decisions] if self._dry_run else apply_all(self._ctx, decisions)
         answers |= dict(zip((place for place, _, _ in work), made, strict=True))
         compared = {place: self._compare(item, new) for place, item, new in work}
-        receipts, told = list(receipts), []
+        receipts, changed_lines = list(receipts), []
         for place in places:
             answer = answers[place]
             left = answer.text if isinstance(answer, Refusal) else ""
-            told.append(ChangedLine(batch.numbers[place], receipts[place].key, left, compared.get(place, [])))
+            changed_lines.append(ChangedLine(batch.numbers[place], receipts[place].key, left, compared.get(place, [])))
             if not left:
                 self._done += 1
                 receipts[place] = replace(receipts[place], answer="replaced", error="")
-        return receipts, told
+        return receipts, changed_lines
 
     def _decision(self, new: NewContent) -> Decision:
         def decision(item: Item) -> Change | Refusal:
@@ -92,7 +92,7 @@ class ReplaceChanged:
         return decision
 
     def _begun(self) -> Act:
-        """The act, on record from its first item on."""
+        """The act, recorded when its first item is replaced."""
         if self._act is None:
             about = {"list": self._record.id, "name": self._record.name, "rerun": self._rerun or None}
             kept = {name: value for name, value in about.items() if value is not None}
@@ -106,6 +106,6 @@ class ReplaceChanged:
         return difference(item.input, new.content)
 
     def finish(self) -> None:
-        """The whole list has been read."""
+        """Finish the act at the end of the list."""
         if self._act is not None:
             finish(self._ctx, self._act, self._done)

@@ -1,7 +1,7 @@
-"""The forms a list may have: txt (a key a line), csv (with or without a header) and jsonl (an object a line).
+"""List formats: txt (one key per line), csv (with or without header) and jsonl (one object per line).
 
-A line that cannot be read is set aside with its number and the reason; it never stops the others. Lines come and go in
-slices, so that memory stays constant. Each format takes a sound slice at once, and any other line by line.
+A line that cannot be read is reported with its number and reason and does not affect the others. Lines are read in slices, so that
+memory stays constant; a valid slice is parsed at once, any other line by line.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from milepost.core.values.json import json_fault
 
 LONGEST_LINE = 1 << 20
 LONGEST_RECORD = 100
-"""A CSV record with line breaks inside quotes has at most this many lines, so that a stray quote cannot swallow the file."""
+"""Most lines of one CSV record with line breaks in quotes, so that a stray quote does not swallow the file."""
 SHOWN = 200
 
 _EXTENSIONS = {".txt": "txt", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 Slices = Iterator[tuple[int, list[bytes]]]
-"""Consecutive lines without their ends, with the number of the first. One over `LONGEST_LINE` comes cut, and ends in a byte
-that is in no UTF-8 text, so that it cannot pass for a whole one."""
+"""Consecutive lines without line ends, with the number of the first. A line over `LONGEST_LINE` is cut and ends in a byte that is
+invalid in UTF-8, so that it is not taken for a whole line."""
 
 
 class BadLine(Struct, frozen=True):
-    """A line that was not taken in: where, why, and how it begins."""
+    """A malformed line: its number, the reason, and its beginning."""
 
     line: int
     reason: str
@@ -41,14 +41,14 @@ class BadLine(Struct, frozen=True):
 
 
 class LineBatch(Struct, frozen=True):
-    """What some consecutive lines hold: inputs, each with its line's number and raw text, and lines that cannot be read."""
+    """The content of consecutive lines: inputs, each with line number and raw text, and malformed lines."""
 
     numbers: list[int]
     inputs: list[Any]
     raw: list[bytes]
     bad: list[BadLine]
     note: str = ""
-    """What whoever gave the list ought to know of how it is read."""
+    """Note for the submitter on how the list was read."""
 
     def add(self, number: int, content: Any, line: bytes) -> None:
         self.numbers.append(number)
@@ -57,8 +57,8 @@ class LineBatch(Struct, frozen=True):
 
 
 def read_batches(slices: Slices, name: str, route: Route, format: str | None = None, *, no_header: bool = False) -> Iterator[LineBatch]:
-    """The inputs of the list called `name`. Its form is the one given, else by the name's ending, else by how it begins. A CSV must have
-    a header, unless `no_header` says that its first line is an item already."""
+    """Batches of inputs of the list `name`. The format is the given one, else by file extension, else by content. A CSV must have a header
+    unless `no_header` is set."""
     if format is not None and format not in _READERS:
         raise UsageError(f"there is no list format {format!r}; use one of {', '.join(_READERS)}")
     for first in slices:
@@ -74,7 +74,7 @@ def read_batches(slices: Slices, name: str, route: Route, format: str | None = N
 def _sniff(lines: list[bytes], name: str, route: Route) -> str:
     begin = next((line for line in lines if line.strip()), b"").lstrip()
     if begin.startswith(b"["):
-        raise UsageError(f"{name} is one JSON array; make it one object a line, as in: jq -c '.[]' FILE | milepost submit ROUTE -")
+        raise UsageError(f"{name} is one JSON array; convert it to one object per line, as in: jq -c '.[]' FILE | milepost submit ROUTE -")
     if begin.startswith(b"{"):
         return "jsonl"
     text = begin.decode(errors="replace")
@@ -82,7 +82,7 @@ def _sniff(lines: list[bytes], name: str, route: Route) -> str:
 
 
 def _key_fields(route: Route) -> list[str]:
-    """The fields that make up a key; none if a function does."""
+    """The fields of the key; none if the key is a function."""
     if callable(route.key):
         return []
     return [route.key] if isinstance(route.key, str) else list(route.key)
@@ -102,7 +102,7 @@ def _text(line: bytes) -> str:
 
 
 def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> LineBatch:
-    """Line by line; `parse` gives None for a line that holds nothing."""
+    """Parse line by line; `parse` returns None for an empty line."""
     batch = LineBatch([], [], [], [])
     for number, line in enumerate(lines, first):
         try:
@@ -119,10 +119,10 @@ def _singly(first: int, lines: list[bytes], parse: Callable[[str], Any]) -> Line
 
 
 def _read_txt(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
-    """A key a line; blank lines and lines that begin with '#' hold nothing. A key function is given {"value": line}."""
+    """One key per line; blank lines and lines that begin with '#' are skipped. A key function receives {"value": line}."""
     fields = _key_fields(route)
     if len(fields) > 1:
-        raise UsageError(f"{name} has one key a line, but a key of route {route.name!r} is {' + '.join(fields)}; give csv or jsonl instead")
+        raise UsageError(f"{name} has one key per line, but the key of route {route.name!r} is {' + '.join(fields)}; use csv or jsonl")
     field = fields[0] if fields else "value"
 
     def parse(text: str) -> Any:
@@ -139,7 +139,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _read_jsonl(slices: Slices, name: str, route: Route) -> Iterator[LineBatch]:
-    """An object a line; blank lines hold nothing."""
+    """One object per line; blank lines are skipped."""
     for first, lines in slices:
         try:
             inputs = [_decode(line) for line in lines]
@@ -158,7 +158,7 @@ def _object(text: str) -> Any:
         raise MalformedInput("it is nested too deeply") from None
     except ValueError as error:
         if isinstance(error, msgspec.ValidationError) and not text.lstrip().startswith("{"):
-            raise MalformedInput('it is JSON, but not an object; write one object a line, such as {"id": "…"}') from None
+            raise MalformedInput('it is JSON, but not an object; write one object per line, such as {"id": "…"}') from None
         raise MalformedInput(f"it is not JSON: {json_fault(text, error)}") from None
 
 
@@ -166,7 +166,7 @@ def _object(text: str) -> Any:
 
 
 class _Table(Struct, frozen=True):
-    """How the rows of a CSV are to be read; `header` is its header's line number, 0 if it has none."""
+    """Columns of a CSV; `header` is the line number of the header, 0 if there is none."""
 
     names: list[str]
     delimiter: str
@@ -175,15 +175,15 @@ class _Table(Struct, frozen=True):
 
     def content(self, row: list[str]) -> dict[str, str]:
         if len(row) != len(self.names):
-            raise MalformedInput(f"it has {len(row)} columns where {len(self.names)} are expected: {', '.join(self.names)}")
+            raise MalformedInput(f"it has {len(row)} columns, expected {len(self.names)}: {', '.join(self.names)}")
         return dict(zip(self.names, row, strict=True))
 
 
 def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) -> Iterator[LineBatch]:
-    """A row a line, or several lines where quotes hold line breaks.
+    """One row per line, or several lines if quotes contain line breaks.
 
-    The first line is a header and must have the route's key fields (any header will do if the key is a function); only then may the
-    delimiter be ';' or a tab. With `no_header` the columns are the key's fields in order, and the others column2, column3, …
+    The first line is a header with the route's key fields (any header if the key is a function); only then may the delimiter be ';' or a
+    tab. With `no_header` the columns are the key fields in order, then column2, column3, …
     """
     table: _Table | None = None
     opened: list[bytes] = []
@@ -204,7 +204,7 @@ def _read_csv(slices: Slices, name: str, route: Route, no_header: bool = False) 
 
 
 def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[LineBatch, list[bytes]] | None:
-    """The usual case: every line is one sound row. None: some line is not, or is the header."""
+    """Parse the usual case, one valid row per line. None: some line is not, or is the header."""
     if first <= table.header:
         return None
     try:
@@ -212,7 +212,7 @@ def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[LineBa
     except (UnicodeDecodeError, csv.Error):
         return None
     names, width = table.names, len(table.names)
-    # As many rows as lines: then each line is a row, for no row takes less than a line.
+    # As many rows as lines means one row per line, because no row takes less than a line.
     if len(rows) != len(lines) or any(len(row) != width for row in rows):
         return None
     inputs = [dict(zip(names, row, strict=True)) for row in rows]
@@ -220,9 +220,9 @@ def _rows_at_once(table: _Table, first: int, lines: list[bytes]) -> tuple[LineBa
 
 
 def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) -> tuple[LineBatch, list[bytes]]:
-    """Row by row; also the lines of a last row that goes on in lines to come.
+    """Parse row by row; returns also the lines of a last row that continues in later lines.
 
-    A row of several lines that does not come out right costs its first line only: a stray quote harms nobody else.
+    If a row of several lines is invalid, only its first line is malformed: a stray quote does not affect the others.
     """
     batch = LineBatch([], [], [], [])
     place = 0
@@ -243,14 +243,14 @@ def _rows_singly(table: _Table, first: int, lines: list[bytes], at_end: bool) ->
             if "unexpected end of data" in reason:
                 if not at_end and reader.line_num < LONGEST_RECORD:
                     return batch, lines[place:]
-                reason = "it is not CSV: a quote is opened and not closed"
+                reason = "it is not CSV: a quote is not closed"
         batch.bad.append(bad_line(number, reason, line))
         place += 1
     return batch, []
 
 
 def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: bool) -> _Table | None:
-    """How to read this CSV, by its first lines; None: they hold nothing."""
+    """Columns of the CSV, judged by its first lines; None if they are all blank."""
     filled = [(number, line.decode(errors="replace")) for number, line in enumerate(lines, first) if line.strip()]
     if not filled:
         return None
@@ -264,39 +264,39 @@ def _table(first: int, lines: list[bytes], name: str, route: Route, no_header: b
         names, delimiter = header
         twice = [column for column, times in Counter(names).items() if times > 1]
         if twice or "\ufffd" in text:
-            wrong = f"names the column {twice[0]!r} twice; give each a name of its own" if twice else "is not UTF-8; save it as UTF-8"
+            wrong = f"names the column {twice[0]!r} twice; column names must be unique" if twice else "is not UTF-8; save it as UTF-8"
             raise UsageError(f"{name}, line {number}: the header {wrong}")
         return _Table(names, delimiter, number)
-    # The most usual width is the right one, so that a broken first row does not condemn the others.
+    # Use the most frequent width, so that a broken first row does not invalidate the others.
     width = Counter(len(_cells(text, ",")) for _, text in filled).most_common(1)[0][0]
     if width < len(fields):
-        raise UsageError(f"{name} has {width} columns and no header, but a key of route {route.name!r} is {' + '.join(fields)}; add them")
+        raise UsageError(f"{name} has {width} columns and no header, but the key of route {route.name!r} is {' + '.join(fields)}; add them")
     return _Table([*fields, *(f"column{place}" for place in range(len(fields) + 1, width + 1))], ",", note=_headless(fields, text))
 
 
 def _headless(fields: list[str], text: str) -> str:
-    """What the columns were taken for, for a person to compare."""
+    """Note on how the columns were interpreted."""
     if not fields:
-        return "the list has no header: its columns are called column1, column2, …"
-    taken = "the first column of every line was" if len(fields) == 1 else f"the first {len(fields)} columns of every line were"
+        return "the list has no header: its columns are named column1, column2, …"
+    taken = "the first column was" if len(fields) == 1 else f"the first {len(fields)} columns were"
     begins = ", ".join(repr(cell[:SHOWN]) for cell in _cells(text, ",")[: len(fields)])
-    return f"the list has no header: {taken} taken for the key, in the first line {begins}"
+    return f"the list has no header: {taken} used as the key, {begins} in the first line"
 
 
 def _wrong_header(name: str, number: int, text: str, fields: list[str], route: Route) -> str:
-    """Why a CSV is refused whose first line has not all fields of the key."""
+    """Why a CSV without all key fields in its first line is refused."""
     cells = _cells(text, ",")
     missing = [field for field in fields if field not in cells]
     columns = "the column " + repr(missing[0]) if len(missing) == 1 else "the columns " + ", ".join(map(repr, missing))
     found = ", ".join(repr(cell[:SHOWN]) for cell in cells[:10]) or "nothing"
     return (
-        f"{name}, line {number}: the header lacks {columns}, which a key of route {route.name!r} is made of; it has {found}."
-        " Name the columns so; if that line is an item already, give --no-header (no_header=true over HTTP)"
+        f"{name}, line {number}: the header lacks {columns} of the key of route {route.name!r}; it has {found}."
+        " Add a header; if that line is an item, give --no-header (no_header=true over HTTP)"
     )
 
 
 def _header(text: str, route: Route) -> tuple[list[str], str] | None:
-    """The columns' names and the delimiter, if the line is a header. Capitals and spaces around a key's field do not matter."""
+    """Column names and delimiter if the line is a header. Case and surrounding spaces of key fields do not matter."""
     fields = _key_fields(route)
     for delimiter in sorted(",;\t", key=lambda mark: -len(_cells(text, mark))):
         cells = _cells(text, delimiter)

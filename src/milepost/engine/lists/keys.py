@@ -1,4 +1,4 @@
-"""The keys of a list: sorted outside memory, kept as a blob, and compared with those of another list."""
+"""Keys of a list: external sorting, storage as a blob, and comparison with another list."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tempfile import TemporaryFile
 from typing import IO, Self
 
 HELD = 12 << 20
-"""About how many bytes of keys are held in memory before they are written aside as a sorted run."""
+"""Bytes of keys held in memory before they are written to disk as a sorted run."""
 MOST_RUNS = 64
 
 _OVERHEAD = 64
-# Below every character that a key may hold, so that "key, mark" sorts as the key alone does.
+# Sorts before every character of a key, so that "key, mark" sorts like the key alone.
 _BETWEEN = "\t"
 
 
 class SortedKeys:
-    """Any number of keys, each with a mark of `width` characters; given back in order, each key once, in constant memory.
+    """Any number of keys with a mark of `width` characters each; returned in order, each key once, in constant memory.
 
-    Order is by code points, which is also the order of the UTF-8 bytes.
+    The order is by code point, which equals the order of the UTF-8 bytes.
     """
 
     def __init__(self, held: int = HELD, width: int = 1) -> None:
@@ -54,7 +54,7 @@ class SortedKeys:
                 del self._runs[:-1]
 
     def distinct(self) -> Iterator[tuple[str, str]]:
-        """Each key once, in order, with the least of its marks. Can be asked again, but not twice at once."""
+        """Each key once, in order, with its lowest mark. May be called again, but not concurrently."""
         last, end = None, -self._width - 1
         for entry in self._merged():
             key = entry[: end - 1]
@@ -68,7 +68,7 @@ class SortedKeys:
         return ((entry[: end - 1], entry[end:-1]) for entry in self._merged())
 
     def _write_run(self, entries: Iterable[str]) -> None:
-        # The file has no name, so nothing is left behind, however we end.
+        # The file has no name, so nothing remains even if the process dies.
         run = TemporaryFile("w+", encoding="utf-8", newline="\n", prefix="milepost-")  # noqa: SIM115  (closed in __exit__)
         run.writelines(entries)
         self._runs.append(run)
@@ -81,8 +81,8 @@ class SortedKeys:
 
 
 def pack(keys: Iterable[str]) -> Iterator[bytes]:
-    """Keys as the chunks of a blob: a key a line, compressed."""
-    # Sorted keys are so much alike that more effort would hardly make them smaller.
+    """Keys as chunks of a blob: one key per line, compressed."""
+    # Sorted keys are so similar that a higher level would hardly help.
     compressor = zlib.compressobj(1)
     rest = iter(keys)
     while some := list(islice(rest, 10_000)):
@@ -91,7 +91,7 @@ def pack(keys: Iterable[str]) -> Iterator[bytes]:
 
 
 def unpack(chunks: Iterable[bytes]) -> Iterator[str]:
-    """The keys of a blob; EOFError if it ends too soon, zlib.error if it is damaged."""
+    """Keys of a blob; EOFError if it is truncated, zlib.error if it is damaged."""
     expander = zlib.decompressobj()
     begun = b""
     for chunk in chunks:
@@ -99,11 +99,11 @@ def unpack(chunks: Iterable[bytes]) -> Iterator[str]:
         for key in whole:
             yield key.decode()
     if not expander.eof:
-        raise EOFError("it ends too soon")
+        raise EOFError("truncated")
 
 
 def missing(earlier: Iterable[str], later: Iterable[str]) -> Iterator[str]:
-    """The keys of `earlier` that `later` does not have; both are sorted, and read once."""
+    """Keys of `earlier` that are not in `later`; both are sorted and read once."""
     rest = iter(later)
     other = next(rest, None)
     for key in earlier:

@@ -1,6 +1,6 @@
-"""Lists: a delivered file of items, taken in and reconciled with what the ledger knows, then recorded.
+"""Lists: take in a delivered file of items, reconcile it with the ledger, and record it.
 
-A list that was interrupted is simply submitted again: what was taken in before is known by then.
+An interrupted list is submitted again: its items are known by then.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from milepost.engine.lists.source import Source, open_source
 from milepost.ports.documents import LIST, ListRecord, read_as
 
 SHOWN = 1_000
-"""How many malformed and changed lines and vanished keys a report holds; the counts are of all."""
+"""Most malformed lines, changed lines and vanished keys in a report; the counts include all."""
 PROGRESS_MS = 100
 NUMBER, DIGEST = 12, 16
-"""Characters of a line's number and of its content's digest, in what a preview notes of each new line."""
+"""Characters of the line number and of the content digest in a dry run's note of each new line."""
 MEANING = {
-    "new": "taken in",
-    "replaced": "known with other content, and given this one",
-    "in_progress": "known, and on the way",
-    "finished": "known, and through",
-    "failed": "known, and failed",
-    "changed": "known with other content; what was recorded first stays",
-    "repeated": "again within this list",
-    "malformed": "not taken in",
-    "vanished": "in the last full list, and not in this one",
+    "new": "accepted",
+    "replaced": "known with different content; replaced",
+    "in_progress": "known, in progress",
+    "finished": "known, completed",
+    "failed": "known, failed",
+    "changed": "known with different content; the first content stays",
+    "repeated": "repeated in this list",
+    "malformed": "refused",
+    "vanished": "in the previous full list, not in this one",
 }
-"""What each count of a list says, in the order in which they are told."""
+"""Meaning of each count, in the order in which they are shown."""
 
 Progress = Callable[[int, int, int | None], None]
-"""Told lines done, bytes done, and bytes in all where that is known."""
+"""Called with lines done, bytes done, and total bytes if known."""
 
-# A key that comes several times counts once, under the least mark that any of its lines has; told in this order.
+# A key that occurs several times counts once, under the lowest of its marks; shown in this order.
 _CATEGORIES = {"a": "new", "A": "replaced", "c": "in_progress", "d": "finished", "e": "failed", "f": "changed"}
 _MARK_OF_STATUS = {status: "d" if status is Status.COMPLETED else "e" if status in TERMINAL else "c" for status in Status}
 
@@ -59,10 +59,10 @@ _MARK_OF_ANSWER = {"new": "a", "replaced": "A"}
 
 
 class ListReport(Struct, frozen=True, kw_only=True):
-    """What a list held. `lines` counts those that hold something, and is the sum of all counts but `vanished`."""
+    """Result of a list. `lines` counts non-empty lines and is the sum of all counts except `vanished`."""
 
     id: str
-    """Empty after a dry run: then nothing was recorded."""
+    """Empty after a dry run, because nothing was recorded."""
     route: str
     name: str
     digest: str
@@ -75,12 +75,12 @@ class ListReport(Struct, frozen=True, kw_only=True):
     """new, in_progress, finished, failed, changed, repeated, malformed; for a full list also vanished."""
     malformed: list[BadLine]
     changed: list[ChangedLine]
-    """Lines whose key is known with other content, or that differ from an earlier line of the same list."""
+    """Lines whose key is known with other content, or that differ from an earlier line of the list."""
     vanished: list[str]
     compared_with: str = ""
-    """The full list before, from which `vanished` is reckoned."""
+    """The previous full list, with which `vanished` was determined."""
     notes: list[str] = []
-    """What whoever gave the list ought to know: that it had no header, that what has vanished is not known."""
+    """Notes for the submitter, such as a missing header."""
 
 
 def submit_list(
@@ -101,13 +101,12 @@ def submit_list(
     reason: str = "",
     on_progress: Progress | None = None,
 ) -> ListReport:
-    """Take in the list at `path` ("-": standard input), reconcile and record it. `full` says that it is the whole master list,
-    so that what it no longer has can be told; `no_header`, that the first line of a CSV is an item already. With `dry_run` nothing at all is
-    written. UsageError if it cannot be read.
+    """Take in the list at `path` ("-": standard input), reconcile and record it. `full`: it is the complete list, so vanished keys can be
+    reported. `no_header`: the first line of a CSV is an item. With `dry_run` nothing is written. UsageError if it cannot be read.
 
-    `not_before`: what is new does not start earlier. `replace_changed`: items that are known with other content are given that of the
-    list, signed by `by` with a `reason`; with `rerun` also those that are COMPLETED, which then run again. `failed_again`: keys that have
-    failed or were cancelled, and whose rows were pruned, are taken in again, signed in the same way."""
+    `not_before`: earliest start of new items. `replace_changed`: known items with other content get that of the list, signed by `by` with
+    a `reason`; with `rerun` also COMPLETED ones, which then run again. `failed_again`: keys that failed or were cancelled and whose rows
+    were pruned are taken in again, signed in the same way."""
     ctx.plan(route)
     with open_source(path) as source:
         title = name or ("stdin" if path == "-" else os.path.basename(path))
@@ -148,17 +147,17 @@ def take_in_list(
     reason: str = "",
     on_progress: Progress | None = None,
 ) -> ListReport:
-    """`submit_list`, for a list that is being read already."""
+    """`submit_list` for an open source."""
     plan = ctx.plan(route)
     check_open(plan)
     starts_at = start_ms(ctx, not_before)
     if rerun and not replace_changed:
-        raise UsageError("rerun is for a list that replaces what has changed")
+        raise UsageError("rerun needs replace_changed")
     if (replace_changed or failed_again) and not dry_run:
         signed(by or "", reason)
     again = reason if failed_again else None
     earlier = records(ctx, route)
-    # Lists are in order of time, also where two come within a millisecond.
+    # Keep lists in order of time, even if two arrive within a millisecond.
     at = max(ctx.clock.now(), earlier[-1].at + 1 if earlier else 0)
     record = ListRecord(ctx.chance.token(), route, title, "", at, full, {"replaced": 0} if replace_changed else {}, "", by or "")
     malformed: list[BadLine] = []
@@ -172,7 +171,7 @@ def take_in_list(
     with SortedKeys() as keys, SortedKeys(width=NUMBER + DIGEST) as previewed:
         for batch in read_batches(source.slices(), source.name, plan.route, format, no_header=no_header):
             if not begun:
-                # Recorded before its first item, so that an item's list can be found even if the list stops half-way.
+                # Recorded before its first item, so that an item's list can be found even if the list is interrupted.
                 _write(ctx, record)
                 begun = True
             if batch.note:
@@ -185,13 +184,13 @@ def take_in_list(
                     )
                 except LedgerError as error:
                     if fresh:
-                        error.after(f"{fresh:,} new items of this list had been recorded before; submit it again: what is there is known")
+                        error.after(f"{fresh:,} new items of this list are recorded; submit it again: recorded items are recognised")
                     raise
                 answers = [receipt.answer for receipt in receipts]
                 fresh += answers.count("new")
-                told: list[ChangedLine] = []
+                changed_lines: list[ChangedLine] = []
                 if replacing is not None:
-                    receipts, told = replacing.batch(batch, receipts)
+                    receipts, changed_lines = replacing.batch(batch, receipts)
                     answers = [receipt.answer for receipt in receipts]
                 bad = _sorted_out(batch, receipts, keys)
                 others: list[ChangedLine] = []
@@ -199,7 +198,7 @@ def take_in_list(
                     lines = zip(batch.numbers, receipts, strict=True)
                     others = [ChangedLine(number, receipt.key) for number, receipt in lines if receipt.answer == "changed"]
                 conflicts += len(others)
-                changed += (others if replacing is None else told)[: SHOWN - len(changed)]
+                changed += (others if replacing is None else changed_lines)[: SHOWN - len(changed)]
                 if dry_run:
                     _note_new(plan.route, batch, receipts, previewed)
             refused += len(bad)
@@ -220,7 +219,7 @@ def take_in_list(
 
 
 def _note_new(route: Route, batch: LineBatch, receipts: list[Receipt], previewed: SortedKeys) -> None:
-    """A preview writes nothing, so the ledger cannot tell that a later line has a key of this list again: keep what each line says."""
+    """Note key, line and digest of new lines: a dry run writes nothing, so the ledger cannot recognise a repeated key."""
     new = [
         (n, content, receipt.key)
         for n, content, receipt in zip(batch.numbers, batch.inputs, receipts, strict=True)
@@ -231,7 +230,7 @@ def _note_new(route: Route, batch: LineBatch, receipts: list[Receipt], previewed
 
 
 def _previewed_conflicts(previewed: SortedKeys) -> Iterator[ChangedLine]:
-    """Lines of a preview that differ from the first line with their key."""
+    """Lines of a dry run that differ from the first line with their key."""
     last = first = ""
     for key, mark in previewed.all():
         if key != last:
@@ -241,28 +240,28 @@ def _previewed_conflicts(previewed: SortedKeys) -> Iterator[ChangedLine]:
 
 
 def records(ctx: Context, route: str) -> list[ListRecord]:
-    """The route's lists, oldest first. One without a `keys_blob` was interrupted, or is being taken in now."""
+    """The route's lists, oldest first. One without `keys_blob` was interrupted or is in progress."""
     found = (read_as(ListRecord, document.value) for document in ctx.ledger.read(LIST).values())
     return sorted((record for record in found if record.route == route), key=lambda record: (record.at, record.id))
 
 
 def vanished_keys(ctx: Context, route: str, list_id: str) -> Iterator[str]:
-    """The keys, in order, that the full list before had and this full list has not; none if there was no list before."""
+    """The sorted keys of the previous full list that this full list does not have; none if there was no previous one."""
     known = records(ctx, route)
     place = next((place for place, record in enumerate(known) if record.id == list_id), None)
     if place is None:
-        raise UsageError(f"route {route!r} has no list {list_id!r}; its last ones: {', '.join(r.id for r in known[-3:]) or 'none yet'}")
+        raise UsageError(f"route {route!r} has no list {list_id!r}; the latest are: {', '.join(r.id for r in known[-3:]) or 'none yet'}")
     record, before = known[place], _last_full(known[:place])
     if not (record.full and record.keys_blob):
-        cure = "submit it again" if record.full else "submit it with --full if it is the whole master list"
+        cure = "submit it again" if record.full else "submit it with --full if it is complete"
         raise UsageError(
-            f"list {list_id!r} is {'not finished' if record.full else 'not a full list'}, so nothing can vanish from it; {cure}"
+            f"list {list_id!r} is {'not finished' if record.full else 'not a full list'}, so vanished keys are unknown; {cure}"
         )
     return iter(()) if before is None else missing(_keys_of(ctx, before), _keys_of(ctx, record))
 
 
 def _sorted_out(batch: LineBatch, receipts: list[Receipt], keys: SortedKeys) -> list[BadLine]:
-    """Note each key with its category; all malformed lines of the batch, in order."""
+    """Record each key with its category; returns all malformed lines of the batch in order."""
     sound = [receipt for receipt in receipts if receipt.answer != "malformed"]
     marks = [_MARK_OF_STATUS[r.status] if r.answer == "known" and r.status else _MARK_OF_ANSWER.get(r.answer, "f") for r in sound]
     keys.add([receipt.key for receipt in sound], marks)
@@ -285,7 +284,7 @@ def _finish(
     before: ListRecord | None,
     dry_run: bool,
 ) -> ListReport:
-    """Count each key once and each line in conflict, keep the keys, find what has vanished, and record it all."""
+    """Count keys and conflicts, store the keys, find vanished keys, and record the list."""
     tally = dict.fromkeys(_CATEGORIES, 0)
 
     def counted() -> Iterator[str]:
@@ -302,9 +301,9 @@ def _finish(
             ctx.blobs.write(record.keys_blob, pack(counted()))
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            what = f"the keys of the list {record.name!r} cannot be kept: {'the disk is full' if full else error}"
+            what = f"the keys of the list {record.name!r} cannot be stored: {'the disk is full' if full else error}"
             raise (LedgerFull if full else LedgerError)(
-                f"{what}; its items are recorded. Submit it again: what is there is known"
+                f"{what}; its items are recorded. Submit it again: recorded items are recognised"
             ) from error
     counts = {category: tally[mark] for mark, category in _CATEGORIES.items()}
     counts["changed"] = conflicts
@@ -319,7 +318,7 @@ def _finish(
             vanished = list(islice(gone, SHOWN))
             counts["vanished"] = len(vanished) + sum(1 for _ in gone)
         except MilepostError as error:
-            notes.append(f"what has vanished is not known: {error}")
+            notes.append(f"vanished keys are unknown: {error}")
     if not dry_run:
         _write(ctx, replace(record, counts=counts))
     return ListReport(

@@ -1,4 +1,4 @@
-"""A list while it is read: slices of lines from a file, standard input or anything else that gives bytes, in constant memory."""
+"""Source of a list: slices of lines from a file, standard input or another stream of bytes, in constant memory."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _FOREIGN = {
     b"\xfd7zXZ\0": "compressed; unpack it first, as in: xz -dc FILE | milepost submit ROUTE -",
     b"\x28\xb5\x2f\xfd": "compressed; unpack it first, as in: zstd -dc FILE | milepost submit ROUTE -",
     b"PK\x03\x04": "a zip archive or a spreadsheet; save it as CSV UTF-8",
-    b"\xd0\xcf\x11\xe0": "a spreadsheet or document of an old kind; save it as CSV UTF-8",
-    b"\x89PNG": "a picture; give txt, csv or jsonl",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet or document; save it as CSV UTF-8",
+    b"\x89PNG": "an image; give txt, csv or jsonl",
     b"%PDF-": "a PDF document; give its lines as txt, csv or jsonl",
 }
 
 
 class Bytes(Protocol):
-    """What a list is read from. What goes wrong is an OSError."""
+    """Byte stream of a list. Errors are OSErrors."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class Source:
-    """A list while it is read: its lines, and how many of them and of its bytes were read so far. Holds a chunk and a line."""
+    """Reads a list and counts lines and bytes. Holds one chunk and one line."""
 
     def __init__(self, stream: Bytes, name: str, size: int | None = None) -> None:
         self.name = name
@@ -51,8 +51,8 @@ class Source:
         return self._digest.hexdigest()
 
     def slices(self) -> Slices:
-        """All lines, without a byte order mark, in slices of a whole batch: each is looked up by itself, and a ledger far away
-        charges by the look-up. Long lines come in smaller ones, so that no more than about two chunks are held."""
+        """All lines without byte order mark, in slices of a whole batch, because a remote ledger charges per look-up. Long lines come in
+        smaller slices, so that at most about two chunks are held."""
         rest = b""
         held: list[bytes] = []
         while True:
@@ -83,14 +83,14 @@ class Source:
             yield self.lines_done - len(part) + 1, part
 
     def _read(self) -> bytes | None:
-        """The next chunk, None at the end; the first may be empty, where it was nothing but a byte order mark."""
+        """The next chunk, None at the end; the first may be empty if it was only a byte order mark."""
         at_start = self.bytes_done == 0
         try:
             chunk = self._stream.read(CHUNK)
             while at_start and _may_be_a_mark(chunk) and (more := self._stream.read(CHUNK)):
-                chunk += more  # a pipe may give it in pieces
+                chunk += more  # a pipe may deliver it in pieces
         except OSError as error:
-            cure = "what came before was taken in; once it can be read, submit it again"
+            cure = "earlier lines were taken in; submit it again when it can be read"
             raise MilepostError(f"{self.name} cannot be read past byte {self.bytes_done:,}: {error}; {cure}") from error
         self._digest.update(chunk)
         self.bytes_done += len(chunk)
@@ -100,13 +100,13 @@ class Source:
             if chunk.startswith(magic):
                 raise UsageError(f"{self.name} is {what}")
         if (nul := chunk.partition(b"\n")[0].find(b"\0")) >= 0:
-            # In a later line it may belong to a value, or that line is set aside alone.
+            # In a later line it may belong to a value, or only that line is malformed.
             raise UsageError(f"{self.name} is not text: byte {nul + 1} is 0; give txt, csv or jsonl, in UTF-8")
         return chunk.removeprefix(_BOM)
 
 
 def _may_be_a_mark(start: bytes) -> bool:
-    """Is this the beginning of one of the marks, and not yet all of it?"""
+    """Is this an incomplete beginning of one of the marks?"""
     return bool(start) and any(len(start) < len(mark) and mark.startswith(start) for mark in (_BOM, *_FOREIGN))
 
 
@@ -116,18 +116,18 @@ def _cut(line: bytes) -> bytes:
 
 @contextmanager
 def open_source(path: str) -> Iterator[Source]:
-    """The file at `path`, or standard input for "-"; UsageError if it cannot be opened."""
+    """Open the file at `path`, or standard input for "-"; UsageError if it cannot be opened."""
     if path == "-":
         yield Source(sys.stdin.buffer, "standard input")
         return
     try:
         stream = open(path, "rb")  # noqa: SIM115  (closed below; only a failure to open it is a mistake of the call)
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path!r} in {os.getcwd()!r}; check the name, or give '-' to read standard input") from None
+        raise UsageError(f"there is no file {path!r} in {os.getcwd()!r}; check the name, or give '-' for standard input") from None
     except IsADirectoryError:
-        raise UsageError(f"{path!r} is a directory; give one file of it, such as {os.path.join(path, 'list.csv')!r}") from None
+        raise UsageError(f"{path!r} is a directory; give a file, such as {os.path.join(path, 'list.csv')!r}") from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path!r} cannot be opened: {error}; make it readable for this user, or give '-' and pipe it in") from None
+        raise UsageError(f"{path!r} cannot be opened: {error}; check its permissions, or give '-' and pipe it in") from None
     with stream:
         facts = os.fstat(stream.fileno())
         yield Source(stream, path, facts.st_size if stat.S_ISREG(facts.st_mode) else None)

@@ -1,8 +1,7 @@
-"""Back-fill: finished items are sent on to a stage that was added after they had finished; at a pace, if somebody set one.
-A rerun at a pace goes the same way: finished items are run again from a stage.
+"""Back-fill: send finished items to a stage that was added later, at once or at a pace. A paced rerun works the same way.
 
-A paced back-fill is a document beside the route. The resender goes on with it, a small portion at a time; it may be killed at any
-point, several may run at once, and each item is still sent on once: only one that has finished before the stage was added is.
+A paced back-fill is a document of the route. The resender works on it in small portions; resenders may die or run concurrently, and each
+item is still sent once, because only items that finished before the stage was added qualify.
 """
 
 from __future__ import annotations
@@ -35,30 +34,30 @@ from milepost.ports.ledger import Document, Ledger, Query
 
 PORTION = 500
 SAVED_MS = 65_000
-"""Pace that nobody used is kept for so long: some resenders are called once a minute. What is older is lost, so that a back-fill
-which nobody has gone on with for hours does not make up for it at once."""
+"""Unused pace accumulates for this long, because some resenders run once a minute. More is lost, so that a back-fill that rested for
+hours does not catch up at once."""
 HOLD_MS = 120_000
-"""Whoever has taken a portion and has not laid it down for so long is taken to be dead."""
+"""A resender that has not finished its portion after this time counts as dead."""
 WALK = 20
-"""Pages without a finished item that one step passes over."""
+"""Pages without a finished item that one step skips."""
 
 log = logging.getLogger(__name__)
 
 
 # The rule for one item ------------------------------------------------------------------------------------------------
 def finished_before(route: str, since: int) -> Query:
-    """Items that had finished when the stage was added."""
+    """Query for items that had finished when the stage was added."""
     return Query(route=route, statuses=frozenset({Status.COMPLETED}), entered_before=since + 1)
 
 
 def sender_on(ctx: Context, plan: Plan, to: str, since: int, author: dict[str, str]) -> Decision:
-    """Sends on what had finished by then, and nothing twice."""
+    """Decision that sends an item which had finished by then, and none twice."""
 
     def decision(item: Item) -> Change | Refusal:
         row = item.row
         if row.status is Status.COMPLETED and row.entered_at > since:
             return SENT_ON
-        # Finished in the very millisecond of the change: under the old stages, or through the added one already?
+        # Finished in the millisecond of the change: the history tells whether it has been at the added stage.
         if row.entered_at == since and any(written.line.stage == to for written in ctx.ledger.history(item.route, item.key)):
             return BEEN_THERE
         return send_on(item, plan, to, ctx.clock.now(), **author)
@@ -66,12 +65,12 @@ def sender_on(ctx: Context, plan: Plan, to: str, since: int, author: dict[str, s
     return decision
 
 
-BEEN_THERE = Refusal(RefusalKind.UNCHANGED, "it has been through that stage already")
-SENT_ON = Refusal(RefusalKind.DONE_BEFORE, "it was sent on before, and is through")
+BEEN_THERE = Refusal(RefusalKind.UNCHANGED, "it has already completed that stage")
+SENT_ON = Refusal(RefusalKind.DONE_BEFORE, "it was already sent, and has completed")
 
 
 def runner_again(ctx: Context, plan: Plan, taken: BackFill, author: dict[str, str]) -> Decision:
-    """Runs again what had finished when the rerun began, and nothing twice."""
+    """Decision that reruns an item which had finished when the rerun began, and none twice."""
 
     def decision(item: Item) -> Change | Refusal:
         row = item.row
@@ -84,9 +83,9 @@ def runner_again(ctx: Context, plan: Plan, taken: BackFill, author: dict[str, st
     return decision
 
 
-# Beginning, changing, stopping ----------------------------------------------------------------------------------------
+# Begin, change, stop --------------------------------------------------------------------------------------------------
 def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: str, reason: str) -> BackFill:
-    """Put a paced back-fill on record; the resender does the rest. Said again for the same version it changes nothing."""
+    """Record a paced back-fill, which the resender carries out. A repeated call for the same version changes nothing."""
     name = f"{plan.name}-v{plan.version}-back-fill"
     while True:
         held = ctx.ledger.read_one(BACK_FILL, plan.name)
@@ -95,16 +94,16 @@ def begin(ctx: Context, plan: Plan, stage: str, pace: float, since: int, *, by: 
             return before
         act = enter(ctx, "back-fill", plan.name, by, reason, {"stage": stage, "pace": pace}, name)
         now = ctx.clock.now()
-        # The first one is free at once.
+        # The first item may be sent at once.
         begun = BackFill(stage, since, pace, act.id, by, reason, now, to_be_sent(ctx.ledger, plan.name), now - ceil(1000 / pace))
         if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=0 if held is None else held.version):
             if before is not None and before.finished_at is None:
-                finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and nobody can go on with it now
+                finish(ctx, recorded(ctx, before.act), before.done)  # it was stopped, and this one replaces it
             return begun
 
 
 def begin_rerun(ctx: Context, plan: Plan, query: Query, stage: str | None, as_new: bool, pace: float, *, by: str, reason: str) -> BackFill:
-    """Put a paced rerun on record; the resender does the rest."""
+    """Record a paced rerun, which the resender carries out."""
     signed(by, reason)
     chosen = Selection(query=query)
     about = {**chosen.to_record(), "stage": stage, "as_new": as_new or None, "pace": pace}
@@ -114,27 +113,27 @@ def begin_rerun(ctx: Context, plan: Plan, query: Query, stage: str | None, as_ne
         act = enter(ctx, "rerun", plan.name, by, reason, {name: value for name, value in about.items() if value is not None})
         now = ctx.clock.now()
         total = chosen.expected(ctx) or finished_items(ctx.ledger, plan.name)
-        # The first one is free at once.
+        # The first item may be sent at once.
         spent_to = now - ceil(1000 / pace)
         begun = BackFill(stage or plan.first.name, now, pace, act.id, by, reason, now, total, spent_to, rerun=about["query"], as_new=as_new)
         if ctx.ledger.write(BACK_FILL, plan.name, begun, expect=0 if held is None else held.version):
             return begun
-        finish(ctx, act, 0)  # another one was begun at the same moment
+        finish(ctx, act, 0)  # another one was begun concurrently
 
 
 def refuse_second(ledger: Ledger, route: str) -> None:
-    """Two back-fills of one route at a time would be in each other's way."""
+    """Raise if the route has an unfinished back-fill; only one may run at a time."""
     held = ledger.read_one(BACK_FILL, route)
     there = None if held is None else read_as(BackFill, held.value)
     if there is not None and there.under_way:
         raise UsageError(
-            f"finished items of route {route!r} are being {sent(there)} {there.stage!r}, {left(there):,} are left: let that come to its"
+            f"finished items of route {route!r} are being {sent(there)} {there.stage!r}, {left(there):,} left: wait for its"
             f" end, or stop it: milepost routes back-fill {route} --stop {SIGNED}"
         )
 
 
 def change_pace(ctx: Context, route: str, pace: float, *, by: str, reason: str) -> BackFill:
-    """Another pace; one that was stopped goes on."""
+    """Change the pace; a stopped back-fill continues."""
 
     def changed(there: BackFill) -> BackFill:
         now = ctx.clock.now()
@@ -146,7 +145,7 @@ def change_pace(ctx: Context, route: str, pace: float, *, by: str, reason: str) 
 
 
 def stop(ctx: Context, route: str, *, by: str, reason: str) -> BackFill:
-    """Nothing more is sent on until somebody sets a pace again; what has been sent on goes its way."""
+    """Send no more items until a pace is set again; items already sent continue."""
 
     def stopped(there: BackFill) -> BackFill:
         if there.stopped_at is not None:
@@ -164,7 +163,7 @@ def _act(
         held = ctx.ledger.read_one(BACK_FILL, route)
         there = None if held is None else read_as(BackFill, held.value)
         if held is None or there is None or there.finished_at is not None:
-            raise UsageError(f"no back-fill of route {route!r} is under way; see 'milepost routes'")
+            raise UsageError(f"route {route!r} has no unfinished back-fill; see 'milepost routes'")
         changed = change(there)
         if changed == there:
             return there
@@ -174,45 +173,45 @@ def _act(
 
 
 def rename(ledger: Ledger, route: str, old: str, new: str) -> None:
-    """The stage has another name now."""
+    """Follow the rename of a stage."""
     while (held := ledger.read_one(BACK_FILL, route)) is not None:
         there = read_as(BackFill, held.value)
         if there.stage != old or ledger.write(BACK_FILL, route, replace(there, stage=new), expect=held.version):
             return
 
 
-# Going on with it -----------------------------------------------------------------------------------------------------
+# Carry it out ---------------------------------------------------------------------------------------------------------
 class BackfillStep(Struct, frozen=True):
-    """What one step came to. `more`: there is pace left for another now."""
+    """Result of one step. `more`: the pace allows another now."""
 
     sent: int = 0
     more: bool = False
 
 
 def free(there: BackFill, now: int) -> int:
-    """How many items the pace lets through now."""
+    """Number of items that the pace allows now."""
     return int(min(now - there.spent_to, _saved(there)) * there.pace / 1000)
 
 
 def _saved(there: BackFill) -> int:
-    """For how long unused pace is kept: at least until there is enough for one item."""
+    """How long unused pace accumulates: at least long enough for one item."""
     return max(SAVED_MS, ceil(1000 / there.pace))
 
 
 def can_go_on(ctx: Context, route: str, there: BackFill) -> bool:
-    """Is it under way, with nothing in its way? Whoever has another version of the route stands by."""
+    """Is it unfinished and unobstructed? A process with another version of the route stands by."""
     if not there.under_way or route not in ctx.plans or hindrance(ctx, route, there) is not None:
         return False
     return read_as(RouteVersion, ctx.ledger.read(ROUTE)[route].value).version == ctx.plan(route).version
 
 
 def waiting(ctx: Context) -> bool:
-    """Is there a back-fill that a resender of this process goes on with?"""
+    """Can a resender of this process continue a back-fill?"""
     return any(can_go_on(ctx, route, read_as(BackFill, held.value)) for route, held in ctx.ledger.read(BACK_FILL).items())
 
 
 def step(ctx: Context, route: str, held: Document) -> BackfillStep:
-    """Send one portion on, if the pace lets it."""
+    """Send one portion, if the pace allows."""
     there, now = read_as(BackFill, held.value), ctx.clock.now()
     if not can_go_on(ctx, route, there) or there.held_until > now:
         return BackfillStep()
@@ -225,8 +224,8 @@ def step(ctx: Context, route: str, held: Document) -> BackfillStep:
             return BackfillStep()  # another resender has it
         return _send_on(ctx, ctx.plan(route), taken)
     except LedgerReadOnly as refused:
-        # To bring rows back takes more than a resender's usual rights: one that has them goes on, and this one has other things to do.
-        log.error("the back-fill of %s cannot go on here: %s", route, refused)
+        # Restoring rows needs more than a resender's usual permissions: a process that has them continues the back-fill.
+        log.error("this process cannot continue the back-fill of %s: %s", route, refused)
         return BackfillStep()
 
 
@@ -235,8 +234,8 @@ def _send_on(ctx: Context, plan: Plan, taken: BackFill) -> BackfillStep:
     rule = runner_again(ctx, plan, taken, author) if taken.rerun is not None else sender_on(ctx, plan, taken.stage, taken.since, author)
     answers = _send(ctx, _items(ctx, plan, taken), rule)
     if OUTDATED in answers:
-        return BackfillStep()  # the portion is taken up by a process that has the present route
-    # One that is on its way by now was sent on by whoever had this portion before.
+        return BackfillStep()  # a process with the current route takes over the portion
+    # An item that is already in progress was sent by the previous holder of this portion.
     before = sum(isinstance(answer, Refusal) and answer.kind not in _LEFT_ALONE for answer in answers)
     sent = sum(isinstance(answer, Row) for answer in answers)
     return BackfillStep(sent, _lay_down(ctx, plan.name, taken, sent + before))
@@ -247,17 +246,17 @@ _LEFT_ALONE = frozenset({RefusalKind.UNCHANGED, RefusalKind.GONE, RefusalKind.UN
 
 
 def _items(ctx: Context, plan: Plan, taken: BackFill) -> list[Item]:
-    """The items of a portion; those whose rows have left are brought back, where that can be done."""
+    """The items of a portion; removed rows are restored if possible."""
     found = ctx.ledger.get([(plan.name, key) for key in taken.in_hand])
     gone = [key for key, item in zip(taken.in_hand, found, strict=True) if item is None] if taken.seals else []
     for key, why in bring_back(ctx, plan, gone, taken.since).items():
-        log.warning("%s/%s cannot be sent on: %s", plan.name, key, why)
+        log.warning("%s/%s cannot be sent: %s", plan.name, key, why)
     found += ctx.ledger.get([(plan.name, key) for key in gone])
     return [item for item in found if isinstance(item, Item)]
 
 
 def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row | Refusal]:
-    """What became of each. One whose content cannot be read any more keeps nobody else waiting."""
+    """Send the items; returns the result of each. An item whose content cannot be read does not block the others."""
     try:
         return apply_all(ctx, [(item, decision) for item in items])
     except LedgerError:
@@ -265,15 +264,15 @@ def _send(ctx: Context, items: Sequence[Item], decision: Decision) -> list[Row |
     except Exception as error:
         if len(items) > 1:
             return [answer for item in items for answer in _send(ctx, [item], decision)]
-        log.error("%s/%s cannot be sent on: %s: %s", items[0].route, items[0].key, type(error).__name__, error)
+        log.error("%s/%s cannot be sent: %s: %s", items[0].route, items[0].key, type(error).__name__, error)
         return [SPOILT]
 
 
-SPOILT = Refusal(RefusalKind.UNREADABLE, "it cannot be sent on; the log says why")
+SPOILT = Refusal(RefusalKind.UNREADABLE, "it cannot be sent; see the log")
 
 
 def _take(ctx: Context, route: str, there: BackFill, room: int, now: int) -> BackFill:
-    """The portion that somebody left lying, or the next one."""
+    """Take over an abandoned portion, or take the next one."""
     here = there.ledger == ctx.ledger.url
     until = now + HOLD_MS
     if there.in_hand and here:
@@ -289,7 +288,7 @@ def _take(ctx: Context, route: str, there: BackFill, room: int, now: int) -> Bac
 
 
 def _wanted(route: str, there: BackFill) -> Query:
-    """The finished items that it is for."""
+    """Query for the finished items to send."""
     if there.rerun is None:
         return finished_before(route, there.since)
     query = msgspec.convert(there.rerun, Query)
@@ -307,11 +306,11 @@ def _sealed(ctx: Context, route: str, since: int, after: Any, limit: int) -> tup
 
 
 def _lay_down(ctx: Context, route: str, taken: BackFill, sent: int) -> bool:
-    """The portion is done. Is there room for another now? (Somebody may have stopped it, or set another pace, meanwhile.)"""
+    """Finish the portion; returns whether the pace allows another. (It may have been stopped, or its pace changed, in between.)"""
     while (held := ctx.ledger.read_one(BACK_FILL, route)) is not None:
         there, now = read_as(BackFill, held.value), ctx.clock.now()
         if (there.act, there.in_hand, there.held_until) != (taken.act, taken.in_hand, taken.held_until):
-            return False  # we were taken to be dead
+            return False  # another process took the portion over
         rows_done = taken.then is None and not taken.seals
         last = taken.then is None and not (rows_done and taken.rerun is None and can_bring_back(ctx.ledger))
         done, passed = there.done + sent, there.passed + len(taken.in_hand) - sent

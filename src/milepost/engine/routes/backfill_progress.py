@@ -1,4 +1,4 @@
-"""Looking at a back-fill: what one would come to, and how far one has come."""
+"""Preview and progress of a back-fill."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from milepost.ports.ledger import Ledger
 
 SEALS = 500
 COUNTED = 100_000
-"""So many keys whose rows have left are counted; where there are more, that is said."""
+"""Most keys of removed rows that are counted; the view says if there are more."""
 
 
 class Preview(Struct, frozen=True):
-    """What sending finished items on to a stage comes to."""
+    """Expected effect of sending finished items to a stage."""
 
     stage: str
     items: int
-    """Finished items, as far as the ledger's counters know."""
+    """Finished items according to the counters."""
     pace: float | None
-    """Items a second; None: all at once."""
+    """Items per second; None: all at once."""
     takes_ms: int | None
     again: tuple[str, ...] = ()
-    """Stages after it, which they go through again."""
+    """Later stages, which the items pass again."""
     sealed: int = 0
-    """Finished keys whose rows have left."""
+    """Finished keys whose rows were removed."""
     sealed_more: bool = False
     """There are more of these than were counted."""
     brings_back: bool = False
-    """The ledger takes rows back: at a pace those rows are brought back first, where their input and results are still on record.
-    Elsewhere they cannot be sent on: what is kept of them proves what was done, and does not hold their input."""
+    """The ledger can restore rows: at a pace, removed rows are restored first if their input and results are still recorded. Otherwise they
+    cannot be sent, because evidence does not contain the input."""
 
 
 def preview(ledger: Ledger, plan: Plan, stage: str, pace: float | None, *, with_seals: bool) -> Preview:
-    """What there is to be sent on; counting the keys whose rows have left takes a walk along the seals."""
+    """Preview of a back-fill; counting removed rows reads the seals."""
     items = finished_items(ledger, plan.name)
     sealed, more = _sealed(ledger, plan.name) if with_seals else (0, False)
     again = tuple(one.name for one in plan.stages[plan.position[stage] + 1 :])
@@ -55,7 +55,7 @@ def finished_items(ledger: Ledger, route: str) -> int:
 
 
 def to_be_sent(ledger: Ledger, route: str) -> int:
-    """How many a paced back-fill has to look at, as far as they were counted."""
+    """Number of items that a paced back-fill has to check, as far as counted."""
     return finished_items(ledger, route) + (_sealed(ledger, route)[0] if can_bring_back(ledger) else 0)
 
 
@@ -73,26 +73,26 @@ def _sealed(ledger: Ledger, route: str) -> tuple[int, bool]:
 
 
 def sent(there: BackFill) -> str:
-    """What is done to the finished items, in front of the stage's name."""
-    return "sent on to" if there.rerun is None else "run again from"
+    """Verb in front of the stage's name."""
+    return "sent to" if there.rerun is None else "run again from"
 
 
 def left(there: BackFill) -> int:
-    """How many are still to be looked at."""
+    """Number of items still to be checked."""
     return 0 if there.finished_at is not None else max(0, there.total - there.done - there.passed)
 
 
 def hindrance(ctx: Context, route: str, there: BackFill) -> str | None:
-    """What keeps it from going on, whoever tries. A pause of the route or of the stage holds it too."""
+    """Why no process can continue it, or None. A pause of the route or stage also stops it."""
     version = ctx.ledger.read_one(ROUTE, route)
     if version is None or all(name != there.stage for name, _ in read_as(RouteVersion, version.value).shape):
-        return f"the route has no stage {there.stage!r} any more"
+        return f"the route no longer has the stage {there.stage!r}"
     holds = ctx.ledger.read(HOLD)
     return next((f"{name} is paused" for name in (scope(route), scope(route, there.stage)) if name in holds), None)
 
 
 def view(ctx: Context, route: str) -> dict[str, Any] | None:
-    """A route's last back-fill for programs; None if it never had a paced one."""
+    """The route's last paced back-fill as JSON, or None."""
     held = ctx.ledger.read_one(BACK_FILL, route)
     if held is None:
         return None

@@ -1,4 +1,4 @@
-"""Routes change in flight: the ledger holds each route's version and stages, and no change of them is silent."""
+"""Versions of routes: the ledger stores each route's version and stages, and a change needs an explicit `routes apply`."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from milepost.ports.ledger import Ledger, Query
 
 PAGE = 1000
 EXAMPLES = 3
-"""How many keys of stranded items are named, by stage."""
+"""Example keys of stranded items per stage."""
 MOVABLE = frozenset(Status) - {Status.COMPLETED}
 FINISHED = "*"
-"""Stands in `RouteVersion.moves` for the finished items, which are sent on to the stage beside it."""
+"""Key in `RouteVersion.moves` for finished items; its value is the stage to which they are sent."""
 RENAMED = "="
-"""In `RouteVersion.moves`, before a stage's name: the stage is renamed, its items do not enter it anew."""
+"""Prefix of a stage in `RouteVersion.moves`: the stage is renamed, and its items do not enter it again."""
 
 
 class RouteDifference(Struct, frozen=True):
-    """How the stages that a process knows differ from those the ledger holds, and whom that concerns.
+    """Difference between a plan's stages and the ledger's, and the items that it affects.
 
-    `items` counts, by stage, what would be stranded: unfinished, failed and cancelled items at stages that are removed,
-    or whose kind has changed.
+    `items` counts per stage what would be stranded: unfinished, failed and cancelled items at stages that are removed or change their
+    kind.
     """
 
     route: str
     version: int
-    """The ledger's version; 0: the ledger does not know the route yet."""
+    """The ledger's version; 0 if it does not know the route."""
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[tuple[str, str, str], ...] = ()
-    """Stages that were of one kind and are of another: (name, was, is)."""
+    """Stages whose kind changes: (name, was, is)."""
     reordered: bool = False
     kinds: dict[str, str] = {}
-    """What kind each of the ledger's stages was."""
+    """Kind of each of the ledger's stages."""
     items: dict[str, int] = {}
     examples: dict[str, tuple[str, ...]] = {}
-    """Keys of some of them, by stage, where each was looked at."""
+    """Example keys by stage, where rows were read."""
 
     @property
     def same(self) -> bool:
@@ -62,7 +62,7 @@ class RouteDifference(Struct, frozen=True):
         parts = [f"added {name!r}" for name in self.added]
         parts += [f"removed {name!r}{self._items(name)}" for name in self.removed]
         parts += [f"{name!r} was {was}, is {now}{self._items(name)}" for name, was, now in self.changed]
-        parts += ["the order of its stages has changed"] if self.reordered else []
+        parts += ["the order of stages has changed"] if self.reordered else []
         return "; ".join(parts) or "no difference"
 
     def _items(self, name: str) -> str:
@@ -71,35 +71,33 @@ class RouteDifference(Struct, frozen=True):
 
     @property
     def cure(self) -> str:
-        """The command that puts the plan's stages in force."""
+        """The command that puts the plan's stages into force."""
         maps = "".join(f"--map {stage}=STAGE " for stage in self.removed if self.items.get(stage))
         return f"milepost routes apply {self.route} {maps}{SIGNED}"
 
 
 def register(ledger: Ledger, plan: Plan, now: int, by: str) -> Plan:
-    """The plan with the version that the ledger holds; a route it does not know becomes version 1.
+    """The plan at the ledger's version; an unknown route becomes version 1.
 
-    Raises RouteChanged if the ledger holds other stages under this name.
+    Raises RouteChanged if the ledger has other stages under this name.
     """
     while True:
         held = ledger.read_one(ROUTE, plan.name)
         if held is None:
             if ledger.write(ROUTE, plan.name, RouteVersion(1, plan.digest, list(map(list, plan.shape)), now, by), expect=0):
                 return plan.at_version(1)
-            continue  # another process was first: see what it wrote
+            continue  # another process was first: read what it wrote
         stored = read_as(RouteVersion, held.value)
         if stored.digest == plan.digest:
             return plan.at_version(stored.version)
         difference = compare(ledger, plan)
         raise RouteChanged(
-            f"route {plan.name!r} is not the one the ledger holds (version {stored.version}): {difference}. "
-            f"If that is meant: {difference.cure}"
+            f"route {plan.name!r} differs from the ledger's version {stored.version}: {difference}. To apply it: {difference.cure}"
         )
 
 
 def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> RouteDifference:
-    """What differs between the plan and the ledger's version of its route. Items are counted by the ledger's counters, which may be
-    a moment late, or as `there` has counted them."""
+    """Difference between the plan and the ledger's version. Items are counted by the counters, which may lag, or by the given census."""
     held = ledger.read_one(ROUTE, plan.name)
     if held is None:
         return RouteDifference(plan.name, 0, added=tuple(plan.by_name))
@@ -123,24 +121,24 @@ def compare(ledger: Ledger, plan: Plan, there: Census | None = None) -> RouteDif
 
 
 def outdated(ctx: Context) -> list[str]:
-    """The routes of which the ledger holds another version than this process: it stands by for them."""
+    """Routes of which the ledger has another version than this process, which therefore stands by."""
     held = ctx.ledger.read(ROUTE)
     return [name for name, plan in ctx.plans.items() if name in held and read_as(RouteVersion, held[name].value).version != plan.version]
 
 
 class Applied(Struct, frozen=True):
-    """What applying a route came to. `left` counts, by stage, unfinished items that still are at stages which are gone."""
+    """Result of applying a route. `left` counts, by stage, unfinished items still at removed stages."""
 
     version: int
     difference: RouteDifference
     moves: dict[str, str | None] = {}
     moved: int = 0
     renamed: dict[str, int] = {}
-    """How many items come along from each renamed stage; they do not move."""
+    """Items at renamed stages, by old name; they do not move."""
     back_filled: int = 0
     left: dict[str, int] = {}
     back_fill: Preview | None = None
-    """What sending finished items on comes to, where that is only looked at or is left to the resender's pace."""
+    """Back-fill that a dry run previews or the resender will carry out."""
 
 
 def apply_route(
@@ -155,13 +153,12 @@ def apply_route(
     pace: float | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Applied:
-    """Make the plan's stages the route's stages, and bring its items along.
+    """Put the plan's stages into force, and move the route's items accordingly.
 
-    `mapping` says where the items of each removed stage go: to a stage of the plan (a rename, if that stage is new and of
-    the same kind), or None: they are cancelled. `back_fill` names an added stage to which finished items are sent on: at once, or,
-    with a `pace` (items a second), by the resender from now on. The context works by the plan from then on.
-    The version rises first, so that older processes stand by; what is left to be moved stands beside it, and the same
-    call again goes on with it after a crash.
+    `mapping`: where the items of each removed stage go: to a stage of the plan (a rename if that stage is new and of the same kind), or
+    None to cancel them. `back_fill`: an added stage to which finished items are sent, at once or, with a `pace` (items per second), by the
+    resender. The context uses the plan from then on. The version is raised first, so that older processes stand by; pending moves are stored with it, and the same call
+    continues them after a crash.
     """
     if not dry_run:
         signed(by, reason)
@@ -205,13 +202,13 @@ def apply_route(
 
 
 class Census(Struct):
-    """How many items are where, by stage and status, and the keys of some at each stage, where each item was looked at."""
+    """Number of items by stage and status, and example keys per stage where rows were read."""
 
     n: Counter[tuple[str, Status]]
     keys: dict[str, tuple[str, ...]] = {}
 
     def at(self, which: Callable[[str, Status], bool]) -> dict[str, int]:
-        """How many of these there are, by stage."""
+        """Number of matching items by stage."""
         sums: Counter[str] = Counter()
         for (stage, status), n in self.n.items():
             if n > 0 and which(stage, status):
@@ -220,7 +217,7 @@ class Census(Struct):
 
 
 def by_counters(ledger: Ledger, route: str) -> Census:
-    """As the ledger's counters say."""
+    """Census from the ledger's counters."""
     sums: Counter[tuple[str, Status]] = Counter()
     for count in ledger.counts(route):
         sums[count.stage, count.status] += count.n
@@ -228,8 +225,8 @@ def by_counters(ledger: Ledger, route: str) -> Census:
 
 
 def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Census:
-    """What `routes apply` decides by: exact for every stage that the plan lacks, that changes its kind, or that is `gone`, with the
-    keys of some items there. Where counters may be late, all rows are read if there is such a stage."""
+    """Census for `routes apply`: exact, with example keys, for every stage that the plan lacks, that changes its kind, or that is in `gone`.
+    If counters may lag and there is such a stage, all rows are read."""
     held = ledger.read_one(ROUTE, plan.name)
     stored = None if held is None else read_as(RouteVersion, held.value)
     there = by_counters(ledger, plan.name)
@@ -242,7 +239,7 @@ def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Cens
     if "exact counts" not in ledger.missing_capabilities:
         stages = {stage for stage, _ in there.n} & concerned
         return Census(there.n, {stage: tuple(item.key for item in _found(ledger, plan.name, {stage}, EXAMPLES)) for stage in stages})
-    # What has finished is at no stage: it is only told how much comes along.
+    # Finished items are at no stage; for them the counters suffice.
     n = Counter({place: count for place, count in there.n.items() if place[0] not in concerned or place[1] not in MOVABLE})
     keys: dict[str, tuple[str, ...]] = {}
     for item in _found(ledger, plan.name, concerned):
@@ -252,7 +249,7 @@ def exact_census(ledger: Ledger, plan: Plan, gone: Collection[str] = ()) -> Cens
 
 
 def _found(ledger: Ledger, route: str, stages: Collection[str], most: int | None = None) -> Iterator[Item]:
-    """Items at these stages that would be stranded without them: all, or `most` of them."""
+    """Items at these stages that would be stranded: all, or `most` of them."""
     query = Query(route=route, stages=frozenset(stages), statuses=MOVABLE, exact=True, limit=most or PAGE)
     return islice(_each(ledger, query), most)
 
@@ -272,7 +269,7 @@ def stranded(there: Census, plan: Plan) -> dict[str, int]:
 
 
 def _coming_along(there: Census, moves: dict[str, str | None]) -> dict[str, int]:
-    """Items at stages that are only renamed, by the old name."""
+    """Items at renamed stages, by old name."""
     return there.at(lambda stage, status: (moves.get(stage) or "").startswith(RENAMED))
 
 
@@ -284,7 +281,7 @@ def _moves(
     begun: dict[str, str | None],
     there: Census,
 ) -> dict[str, str | None]:
-    """What has to be moved where, or an error that says what was not thought of."""
+    """Where items of each stage move; UsageError if a removed stage with items has no destination."""
     strays = stranded(there, plan)
     items = strays | {stage: n for stage, n in difference.items.items() if stage in difference.removed}
     gone = {*difference.removed, *strays, *(stage for stage in begun if stage not in plan.by_name)}
@@ -292,16 +289,16 @@ def _moves(
         if stage not in gone:
             raise UsageError(f"{stage!r} is not a removed stage of route {plan.name!r}; removed: {', '.join(sorted(gone)) or 'none'}")
         if to is not None and to not in plan.by_name:
-            raise UsageError(f"{stage!r} cannot go to {to!r}; the stages of route {plan.name!r} are {', '.join(plan.by_name)}")
+            raise UsageError(f"{stage!r} cannot move to {to!r}; stages of route {plan.name!r} are {', '.join(plan.by_name)}")
     open_ends = [stage for stage in items if stage not in mapping and stage not in begun]
     if open_ends:
         counts = ", ".join(f"{items[stage]:,} at {stage!r}{_named(there.keys.get(stage, ()), items[stage])}" for stage in open_ends)
         raise UsageError(
-            f"route {plan.name!r} has items at removed stages: {counts}. Say for each where they go (--map OLD=NEW), or that they are cancelled (--map OLD=)"
+            f"route {plan.name!r} has items at removed stages: {counts}. Give a destination for each (--map OLD=NEW), or cancel them (--map OLD=)"
         )
     if back_fill is not None and back_fill not in difference.added and begun.get(FINISHED) != back_fill:
         added = ", ".join(difference.added) or "none"
-        raise UsageError(f"finished items can be sent on only to a stage that is being added; added: {added}")
+        raise UsageError(f"finished items can only be sent to an added stage; added: {added}")
     moves = dict(begun)
     kinds = dict(plan.shape)
     for stage, to in mapping.items():
@@ -320,7 +317,7 @@ def _named(keys: tuple[str, ...], n: int) -> str:
 def _carry_out(
     ctx: Context, plan: Plan, target: RouteVersion, author: dict[str, str], on_progress: Callable[[int], None]
 ) -> tuple[int, int]:
-    """Move everything that `target.moves` names; how many items were moved, and how many sent on."""
+    """Carry out `target.moves`; returns the numbers of items moved and sent."""
     moved = sent_on = 0
     for stage, to in target.moves.items():
         if to is not None and to.startswith(RENAMED):
@@ -336,7 +333,7 @@ def _carry_out(
         else:
             query = Query(route=plan.name, stages=frozenset({stage}), statuses=MOVABLE)
             if stage == to:
-                # Only its kind has changed: what waits there is offered anew; what a worker holds is decided when it is done.
+                # Only its kind has changed: offer waiting items again; items that a worker holds are decided when it is done.
                 query = replace(query, statuses=LIVE - {Status.PROCESSING}, changed_before=target.at + 1)
             moved += _sweep(ctx, query, _mover(ctx, plan, to, author), moved, on_progress)
     return moved, sent_on
@@ -347,7 +344,7 @@ def _mover(ctx: Context, plan: Plan, to: str | None, author: dict[str, str]) -> 
 
 
 def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progress: Callable[[int], None]) -> int:
-    """Apply one decision to all that match, a page at a time; how many were written."""
+    """Apply a decision to all matching items, page by page; returns the number written."""
     done, after = 0, None
     while True:
         page = ctx.ledger.find(replace(query, with_content=True, limit=PAGE, after=after))
@@ -359,7 +356,7 @@ def _sweep(ctx: Context, query: Query, decision: Decision, before: int, on_progr
 
 
 def _settle_moves(ledger: Ledger, route: str, target: RouteVersion, again: dict[str, str | None]) -> None:
-    """Nothing is left to be moved, or only these: say so, unless the route has changed once more meanwhile."""
+    """Store the remaining moves (none, or `again`), unless the route has changed again."""
     held = ledger.read(ROUTE)[route]
     stored = read_as(RouteVersion, held.value)
     if stored.version == target.version and stored.moves != again:

@@ -1,8 +1,8 @@
-"""Moving routes to another ledger: lines, rows, seals and documents, then a comparison of all of it; nothing is ever done twice.
+"""Transfer of routes to another ledger: copy history lines, rows, seals and documents, then compare everything.
 
-While it is under way nobody works on the routes, neither here (they are marked as moving) nor there (they are paused there, and
-their subscribers are held). The marks are lifted there, and set for good here, only when everything has been found there as it is
-here. Cut off at any point, the same call goes on.
+Meanwhile no process works on the routes, neither here (they are marked as moving) nor there (they are paused, and their subscribers are
+held). Only after a complete comparison are the routes opened there, and closed here for good. An interrupted transfer continues with
+the same call.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ ITEMS = 200
 SEALS = 500
 CARRIED = (HOLD, LIMIT, BREAKER, BACK_FILL, LIST, ACT, PARKED)
 HELD_MS = 7 * 86_400_000
-"""For so long nobody tells the subscribers there, if the move is cut off and nobody goes on with it."""
+"""Lease of the subscribers there during the transfer; it limits how long an abandoned transfer holds them."""
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is being done, how much of it is done, and how much there is where that is known."""
+"""Called with the current step, the amount done, and the total if known."""
 
 
 class MoveReport(Struct):
-    """What a move came to. With `dry_run`: what there is to be moved."""
+    """Result of a transfer; with `dry_run`, what there is to transfer."""
 
     to: str
     routes: list[str]
@@ -65,13 +65,13 @@ class MoveReport(Struct):
     documents: int = 0
     blobs: int = 0
     lost: int = 0
-    """Items that dead workers had held: their losses were written before."""
+    """Items that dead workers held; their losses were written first."""
     subscribers: dict[str, int] = field(default_factory=dict)
-    """How many lines each of them had not been told yet; it is told these there."""
+    """Lines that each subscriber has not received yet; it receives them from there."""
     differences: list[TransferDifference] = field(default_factory=list)
     finished: bool = False
     before: bool = False
-    """It was finished by an earlier call."""
+    """An earlier call finished the transfer."""
 
 
 def move(
@@ -84,7 +84,7 @@ def move(
     dry_run: bool = False,
     on_progress: Progress | None = None,
 ) -> MoveReport:
-    """Move these routes. The answer says what was moved; with `differences` it is not finished, and the routes stay closed."""
+    """Move these routes. If the report has `differences`, the transfer is not finished and the routes stay closed."""
     tell = on_progress or (lambda what, done, whole: None)
     report = MoveReport(target.ledger.url, list(routes), dry_run)
     if not dry_run:
@@ -95,7 +95,7 @@ def move(
         return report
     name = _name(source, routes)
     if all(route in marks(source) and marks(source)[route].finished_at is not None for route in routes):
-        # It was cut off at the very end, or is done. What has gone on there since is not touched.
+        # Interrupted at the very end, or done. Work that has continued there is not touched.
         finish(source, target, read_as(Moving, target.ledger.read(MOVING)[name].value), name, by, reason)
         report.finished = report.before = True
         return report
@@ -114,16 +114,16 @@ def move(
 
 
 def _name(source: Context, routes: Sequence[str]) -> str:
-    """What the move's document is called there."""
+    """Name of the transfer's document in the target ledger."""
     return sha256("\n".join([source.ledger.url, *sorted(routes)]).encode()).hexdigest()[:16]
 
 
 def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -> Moving:
-    """The move's own document there; subscribers are held before the first line comes, so that they are told nothing twice."""
+    """Create the transfer's document. Subscribers are held before the first line arrives, so that nothing is delivered twice."""
     held = target.ledger.read_one(MOVING, name)
     for route in routes:
         if held is None and target.ledger.find(Query(route=route, limit=1)).items:
-            raise LedgerError(f"there are items of {route!r} at {target.ledger.url} already; move to another prefix")
+            raise LedgerError(f"{target.ledger.url} already has items of {route!r}; move to another prefix")
         target.ledger.write(ROUTE, route, source.ledger.read(ROUTE)[route].value, expect=0)
     if held is not None:
         return read_as(Moving, held.value)
@@ -133,7 +133,7 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
         behind = newest - read_as(Cursor, theirs[subscriber].value).seq
         if behind > 0 and not read_as(Cursor, theirs[subscriber].value).removed:
             raise LedgerError(
-                f"{subscriber} has still to be told {counted(behind, 'line')} at {target.ledger.url}; run 'milepost up --until-idle' there first"
+                f"{subscriber} has {counted(behind, 'line')} waiting at {target.ledger.url}; run 'milepost up --until-idle' there first"
             )
     until = target.clock.now() + HELD_MS
     for subscriber, document in ours.items():
@@ -144,29 +144,29 @@ def _begin(source: Context, target: Context, routes: Sequence[str], name: str) -
     return moving
 
 
-# The move itself ------------------------------------------------------------------------------------------------------------
+# Copy -----------------------------------------------------------------------------------------------------------------------
 def _lines(source: Context, target: Context, moving: Moving, name: str, report: MoveReport, tell: Progress) -> Moving:
-    """All lines in the order written. How far each subscriber has been told is found on the way, in places there."""
+    """Copy all lines in order, and translate each subscriber's cursor to positions in the target."""
     newest = source.ledger.last_seq()
     cursors = {subscriber: read_as(Cursor, document.value) for subscriber, document in source.ledger.read(CURSOR).items()}
-    told = {subscriber: moving.cursors.get(subscriber, moving.since) for subscriber in cursors}
+    reached = {subscriber: moving.cursors.get(subscriber, moving.since) for subscriber in cursors}
     for lines in pages(source, moving.lines):
         ours = [written for written in lines if written.route in moving.routes]
         places = _take_over_lines(target, source, ours)
         for subscriber, cursor in cursors.items():
             passed = [place for written, place in zip(ours, places, strict=True) if written.seq <= cursor.seq]
-            told[subscriber] = max([told[subscriber], *passed])
-        moving = replace(moving, lines=lines[-1].seq, place=max([moving.place, *places]), cursors=dict(told))
+            reached[subscriber] = max([reached[subscriber], *passed])
+        moving = replace(moving, lines=lines[-1].seq, place=max([moving.place, *places]), cursors=dict(reached))
         target.ledger.write(MOVING, name, moving)
         tell("lines", moving.lines, newest)
     report.lines = moving.place - moving.since
     live = {subscriber: cursor for subscriber, cursor in cursors.items() if not cursor.removed}
-    report.subscribers = {subscriber: moving.place - told[subscriber] for subscriber in live}
+    report.subscribers = {subscriber: moving.place - reached[subscriber] for subscriber in live}
     return moving
 
 
 def _take_over_lines(target: Context, source: Context, lines: Sequence[HistoryEntry]) -> list[int]:
-    """Lines of several routes keep their order: runs of one route each."""
+    """Copy lines in runs of one route each, so that lines of several routes keep their order."""
     places: list[int] = []
     start = 0
     for end in range(1, len(lines) + 1):
@@ -185,7 +185,7 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
             page = source.ledger.find(query)
             taken = target.ledger.take_over(plan, page.items, (), (), target.clock.now())
             report.differences += [TransferDifference(route, key, why) for key, why in taken.refused]
-            report.differences += [TransferDifference(route, one.key, f"it is not moved: {unreadable(one)}") for one in page.refused]
+            report.differences += [TransferDifference(route, one.key, f"not moved: {unreadable(one)}") for one in page.refused]
             report.items += len(page.items)
             for item in page.items:
                 report.statuses[item.row.status] = report.statuses.get(item.row.status, 0) + 1
@@ -206,7 +206,7 @@ def _rows(source: Context, target: Context, routes: Sequence[str], report: MoveR
 
 
 def _documents(source: Context, target: Context, routes: Sequence[str], report: MoveReport) -> None:
-    """Pauses, limits, back-fills, lists with their keys, acts, and what is parked; what stands there already is left alone."""
+    """Copy pauses, limits, back-fills, lists with their keys, acts and parked events; existing documents stay."""
     for kind in CARRIED:
         for name, document in source.ledger.read(kind).items():
             if not _concerns(kind, name, document.value, routes):
@@ -235,7 +235,7 @@ def _copy_blob(source: Context, target: Context, name: str) -> int:
 
 
 def _copy_evidence(source: Context, target: Context, route: str, key: str) -> int:
-    """What was kept of an item when its row left; nothing, if that was before it was wanted."""
+    """Copy the evidence of a removed row, if there is any."""
     try:
         return _copy_blob(source, target, blob_name(route, key))
     except FileNotFoundError:
@@ -243,7 +243,7 @@ def _copy_evidence(source: Context, target: Context, route: str, key: str) -> in
 
 
 def pages(ctx: Context, after: int) -> Iterator[list[HistoryEntry]]:
-    """The feed from there on, a page at a time."""
+    """The feed after a position, in pages."""
     while lines := ctx.ledger.feed(after, LINES):
         yield lines
         after = lines[-1].seq
@@ -254,7 +254,7 @@ def _plan(target: Context, source: Context, route: str) -> Plan:
 
 
 def _count(source: Context, report: MoveReport) -> None:
-    """What there is to be moved."""
+    """Count what there is to transfer."""
     for route in report.routes:
         for count in source.ledger.counts(route):
             report.items += count.n

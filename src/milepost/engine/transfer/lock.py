@@ -1,4 +1,4 @@
-"""Closing routes for a move, and opening them where they have been moved to: at no time are they open in both ledgers."""
+"""Lock of routes during a transfer: at no time are they open in both ledgers."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from milepost.ports.documents import CURSOR, HOLD, MOVED, MOVING, ROUTE, Cursor,
 from milepost.ports.ledger import Ledger, Query
 
 MOVER = "the move"
-"""Who holds routes and subscribers where they are moved to, until they have been."""
+"""Name that holds routes and subscribers in the target ledger during a transfer."""
 
 
 def refuse_moved(ledger: Ledger, plans: Sequence[Plan]) -> None:
-    """Raise LedgerMoved if somebody is moving one of these routes to another ledger, or has."""
+    """Raise LedgerMoved if one of these routes has been moved, or is being moved, to another ledger."""
     moved = ledger.read(MOVED)
     for plan in plans:
         if plan.name in moved:
             mark = read_as(Moved, moved[plan.name].value)
             if mark.finished_at is not None:
                 raise LedgerMoved(
-                    f"route {plan.name!r} was moved to {mark.to} by {mark.by} ({mark.reason}); work there: --ledger '{mark.to}'"
+                    f"route {plan.name!r} was moved to {mark.to} by {mark.by} ({mark.reason}); use that ledger: --ledger '{mark.to}'"
                 )
             raise LedgerMoved(
-                f"route {plan.name!r} is being moved to {mark.to} by {mark.by} ({mark.reason}). To go on with that:"
-                f" milepost move --to '{mark.to}'; to give it up, add --give-up"
+                f"route {plan.name!r} is being moved to {mark.to} by {mark.by} ({mark.reason}). To continue:"
+                f" milepost move --to '{mark.to}'; to abandon it, add --give-up"
             )
 
 
 def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool) -> None:
-    """Everything that would have to be put right first, without changing anything."""
+    """Raise if something prevents the transfer; changes nothing."""
     if "take over" in target.ledger.missing_capabilities and not dry_run:
         raise UsageError(f"{target.ledger.url} cannot take over items; give a ledger on AWS: --to dynamodb://REGION/PREFIX")
     here, there = source.ledger.read(ROUTE), target.ledger.read(ROUTE)
     for route in routes:
         plan = source.plan(route)
         if route not in here:
-            raise UsageError(f"there is nothing of route {route!r} in this ledger; it has {', '.join(sorted(here)) or 'no route at all'}")
+            raise UsageError(f"this ledger has no route {route!r}; it has {', '.join(sorted(here)) or 'no routes'}")
         version = read_as(RouteVersion, here[route].value)
         if version.digest != plan.digest:
             difference = compare(source.ledger, plan)
-            raise RouteChanged(f"route {route!r} is not the one the ledger holds: {difference}. If that is meant, first: {difference.cure}")
+            raise RouteChanged(f"route {route!r} differs from the ledger's: {difference}. First apply it: {difference.cure}")
         source.take(plan.at_version(version.version))
         if version.moves:
             raise LedgerError(f"items of {route!r} are still being moved between its stages; first run: milepost routes apply {route}")
@@ -60,17 +60,17 @@ def check(source: Context, target: Context, routes: Sequence[str], dry_run: bool
             )
         mark = marks(source).get(route)
         if mark is not None and mark.to != target.ledger.url and not dry_run:
-            raise LedgerError(f"route {route!r} is being moved, or was moved, to {mark.to}; go on there, or give that up first")
+            raise LedgerError(f"route {route!r} is being moved, or was moved, to {mark.to}; continue that move, or abandon it first")
         if mark is not None and mark.routes != sorted(routes):
-            raise UsageError(f"route {route!r} is moved together with others; name them all, or none: {', '.join(mark.routes)}")
+            raise UsageError(f"route {route!r} is being moved together with others; name all of them, or none: {', '.join(mark.routes)}")
     for context, which in ((source, "this ledger"), (target, target.ledger.url)):
         live = live_processes(context)
         if live:
             holders = ", ".join(process.holder for process in live[:5])
-            raise LedgerError(f"somebody is at work on {which}: {holders}; stop all such processes first, then run this again")
+            raise LedgerError(f"processes are running on {which}: {holders}; stop them, then run this again")
     busy = [f"{n:,} at {stage!r}" for (_, stage), n in sorted(_held(source, routes).items())]
     if busy and dry_run:
-        raise LedgerError(f"workers hold items: {', '.join(busy)}; stop them, and let their leases run out")
+        raise LedgerError(f"workers hold items: {', '.join(busy)}; stop them, and wait until their leases expire")
 
 
 def _held(ctx: Context, routes: Sequence[str]) -> dict[tuple[str, str], int]:
@@ -82,12 +82,12 @@ def _held(ctx: Context, routes: Sequence[str]) -> dict[tuple[str, str], int]:
 
 
 def marks(ctx: Context) -> dict[str, Moved]:
-    """The routes that are being moved from here, or have been."""
+    """Routes that have been moved, or are being moved, from this ledger."""
     return {route: read_as(Moved, document.value) for route, document in ctx.ledger.read(MOVED).items()}
 
 
 def close(source: Context, target: Context, routes: Sequence[str], by: str, reason: str) -> None:
-    """Nobody works on the routes from now on, here or there."""
+    """Lock the routes in both ledgers."""
     now = source.clock.now()
     for route in routes:
         if route not in marks(source):
@@ -97,7 +97,7 @@ def close(source: Context, target: Context, routes: Sequence[str], by: str, reas
 
 
 def at_rest(ctx: Context, routes: Sequence[str]) -> int:
-    """Write the losses of workers that are proved dead, or whose leases have run out; refuse while anybody may be at work."""
+    """Record losses of dead workers and expired leases; raise if a worker may still hold an item."""
     now, lost = ctx.clock.now(), 0
     ctx.ledger.reclaim(ctx.ledger.dead_workers(), now)
     for route in routes:
@@ -112,16 +112,16 @@ def at_rest(ctx: Context, routes: Sequence[str]) -> int:
             until = max(item.row.look_at or now for item in left)
             raise LedgerError(
                 f"{counted(len(left), 'item')} of {route!r} held by {', '.join(sorted({item.row.holder or '?' for item in left})[:5])} until"
-                f" {clock_time(until, now)} at the latest; stop that process, or wait, then run this again"
+                f" {clock_time(until, now)} at the latest; stop that process or wait, then run this again"
             )
     return lost
 
 
 def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> list[str]:
-    """Open routes again whose move was begun and not finished. What was taken over already stays there, paused."""
+    """Abandon an unfinished transfer: unlock the routes here. Items already copied stay in the target, paused."""
     signed(by, reason)
     if any(mark.finished_at is not None for route, mark in marks(source).items() if route in routes):
-        raise LedgerMoved("the move is finished, and the items may have gone on there: it cannot be given up any more")
+        raise LedgerMoved("the move is finished and work may have continued there: it can no longer be abandoned")
     opened = []
     for route in routes:
         held = source.ledger.read_one(MOVED, route)
@@ -134,7 +134,7 @@ def give_up(source: Context, routes: Sequence[str], *, by: str, reason: str) -> 
 
 
 def finish(source: Context, target: Context, moving: Moving, name: str, by: str, reason: str) -> None:
-    """All is there: closed for good here, then opened there. The order matters: at no time are both open."""
+    """Close the routes here for good, then open them there. In this order they are never open in both."""
     now = source.clock.now()
     for route in moving.routes:
         held = source.ledger.read(MOVED)[route]

@@ -1,4 +1,4 @@
-"""Proving a move: everything that one ledger has of a route stands in another, to the byte."""
+"""Comparison of a transferred route with its source: history lines byte for byte, rows, contents and seals."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SAME = (
     "stage", "status", "version", "head", "created_at", "entered_at", "correlation_id", "input_digest", "lane", "overdue_at", "attempts",
     "total_attempts", "looks", "losses", "round", "pass_no", "unknown", "alone", "handed_over", "again", "list_id", "note", "kept", "undecided", "not_before", "content_digest", "life",
 )  # fmt: skip
-"""What must be the same in a row that nobody has touched since."""
+"""Fields that must be equal in a row that has not changed since."""
 
 Progress = Callable[[str, int, int | None], None]
 
 
 class TransferDifference(Struct, frozen=True):
-    """One thing that is not there as it is here."""
+    """One difference between source and target."""
 
     route: str
     key: str
@@ -33,7 +33,7 @@ class TransferDifference(Struct, frozen=True):
 
 
 def compare(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> list[TransferDifference]:
-    """What differs, at most a hundred: lines in their order, rows with what they carry, seals, and the numbers of all of them."""
+    """Up to a hundred differences in lines and their order, rows and contents, seals, and row counts."""
     found: list[TransferDifference] = []
     for finding in _differences(source, target, routes, since, tell):
         found.append(finding)
@@ -54,7 +54,7 @@ def _differences(source: Context, target: Context, routes: Sequence[str], since:
 
 
 def _lines(source: Context, target: Context, routes: Sequence[str], since: int, tell: Progress) -> Iterator[TransferDifference]:
-    """Every line of theirs comes in ours, to the byte and in the same order; what others have written there meanwhile lies between."""
+    """Every source line must be in the target, byte for byte and in order; other lines may lie in between."""
     theirs = _feed(target, since)
     done = 0
     for written in _feed(source, 0):
@@ -65,7 +65,7 @@ def _lines(source: Context, target: Context, routes: Sequence[str], since: int, 
             if _identity(other) == _identity(written):
                 break
         else:
-            yield TransferDifference(written.route, written.key, f"its line {written.line.version} is not there, or not in its place")
+            yield TransferDifference(written.route, written.key, f"its line {written.line.version} is missing or out of order")
             return
         if done % 1000 == 0:
             tell("lines compared", done, None)
@@ -92,38 +92,38 @@ def _items(ctx: Context, route: str) -> Iterator[list[Item]]:
 
 
 def _rows(source: Context, target: Context, items: Sequence[Item], counts: dict[Status, int]) -> Iterator[TransferDifference]:
-    """Rows, with their content and their chains: since every line is the same, a chain that holds here to this head holds there."""
+    """Compare rows with contents. All lines are equal, so a chain that is valid here up to this head is valid there."""
     for item, other in zip(items, target.ledger.get([(item.route, item.key) for item in items]), strict=True):
         if isinstance(other, Refused):
-            yield TransferDifference(item.route, item.key, f"its row there cannot be read: {other.reason}")
+            yield TransferDifference(item.route, item.key, f"its row in the target cannot be read: {other.reason}")
             continue
         if other is not None:
             counts[item.row.status] = counts.get(item.row.status, 0) + 1
         what = _gone(target, item) if other is None else _differs(item, other)
         if what is None and chain_broken_at(source, item) is not None:
-            what = "its chain is broken, here already; see 'milepost show'"
+            what = "its chain is already broken in the source; see 'milepost show'"
         if what is not None:
             yield TransferDifference(item.route, item.key, what)
 
 
 def _gone(target: Context, item: Item) -> str | None:
-    """A row that has ended there, and left, has a seal."""
+    """A row that has ended and been removed in the target must have a seal."""
     known = target.ledger.peek(item.route, [item.key])[0]
-    return "it is not there" if known is None or not known.sealed or known.input_digest != item.row.input_digest else None
+    return "it is missing" if known is None or not known.sealed or known.input_digest != item.row.input_digest else None
 
 
 def _differs(item: Item, other: Item) -> str | None:
     if other.row.version > item.row.version:
-        return None  # it has gone on there; that its lines go through this head has been seen
+        return None  # it has moved on; the comparison of lines covers it
     for name in SAME:
         if getattr(item.row, name) != getattr(other.row, name):
-            return f"its {name} is {getattr(other.row, name)!r} there, {getattr(item.row, name)!r} here"
+            return f"its {name} is {getattr(other.row, name)!r} in the target, {getattr(item.row, name)!r} in the source"
     if (item.row.error and item.row.error.group) != (other.row.error and other.row.error.group):
         return "its last error differs"
     if digest_of(other.input) != item.row.current_digest:
-        return "its input there does not have the digest on record"
+        return "its input in the target does not have the recorded digest"
     ours, theirs = _carried(item.content), _carried(other.content)
-    return None if ours == theirs else "what it carries differs"
+    return None if ours == theirs else "its content differs"
 
 
 def _carried(content: Content) -> bytes:
@@ -132,11 +132,11 @@ def _carried(content: Content) -> bytes:
 
 
 def _numbers(target: Context, route: str, counts: dict[Status, int]) -> Iterator[TransferDifference]:
-    """No fewer rows than there should be. (Somebody may have submitted an item there meanwhile.)"""
+    """There must be at least as many rows. (Items may have been submitted there.)"""
     there = sum(len(items) for items in _items(target, route))
     here = sum(counts.values())
     if there < here:
-        yield TransferDifference(route, "", f"there are {counted(there, 'row')} there, and {here:,} here")
+        yield TransferDifference(route, "", f"the target has {counted(there, 'row')}, the source {here:,}")
 
 
 def _seals(source: Context, target: Context, route: str) -> Iterator[TransferDifference]:
@@ -150,6 +150,6 @@ def _seals(source: Context, target: Context, route: str) -> Iterator[TransferDif
                 else (known.status, known.input_digest, known.stage, known.list_id, known.ended_at, known.head, known.content_digest)
             )
             if facts != (seal.status, seal.input_digest, seal.stage, seal.list_id, seal.ended_at, seal.head, seal.content_digest):
-                yield TransferDifference(route, seal.key, "its seal is not there, or says something else")
+                yield TransferDifference(route, seal.key, "its seal is missing or different")
         if after is None:
             return

@@ -1,4 +1,4 @@
-"""Eyes: what the ledger holds, as plain values for people and programs. Everything here only reads."""
+"""Views of items, lists and processes as plain values for people and programs. Everything here only reads."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from milepost.core.errors import UsageError
 from milepost.core.history import Line, line_to_public, origin, verify_chain
 from milepost.core.item import Content, Failure, Item, work_id_of
-from milepost.core.status import Status
+from milepost.core.status import Reason, Status
 from milepost.core.values.durations import iso, short_span
 from milepost.engine.breakers import breaker_views
 from milepost.engine.context import Context
-from milepost.engine.views.earlier_content import earlier_contents
 from milepost.ports.documents import LIST, PROCESS, ROUTE, ListRecord, Process, RouteVersion, read_as
 from milepost.ports.ledger import HistoryEntry, KnownKey, Query, Refused
 
 log = logging.getLogger(__name__)
 
 SIGNED = "--by YOU --reason '…'"
-"""What a command needs that somebody must sign, in a hint."""
+"""Options that an act needs, for hints."""
 ALIVE_MS = 10_000
-"""Processes say every two seconds that they live: one that has been silent for this long has stopped, or is gone."""
+"""A process writes a heartbeat every two seconds; after this silence it counts as stopped."""
 
 
 def stage_names(ctx: Context, route: str) -> list[str]:
-    """The route's stages in order: from the route file, or as the ledger remembers them."""
+    """The route's stages in order: from the route file, else from the ledger."""
     plan = ctx.plans.get(route)
     if plan is not None:
         return [stage.name for stage in plan.stages]
@@ -39,36 +39,35 @@ def stage_names(ctx: Context, route: str) -> list[str]:
 
 
 def route_names(ctx: Context) -> list[str]:
-    """The routes that were given, then those that only the ledger knows."""
+    """The configured routes, then those that only the ledger knows."""
     known = list(ctx.plans)
     return known + sorted(name for name in ctx.ledger.read(ROUTE) if name not in ctx.plans)
 
 
 def own_route(ctx: Context, route: str) -> bool:
-    """Is this a route of Milepost's own, to which nobody hands anything over?"""
+    """Is this an internal route of Milepost, to which no items are submitted?"""
     plan = ctx.plans.get(route)
     return plan is not None and plan.route.closed is not None
 
 
 def check_route(ctx: Context, route: str) -> None:
-    """Raise a UsageError that names the routes there are, if this is none of them."""
+    """Raise a UsageError that lists the known routes, if this is not one."""
     names = route_names(ctx)
     if route not in names:
-        known = ", ".join(names) or "none; give --routes file.py, or name them in milepost.toml"
+        known = ", ".join(names) or "none; give --routes file.py, or set routes in milepost.toml"
         raise UsageError(f"there is no route {route!r}; known routes: {known}")
 
 
 COUNTED_AFRESH = 1_000
-"""Up to so many rows of a route are counted one by one where the ledger's counters may lag."""
+"""Up to this many rows of a route are counted one by one if the counters may lag."""
 
 
 def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> dict[str, Any]:
-    """How many items are where. Every stage of every route is there; counts of zero are left out. `unknown_stages` are those that
-    items are at, and that the route has not got.
+    """Number of items by route, stage and status. Includes every stage of every route; zero counts are left out. `unknown_stages`: stages
+    of items that the route does not have.
 
-    Where the ledger's counters follow the rows a moment late (it lacks "exact counts"), `approximate` says so for each route. With
-    `afresh`, a route of up to 1,000 rows is counted from its rows and is not approximate; of a larger one whose counters have not seen
-    so many, `at_least` says how many rows there are.
+    If the counters may lag (the ledger lacks "exact counts"), `approximate` is true. With `afresh` a route of up to 1,000 rows is counted
+    from its rows and is exact; for a larger one whose counters lag behind that, `at_least` gives a lower bound.
     """
     if route is not None:
         check_route(ctx, route)
@@ -91,8 +90,8 @@ def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> d
         entry["statuses"][at.value] = entry["statuses"].get(at.value, 0) + n
         stages = entry["stages"].setdefault(stage, {})
         stages[at.value] = n
-    for name, told in lagging.items():
-        routes[name] |= told
+    for name, note in lagging.items():
+        routes[name] |= note
     for one in breaker_views(ctx, route):
         if one.route in routes:
             routes[one.route].setdefault("open_breakers", []).append(to_builtins(one))
@@ -100,28 +99,28 @@ def status(ctx: Context, route: str | None = None, *, afresh: bool = False) -> d
 
 
 def _lagging(ctx: Context, routes: Iterable[str], sums: dict[tuple[str, str, Status], int], afresh: bool) -> dict[str, dict[str, Any]]:
-    """What is to be said of each route's counters; with `afresh` those of small routes are replaced by counts of their rows."""
-    told: dict[str, dict[str, Any]] = {}
+    """Accuracy of each route's counts; with `afresh` the counters of small routes are replaced by counts of their rows."""
+    notes: dict[str, dict[str, Any]] = {}
     for name in routes:
-        told[name] = {"approximate": True}
+        notes[name] = {"approximate": True}
         places = [place for place in sums if place[0] == name]
         if not afresh or sum(sums[place] for place in places) > COUNTED_AFRESH:
             continue
         page = ctx.ledger.find(Query(route=name, exact=True, limit=COUNTED_AFRESH))
         if page.next is not None:
-            told[name] = {"approximate": True, "at_least": len(page.items)}
+            notes[name] = {"approximate": True, "at_least": len(page.items)}
             continue
         for place in places:
             del sums[place]
         for item in page.items:
             place = (name, item.row.stage, item.row.status)
             sums[place] = sums.get(place, 0) + 1
-        told[name] = {"approximate": False}
-    return told
+        notes[name] = {"approximate": False}
+    return notes
 
 
 def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
-    """Everything about one item, or what its seal remembers; None if the key was never seen."""
+    """Everything about one item, or its seal; None if the key was never seen."""
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
         [known] = ctx.ledger.peek(route, [key])
@@ -163,7 +162,7 @@ def show(ctx: Context, route: str, key: str) -> dict[str, Any] | None:
 
 
 def row_view(item: Item) -> dict[str, Any]:
-    """One item in a table: its row without its content."""
+    """One item for a table: its row without content."""
     row = item.row
     return {
         "route": row.route,
@@ -185,7 +184,7 @@ def row_view(item: Item) -> dict[str, Any]:
 
 
 def error_view(error: Failure | None) -> dict[str, Any] | None:
-    """An item's last error; the group is the name that `--group` takes."""
+    """An item's last error; `group` is the value for `--group`."""
     if error is None:
         return None
     view: dict[str, Any] = {"category": error.category, "message": error.message, "at": iso(error.at), "group": error.group}
@@ -197,7 +196,7 @@ def error_view(error: Failure | None) -> dict[str, Any] | None:
 
 
 def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
-    """A key whose row has left: its seal is all that is known."""
+    """A key whose row was removed: only its seal is known."""
     absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified")
     return {
         "route": route,
@@ -218,7 +217,7 @@ def _sealed(route: str, known: KnownKey) -> dict[str, Any]:
 
 
 def _damaged(route: str, key: str, refused: Refused, lines: Sequence[HistoryEntry]) -> dict[str, Any]:
-    """An item whose row cannot be read at all: its history is what can be told."""
+    """An item whose row cannot be read: only its history is shown."""
     last = lines[-1].line if lines else None
     absent = ("due_at", "input", "results", "error", "correlation_id", "created_at", "held_by", "work_id", "verified", "ended_at", "list")
     return {
@@ -237,14 +236,14 @@ def _damaged(route: str, key: str, refused: Refused, lines: Sequence[HistoryEntr
 
 
 def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]:
-    """The items that match, page by page, so that any number of them takes little memory."""
+    """The matching items, page by page, in constant memory."""
     left = limit
     if limit is not None:
         query = replace(query, limit=min(query.limit, limit))
     while left is None or left > 0:
         page = ctx.ledger.find(query)
         for refused in page.refused:
-            log.warning("%s/%s is left out: its row cannot be read: %s", query.route, refused.key, refused.reason)
+            log.warning("%s/%s skipped, its row cannot be read: %s", query.route, refused.key, refused.reason)
         found = page.items[:left]
         yield from found
         if left is not None:
@@ -255,7 +254,7 @@ def each(ctx: Context, query: Query, limit: int | None = None) -> Iterator[Item]
 
 
 def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
-    """Errors that are alike, the most frequent now first."""
+    """Error groups, the most frequent at present first."""
     if route is not None:
         check_route(ctx, route)
     found = sorted(ctx.ledger.groups(route), key=lambda group: (-group.now, -group.total, group.group))
@@ -276,13 +275,13 @@ def groups(ctx: Context, route: str | None = None) -> list[dict[str, Any]]:
 
 
 def lists(ctx: Context, route: str | None = None) -> list[ListRecord]:
-    """The lists that were delivered, oldest first."""
+    """The submitted lists, oldest first."""
     records = [read_as(ListRecord, document.value) for document in ctx.ledger.read(LIST).values()]
     return sorted((record for record in records if route in (None, record.route)), key=lambda record: record.at)
 
 
 def list_view(record: ListRecord) -> dict[str, Any]:
-    """One list for programs. One that is not finished was cut off, or is being taken in now."""
+    """One list as JSON. An unfinished one was interrupted or is in progress."""
     return {
         "id": record.id,
         "route": record.route,
@@ -297,30 +296,30 @@ def list_view(record: ListRecord) -> dict[str, Any]:
 
 
 def list_name(ctx: Context, list_id: str | None) -> str | None:
-    """The name of the list that brought an item, if it is still recorded."""
+    """The name of the list that an item came from, if still recorded."""
     if list_id is None:
         return None
     return next((record.name for record in lists(ctx) if record.id == list_id), None)
 
 
 def chain_broken_at(ctx: Context, item: Item, lines: list[HistoryEntry] | None = None) -> int | None:
-    """The number of the first history line that does not hold, or None: the item's record is whole."""
+    """The number of the first history line that fails verification; None if the chain is valid."""
     lines = ctx.ledger.history(item.route, item.key) if lines is None else lines
     links = ((line.previous, line.body) for line in lines)
     broken = verify_chain(links, origin(item.route, item.key, item.row.input_digest, item.row.life), item.row.head)
     if broken is None:
         return None
-    # A changed line shows only where the next one does not fit it; one that cannot be read shows by itself.
+    # A changed line shows only where the next one does not match; an unreadable one shows by itself.
     return next((number for number, written in enumerate(lines, 1) if number < broken and unreadable(written.line)), broken)
 
 
 def unreadable(line: Line) -> bool:
-    """Has somebody changed this line so that it cannot be read any more?"""
+    """Is this line damaged so that it cannot be read?"""
     return isinstance(line.note, dict) and "unreadable" in line.note and line.version == 0
 
 
 def chain_fault(broken: int, lines: list[HistoryEntry]) -> str:
-    """What is known of a chain that breaks at this line."""
+    """Description of a chain that breaks at this line."""
     if broken > len(lines):
         return f"the chain is broken after line {broken - 1}: that line was changed, or later ones are missing"
     if unreadable(lines[broken - 1].line):
@@ -330,32 +329,52 @@ def chain_fault(broken: int, lines: list[HistoryEntry]) -> str:
 
 
 def live_processes(ctx: Context) -> list[Process]:
-    """The processes that are at work now, the latest heard of first."""
+    """Running processes, the most recently seen first."""
     now, dead = ctx.clock.now(), set(ctx.ledger.dead_workers())
     recent = (process for process in processes(ctx) if now - process.seen_at <= ALIVE_MS and not process.stopped)
     return [process for process in recent if process.holder not in dead]
 
 
 def processes(ctx: Context) -> list[Process]:
-    """All processes of the last week, the latest heard of first."""
+    """All processes of the last week, the most recently seen first."""
     found = [read_as(Process, document.value) for document in ctx.ledger.read(PROCESS).values()]
     return sorted(found, key=lambda process: -process.seen_at)
 
 
 def counted(n: int, word: str) -> str:
-    """'1 item', '2,000 items'."""
+    """Number with noun: '1 item', '2,000 items'."""
     return f"{n:,} {word}{'' if n == 1 else 's'}"
 
 
 def clock_time(ms: int, now: int) -> str:
-    """A moment for people, in local time; the day is named only if it is another one."""
+    """A time for people, in local time; with the date only if it is another day."""
     then, today = datetime.fromtimestamp(ms / 1000), datetime.fromtimestamp(now / 1000)
     return then.strftime("%H:%M:%S" if then.date() == today.date() else "%Y-%m-%d %H:%M")
 
 
-def when(ms: int, now: int, told: Callable[[int, int], str] = clock_time) -> str:
+def when(ms: int, now: int, form: Callable[[int, int], str] = clock_time) -> str:
     """'in 5 min (14:03:12)', or '3 min ago (13:55:01)'."""
     if abs(ms - now) < 1000:
-        return f"now ({told(ms, now)})"
+        return f"now ({form(ms, now)})"
     span = short_span(ms - now)
-    return f"{f'in {span}' if ms > now else f'{span} ago'} ({told(ms, now)})"
+    return f"{f'in {span}' if ms > now else f'{span} ago'} ({form(ms, now)})"
+
+
+def earlier_contents(ctx: Context, lines: Iterable[Line]) -> list[dict[str, Any]]:
+    """The content before each replacement, oldest first, with name, reason and time. `content` is absent if its blob cannot be read."""
+    found = []
+    for line in lines:
+        if line.reason is not Reason.REPLACED or not isinstance(line.note, dict) or "replaced" not in line.note:
+            continue
+        note = line.note["replaced"]
+        entry: dict[str, Any] = {"line": line.version, "until": iso(line.at), "by": line.by, "why": line.why, "digest": note["digest"]}
+        if "content" in note:
+            entry["content"] = note["content"]
+        elif "blob" in note:
+            entry["blob"] = note["blob"]
+            try:
+                entry["content"] = msgspec.json.decode(b"".join(ctx.blobs.read(note["blob"])))
+            except (OSError, msgspec.DecodeError):
+                pass
+        found.append(entry)
+    return found

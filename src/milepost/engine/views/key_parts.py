@@ -1,4 +1,4 @@
-"""Questions by a part of a key of several fields: which fields there are, which keys share a part, how far a whole batch has come."""
+"""Composite keys: their fields, filters by key part, and the progress of items that share a part."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SEALS = 5_000
 
 
 class PartSummary(Struct, frozen=True):
-    """How far the items that share a part of their key have come. `left`: how many of them are known by their seals alone, since
-    their rows have left; `overdue`: how many have been at their stage for longer than its overdue mark."""
+    """Progress of items that share a part of their key. `left`: items known only by their seals, because their rows were removed; `overdue`:
+    items past their stage's overdue mark."""
 
     route: str
     total: int
@@ -31,41 +31,41 @@ class PartSummary(Struct, frozen=True):
     overdue: int
     left: int
     stages: dict[str, dict[str, int]]
-    """By stage and status: the items that have not completed."""
+    """Items not completed, by stage and status."""
 
     @property
     def whole(self) -> bool:
-        """All of them are completed, and there are some."""
+        """Are all of them completed, and is there at least one?"""
         return self.total > 0 and self.completed == self.total
 
 
 def key_fields(ctx: Context, route: str) -> tuple[str, ...]:
-    """The fields that make up the route's key; none where a function makes it. Only the route file names them."""
+    """The fields of the route's key; none if a function makes it. Only the route file knows them."""
     if route not in ctx.plans:
-        raise UsageError(f"only the route file says which fields make up the key of {route!r}: give --routes file.py")
+        raise UsageError(f"the key fields of {route!r} are only in its route file: give --routes file.py")
     key = ctx.plan(route).route.key
     return (key,) if isinstance(key, str) else () if callable(key) else tuple(key)
 
 
 def read_parts(ctx: Context, route: str, parts: Iterable[str]) -> tuple[KeyPart, ...]:
-    """Conditions such as "batchId=B-7" on the fields that make up the route's key."""
+    """Parse conditions such as "batchId=B-7" on the fields of the route's key."""
     given = list(parts)
     if not given:
         return ()
     fields = key_fields(ctx, route)
     if len(fields) < 2:
-        raise UsageError(f"the key of route {route!r} is not made of several fields; give the key itself, or how it begins")
+        raise UsageError(f"the key of route {route!r} has a single field; filter by the key itself, or by its prefix")
     found = []
     for part in given:
         field, _, value = part.partition("=")
         if field.strip() not in fields or not value.strip():
-            raise UsageError(f"the key part is {part!r}; write FIELD=VALUE, with a field of the key of {route!r}: {', '.join(fields)}")
+            raise UsageError(f"invalid key part {part!r}; write FIELD=VALUE, with a key field of {route!r}: {', '.join(fields)}")
         found.append(KeyPart(fields.index(field.strip()), escape_part(value.strip())))
     return tuple(found)
 
 
 def keys_with_first_part(ctx: Context, route: str, text: str, limit: int) -> list[str]:
-    """Keys of rows whose first part is this text, such as all batches of an asset; none where the key has one field."""
+    """Keys of rows whose first part is this text, such as all batches of an asset; none if the key has one field."""
     if route not in ctx.plans or len(key_fields(ctx, route)) < 2:
         return []
     query = Query(route=route, prefix=escape_part(text) + SEPARATOR)
@@ -73,7 +73,7 @@ def keys_with_first_part(ctx: Context, route: str, text: str, limit: int) -> lis
 
 
 def summary(ctx: Context, query: Query, on_progress: Callable[[int], None] | None = None) -> PartSummary:
-    """How far the items that match have come: rows first, then the seals of those whose rows have left."""
+    """Progress of the matching items: rows, then the seals of removed rows."""
     plan, now = ctx.plan(query.route), ctx.clock.now()
     statuses: dict[Status, int] = {}
     stages: dict[str, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""What operators ask of a route: which items are late and why, and which would be through next. Everything here only reads."""
+"""Overdue items with the reason, and the items that will complete next. Everything here only reads."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from milepost.ports.documents import HOLD, read_as
 from milepost.ports.ledger import Document, Query
 
 LOOK = 10_000
-"""So many items of a stage are looked at, at most, to find the first in order."""
+"""Most items of a stage that are read to find the first in order."""
 _SHARE = re.compile(r"\b(\d[\d,]*) of (\d[\d,]*)\b")
 
 
 class LateItem(Struct, frozen=True):
-    """One item of an answer: why it is where it is, and since when it is late, if it is."""
+    """An item, why it is still at its stage, and since when it is overdue, if it is."""
 
     item: Item
     why: str
@@ -38,8 +38,8 @@ class LateItem(Struct, frozen=True):
 
 
 def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], bool]:
-    """Items that have been at their stage for longer than its overdue mark, by the route as it is now, the latest first; and whether
-    there are more. People were told of each when it passed the mark; here are those that are still there."""
+    """Items past the overdue mark of their stage in the current route, the most overdue first, and whether there are more. An event was
+    sent when each passed the mark; these are still there."""
     found = list(each_overdue(ctx, query, LOOK + 1))
     more = any(n > LOOK for n in Counter(asked.item.row.stage for asked in found).values())
     found.sort(key=lambda asked: (asked.late_since or 0, asked.item.key))
@@ -47,7 +47,7 @@ def overdue(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
 
 
 def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterator[LateItem]:
-    """The same one by one, stage by stage, so that any number of them takes little memory; at most so many of each stage."""
+    """Overdue items one by one, stage by stage, in constant memory; at most `most` per stage."""
     plan, now = _plan(ctx, query.route), ctx.clock.now()
     holds, breakers = ctx.ledger.read(HOLD), open_breakers(ctx, query.route)
     for stage in _stages(plan, query):
@@ -59,8 +59,8 @@ def each_overdue(ctx: Context, query: Query, most: int | None = None) -> Iterato
 
 
 def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], bool]:
-    """Items that would be through the whole route next, the nearest first; and whether there are more: the last stage's, then those
-    of the one before it, until there are enough."""
+    """Items that will complete the route next, the nearest first, and whether there are more: from the last stage backwards until there are
+    enough."""
     plan = _plan(ctx, query.route)
     holds, breakers = ctx.ledger.read(HOLD), open_breakers(ctx, query.route)
     found: list[LateItem] = []
@@ -74,8 +74,8 @@ def nearest(ctx: Context, query: Query, limit: int) -> tuple[list[LateItem], boo
 
 
 def nearness(row: Row, stage: Stage) -> tuple[int, float, int, str]:
-    """How near an item is to being through its stage, as something to sort by: in work, ready to be worked on, being waited for,
-    failed for the moment; then by the share of it that is there, as its note tells; then by when somebody looks next."""
+    """Sort key for how near an item is to completing its stage: running, ready, waiting, failed; then by the share that its note reports;
+    then by its next look."""
     if row.status is Status.PROCESSING:
         rank = 0
     elif row.status in (Status.PENDING, Status.QUEUED) and not stage.external:
@@ -86,7 +86,7 @@ def nearness(row: Row, stage: Stage) -> tuple[int, float, int, str]:
 
 
 def share(note: str | None) -> float:
-    """How much is there, from a note such as '3 of 5 files on tape'; 0 where it does not say."""
+    """The share in a note such as '3 of 5 files on tape'; 0 if there is none."""
     found = _SHARE.search(note or "")
     if found is None:
         return 0.0
@@ -95,7 +95,7 @@ def share(note: str | None) -> float:
 
 
 def why(row: Row, stage: Stage, holds: dict[str, Document], breakers: Mapping[str, BreakerRecord]) -> str:
-    """Why a live item is still at its stage, in a few words: a pause or an open breaker before everything else, then its error, then what was noted."""
+    """Why a live item is still at its stage, in short: a pause or an open breaker first, then its error, then its note."""
     for name in (scope(row.route), scope(row.route, row.stage), scope(row.route, row.stage, row.lane)):
         if name in holds:
             hold = read_as(Hold, holds[name].value)
@@ -120,8 +120,8 @@ def why(row: Row, stage: Stage, holds: dict[str, Document], breakers: Mapping[st
     return "offered; nobody has confirmed it" if stage.external else "it waits for a worker"
 
 
-def asked_view(asked: LateItem, now: int) -> dict[str, Any]:
-    """One item of an answer, for programs."""
+def late_item_view(asked: LateItem, now: int) -> dict[str, Any]:
+    """One item as JSON."""
     row, late = asked.item.row, asked.late_since
     return {
         **row_view(asked.item),
@@ -137,7 +137,7 @@ def asked_view(asked: LateItem, now: int) -> dict[str, Any]:
 
 def _plan(ctx: Context, route: str) -> Plan:
     if route not in ctx.plans:
-        raise UsageError(f"only the route file says when an item of {route!r} is late and what comes last: give --routes file.py")
+        raise UsageError(f"the overdue marks and stage order of {route!r} are only in its route file: give --routes file.py")
     return ctx.plan(route)
 
 

@@ -1,4 +1,4 @@
-"""Handlers that must look at other items of their route: those with an `attach` are told how to find them."""
+"""Access to other items of the route for handlers that ask for it with an `attach` method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milepost.ports.ledger import Query
 
 
 def attach_all(ctx: Context) -> None:
-    """Tell every handler that asks for it how the items of its route are found on this ledger."""
+    """Give each handler with an `attach` method a function that finds items of its route by key prefix."""
     for plan in ctx.plans.values():
         for stage in plan.stages:
             attach = getattr(stage.handler, "attach", None)
@@ -20,5 +20,5 @@ def attach_all(ctx: Context) -> None:
 
 
 def by_prefix(ctx: Context, route: str, prefix: str) -> list[Item]:
-    """The route's items whose keys begin so, as they are now, without what they carry."""
+    """The route's items whose keys have this prefix, without content."""
     return list(each(ctx, Query(route=route, prefix=prefix)))

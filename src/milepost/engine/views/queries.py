@@ -1,4 +1,4 @@
-"""Which items are meant: conditions in people's words, as a question to the ledger, and what answering it costs."""
+"""Item queries from user-facing filters, and the cost of a query that no index serves."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from milepost.engine.views.key_parts import read_parts
 from milepost.ports.ledger import Query, ScanCost
 
 LISTS = 5
-WORTH_A_WORD, WORTH_ASKING = 1_000, 100_000
-"""Rows that are read because no index serves a filter: from so many on that is said, and above so many it is asked about."""
+WARN_ROWS, CONFIRM_ROWS = 1_000, 100_000
+"""Rows read without an index: warn from the first number on, ask for confirmation above the second."""
 WORDS = {"failed": FAILED, "live": LIVE}
-"""Short words for several statuses."""
+"""Names for sets of statuses."""
 
 
 def choose(
@@ -35,7 +35,7 @@ def choose(
     parts: Iterable[str] = (),
     with_content: bool = False,
 ) -> Query:
-    """The conditions as a question to the ledger; a stage, group or list that nobody knows is a mistake, not an empty answer."""
+    """The filters as a query. An unknown stage, group or list raises UsageError instead of matching nothing."""
     check_route(ctx, route)
     stages = frozenset(stages)
     there = status_of(ctx, route)["routes"][route]["stages"]
@@ -48,7 +48,7 @@ def choose(
     first = next((part.text for part in wanted if part.position == 0), None)
     return Query(
         route=route,
-        # The keys that share their first part stand together, so an index serves it.
+        # Keys with the same first part are adjacent, so the index serves a prefix.
         prefix=prefix or (None if first is None else first + SEPARATOR),
         parts=wanted,
         statuses=statuses_of(statuses),
@@ -61,14 +61,14 @@ def choose(
     )
 
 
-def told_cost(route: str, cost: ScanCost) -> str:
-    """What it costs to look for something that no index serves, in words."""
+def cost_text(route: str, cost: ScanCost) -> str:
+    """The cost of a query without an index, in words."""
     price = "" if cost.dollars is None else ", less than a cent" if cost.dollars < 0.01 else f", ${cost.dollars:,.2f}"
     return f"no index serves this: all {cost.rows:,} rows of {route} are read, about {cost.units:,} read units{price}"
 
 
 def statuses_of(words: Iterable[str]) -> frozenset[Status] | None:
-    """The statuses that these words name; None: no word was given."""
+    """The statuses that these words name; None if there are no words."""
     found: set[Status] = set()
     for word in words:
         if word.lower() in WORDS:
@@ -76,16 +76,16 @@ def statuses_of(words: Iterable[str]) -> frozenset[Status] | None:
         elif word.upper() in Status.__members__:
             found.add(Status[word.upper()])
         else:
-            raise UsageError(f"there is no status {word!r}; there are {', '.join(Status)}, failed and live")
+            raise UsageError(f"there is no status {word!r}; use {', '.join(Status)}, failed or live")
     return frozenset(found) or None
 
 
 def _list_ids(ctx: Context, route: str, name: str) -> frozenset[str]:
-    """The one list of that id, or all of that name."""
+    """The list with that id, or all with that name."""
     records = lists(ctx, route)
     found = frozenset(record.id for record in records if record.id == name)
     found = found or frozenset(record.id for record in records if record.name == name)
     if found:
         return found
     known = ", ".join(list(dict.fromkeys(record.name for record in reversed(records)))[:LISTS]) or "none"
-    raise UsageError(f"route {route!r} was never given a list {name!r}; its latest lists: {known}; see 'milepost lists {route}'")
+    raise UsageError(f"route {route!r} has no list {name!r}; the latest are: {known}; see 'milepost lists {route}'")

@@ -1,4 +1,4 @@
-"""A look at the ledger for one answer: what several parts of it ask for is asked of the ledger once, and all of them see the same."""
+"""Request-scoped read cache: each ledger query runs at most once per page, so that all parts of it agree."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from milepost.ports.ledger import Count, Document, Group, HistoryEntry, Ledger, 
 T = TypeVar("T")
 
 
-def glance(ctx: Context) -> Context:
-    """The same, to be looked at for one answer and then dropped: what was read once does not change any more."""
-    seen = Context(cast(Ledger, Glance(ctx.ledger)), ctx.plans, ctx.clock, ctx.chance, ctx.blobs)
+def read_cached(ctx: Context) -> Context:
+    """A context for one answer whose repeated reads are cached; drop it afterwards."""
+    seen = Context(cast(Ledger, ReadCache(ctx.ledger)), ctx.plans, ctx.clock, ctx.chance, ctx.blobs)
     seen.observer, seen.checks = ctx.observer, ctx.checks
     return seen
 
 
-class Glance:
-    """Remembers what the ledger has answered to the questions below; all others go to the ledger itself. Nothing that writes is to
-    be given one: it would not see what it has written."""
+class ReadCache:
+    """Ledger that caches the reads below; everything else goes to the ledger. Do not write through it: writes do not update the cache."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

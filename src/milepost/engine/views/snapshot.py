@@ -1,4 +1,4 @@
-"""The state of a route at one moment, for a view that moves: counts, rate, oldest items, failures by kind."""
+"""Snapshot of a route for a live view: counts, rate, ages, failures by kind."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from milepost.ports.documents import HOLD
 from milepost.ports.ledger import Count, Group, Query
 
 NEAR = 2 * HOUR
-"""Below this age the hour buckets are too coarse, and a few rows are looked at."""
+"""Below this age the hourly counters are too coarse, and a few rows are read."""
 LOOK = 200
 
 
 class StageView(Struct, frozen=True):
-    """One stage: how many items are there by status, how many are past it, and how long those that are unfinished have been there:
-    half of them no longer than `p50_ms`, all but one in twenty no longer than `p95_ms`; None: there are none, or the ledger cannot tell
-    at little cost. `overdue`: so many have passed the stage's overdue mark, or more if `overdue_more`; None: the stage has no mark."""
+    """One stage: items by status, items past it, and percentiles of the time that unfinished items have been there (None: no items, or too
+    expensive to read). `overdue`: items past the stage's overdue mark, or more if `overdue_more`; None: the stage has no mark."""
 
     name: str
     counts: dict[Status, int]
@@ -41,7 +40,7 @@ class StageView(Struct, frozen=True):
 
 
 class Kind(Struct, frozen=True):
-    """A kind of failure: how many items have it now, and have had it."""
+    """A kind of failure: items that have it now, and occurrences in total."""
 
     category: str
     stage: str
@@ -51,7 +50,7 @@ class Kind(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """One route at one moment. `rate` counts items that ended a second since the snapshot before, `steps` all lines written."""
+    """One route at one time. `rate`: items that ended per second since the previous snapshot; `steps`: history lines per second."""
 
     route: str
     at: int
@@ -81,7 +80,7 @@ class Snapshot(Struct, frozen=True):
 
 
 def snapshots(ctx: Context, before: dict[str, Snapshot] | None = None, route: str | None = None) -> dict[str, Snapshot]:
-    """A snapshot of each route; rates are since `before`."""
+    """A snapshot of each route; rates are relative to `before`."""
     now, seq = ctx.clock.now(), ctx.ledger.last_seq()
     holds = set(ctx.ledger.read(HOLD))
     counts: dict[str, list[Count]] = {name: [] for name in (route_names(ctx) if route is None else [route])}
@@ -114,7 +113,7 @@ def _snapshot(
 
     @cache
     def free() -> bool:
-        """Does it cost nothing to look at the rows of a stage? That is the same for all stages, and asking may itself cost a little."""
+        """Is reading the rows of a stage free? The answer is the same for all stages, and asking may cost a little."""
         return ctx.ledger.cost_of(Query(route=route, stages=frozenset(names), statuses=LIVE)) is None
 
     for name in reversed(names):
@@ -149,16 +148,16 @@ def _snapshot(
 
 
 def _ages(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> list[tuple[int, int]]:
-    """How long live items have been at a stage, the shortest first: (age, how many). From the hours they entered in, more exactly
-    while all of them are young: then rows are looked at, or where that costs nothing is said."""
+    """Ages of live items at a stage as (age, count), youngest first. From hourly counters; if all are young, from rows, where reading is
+    free."""
     if now - min(hours) * HOUR > NEAR:
         return [(max(0, now - (hour + 1) * HOUR), hours[hour]) for hour in sorted(hours, reverse=True)]
     return sorted((max(0, now - item.row.entered_at), 1) for item in _some(ctx, route, stage)) if free() else []
 
 
 def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: int, free: Callable[[], bool]) -> tuple[int | None, bool]:
-    """How many live items have been at a stage for longer than its mark, and whether there may be more. From the hours they entered
-    in; the hour that the mark falls into is looked at row by row where they are few and that costs nothing."""
+    """Number of live items past the stage's overdue mark, and whether there may be more. From hourly counters; the hour of the mark is read
+    row by row if the items are few and reading is free."""
     plan = ctx.plans.get(route)
     mark = None if plan is None or stage not in plan.by_name else plan.by_name[stage].overdue_ms
     if mark is None:
@@ -173,12 +172,12 @@ def _overdue(ctx: Context, route: str, stage: str, hours: dict[int, int], now: i
 
 
 def _some(ctx: Context, route: str, stage: str) -> list[Item]:
-    """Live items at a stage, no more than a few."""
+    """A few live items of a stage."""
     return ctx.ledger.find(Query(route=route, stages=frozenset({stage}), statuses=LIVE, limit=LOOK)).items
 
 
 def _within(ages: list[tuple[int, int]], part: float) -> int | None:
-    """The age that this part of them has not passed."""
+    """The age that this share of items does not exceed."""
     wanted = ceil(part * sum(n for _, n in ages))
     for age, n in ages:
         wanted -= n
@@ -188,6 +187,6 @@ def _within(ages: list[tuple[int, int]], part: float) -> int | None:
 
 
 def _kinds(groups: list[Group]) -> list[Kind]:
-    """The most frequent first; groups that differ only in what their messages say stay apart."""
+    """Kinds of failure, most frequent first; groups with different messages stay separate."""
     kinds = [Kind(group.category, group.stage, group.sample, group.now, group.total) for group in groups if group.total > 0]
     return sorted(kinds, key=lambda kind: (-kind.now, -kind.total, kind.category, kind.stage))

@@ -1,4 +1,4 @@
-"""One item's story in plain sentences: where it is, why it waits, what happened, what happens next, what people can do."""
+"""Story of one item in plain sentences: state, reason, history, next step, and possible commands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from shlex import quote
 
 from msgspec import Struct
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from milepost.core import operators
@@ -16,19 +17,18 @@ from milepost.core.confirmations import was_refused
 from milepost.core.history import Line
 from milepost.core.item import Content, Item, Row
 from milepost.core.routes.route import Stage
-from milepost.core.status import FAILED, STATUS_MEANING, Status
+from milepost.core.status import FAILED, STATUS_MEANING, Reason, Status
 from milepost.core.values.durations import moment_ms, short_span
 from milepost.engine.breakers import BreakerView, breaker_of
 from milepost.engine.context import Context
-from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, live_processes, stage_names, unreadable
-from milepost.engine.views.sentences import sentence
+from milepost.engine.views.items import SIGNED, chain_broken_at, chain_fault, clock_time, list_name, live_processes, stage_names, unreadable
 from milepost.engine.views.timestamps import Watch
 from milepost.ports.documents import HOLD, read_as
 from milepost.ports.ledger import HistoryEntry, KnownKey, Refused
 
 
 class StoryLine(Struct, frozen=True):
-    """One thing that happened, and when. `short` leaves out what is shown in another way where the `line` itself is at hand."""
+    """One history line as a sentence. `short` leaves out what a page shows from the `line` itself."""
 
     at: int
     text: str
@@ -37,7 +37,7 @@ class StoryLine(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """Sentences, in the order in which they are read."""
+    """Sentences in reading order."""
 
     route: str
     key: str
@@ -46,13 +46,13 @@ class Story(Struct, frozen=True):
     next: list[str] = []
     happened: list[StoryLine] = []
     can: list[str] = []
-    """Commands that make sense now."""
+    """Commands that are possible now."""
     warnings: list[str] = []
 
 
-def story(ctx: Context, route: str, key: str, told: Callable[[int, int], str] = clock_time) -> Story | None:
-    """The story of one item, or of the seal that is left of it; None if the key was never seen. `told`: how a moment is written."""
-    watch = Watch(ctx.clock.now(), told)
+def story(ctx: Context, route: str, key: str, form: Callable[[int, int], str] = clock_time) -> Story | None:
+    """The story of one item, or of its seal; None if the key was never seen. `form` formats a time."""
+    watch = Watch(ctx.clock.now(), form)
     [item] = ctx.ledger.get([(route, key)])
     if item is None:
         [known] = ctx.ledger.peek(route, [key])
@@ -60,20 +60,20 @@ def story(ctx: Context, route: str, key: str, told: Callable[[int, int], str] = 
     lines = ctx.ledger.history(route, key)
     warnings, damaged = list[str](), isinstance(item, Refused)
     if isinstance(item, Refused):
-        warnings.append(f"its row cannot be read: {item.reason}")
+        warnings.append(f"the row cannot be read: {item.reason}")
         if item.row is None:
             return _unreadable(route, key, lines, watch, warnings)
         item = Item(item.row, Content())
     broken = chain_broken_at(ctx, item, lines)
     if broken is not None:
-        warnings.append(f"its history is not as it was written: {chain_fault(broken, lines)}")
+        warnings.append(f"the history has been changed: {chain_fault(broken, lines)}")
     stages = stage_names(ctx, route)
-    happened = [_told(written.line, ctx, item) for written in lines]
+    happened = [_story_line(written.line, ctx, item) for written in lines]
     why, following = _waiting(ctx, item, stages, watch)
     can = _can(item.row, ctx, stages)
     if damaged:
-        # Nothing is decided on a row that cannot be read; only cancelling needs no more than where it is.
-        following = ["Nothing by itself. Put it right, or restore it from a backup; 'milepost quarantine list' shows what is set aside."]
+        # Nothing is decided on an unreadable row; only cancelling needs no more than its position.
+        following = ["Nothing automatically. Correct the row, or restore it from a backup; see also 'milepost quarantine list'."]
         can = [command for command in can if command.startswith("milepost cancel ")]
     return Story(route, key, _where(item.row, stages, watch), why, following, happened, can, warnings)
 
@@ -82,52 +82,52 @@ def _where(row: Row, stages: list[str], watch: Watch) -> str:
     since = watch.when(row.entered_at)
     if row.status is Status.COMPLETED:
         took = short_span(row.updated_at - row.created_at)
-        return f"It is through: COMPLETED {since}, {took} after it was accepted."
+        return f"COMPLETED {since}, {took} after it was accepted."
     place = f"'{row.stage}'"
     if row.stage in stages:
         place += f" (stage {stages.index(row.stage) + 1} of {len(stages)})"
     if row.later_than(watch.now):
-        return f"It is to start at {place} {since}. It was accepted {watch.when(row.created_at)}."
+        return f"Scheduled to start at {place} {since}. Accepted {watch.when(row.created_at)}."
     if row.terminal:
-        return f"It ended at {place}: {row.status}, {STATUS_MEANING[row.status]}; {since}."
-    return f"It is at {place}: {row.status}, {STATUS_MEANING[row.status]}. It came here {since}."
+        return f"Ended at {place}: {row.status}, {STATUS_MEANING[row.status]}; {since}."
+    return f"At {place}: {row.status}, {STATUS_MEANING[row.status]}. It arrived here {since}."
 
 
 def _waiting(ctx: Context, item: Item, stages: list[str], watch: Watch) -> tuple[list[str], list[str]]:
-    """Why it waits, and what happens next."""
+    """Why the item waits, and what happens next."""
     row = item.row
     if row.terminal:
         return _ended(row, _can(row, ctx, stages))
     if stages and row.stage not in stages:
         apply = f"milepost routes apply {row.route} --map {row.stage}=STAGE {SIGNED}"
-        return [f"The route has no stage '{row.stage}' any more."], [f"Nothing, until it is moved: {apply}"]
+        return [f"The route no longer has the stage '{row.stage}'."], [f"Nothing, until it is moved: {apply}"]
     plan = ctx.plans.get(row.route)
     stage = None if plan is None else plan.by_name.get(row.stage)
     why, following = _by_status(row, stage, watch)
     if stage is not None and stage.overdue_ms is not None and row.entered_at + stage.overdue_ms <= watch.now:
-        # By the stage's own mark: the row forgets its moment once people have been told.
+        # By the stage's own mark: the row loses its overdue time once the event has been sent.
         expected = row.entered_at + stage.overdue_ms
-        why.insert(0, f"It is late: it was expected by {watch.at(expected)}, {short_span(watch.now - expected)} ago.")
+        why.insert(0, f"Overdue: expected by {watch.at(expected)}, {short_span(watch.now - expected)} ago.")
     lost = row.status is Status.PROCESSING and row.holder in ctx.ledger.dead_workers()
     if lost:
         why.append("That worker has died.")
-        following = ["It is taken back at once by whoever is at work on this machine; the try does not count."]
+        following = ["Another process on this machine takes it back at once; no attempt is counted."]
     holds = _holds(ctx, row, watch)
     why += holds
     breaker = breaker_of(ctx, row)
     if holds and row.status is not Status.PROCESSING:
-        following = ["Nothing, until it is resumed; being paused uses no attempts."]
+        following = ["Nothing until it is resumed; a pause uses no attempts."]
     elif breaker is not None and row.status is not Status.PROCESSING:
         why.append(f"{breaker.told[0].upper()}{breaker.told[1:]}.")
         following = [_let_through(breaker, row, watch)]
     if row.losses:
         times = "A worker was" if row.losses == 1 else f"{row.losses} workers were"
-        why.append(f"{times} lost while holding it; that is not counted as an attempt.")
+        why.append(f"{times} lost while holding it; no attempt is counted for that.")
     if row.unknown:
-        why.append("What the last try achieved is not known" + _verify(stage))
+        why.append("The result of the last attempt is unknown" + _verify(stage))
     why += _kept(row)
     if row.overdue_at is not None and row.overdue_at > watch.now:
-        following.append(f"If it is still at '{row.stage}' {watch.when(row.overdue_at)}, people are told that it is late.")
+        following.append(f"If it is still at '{row.stage}' {watch.when(row.overdue_at)}, it is reported as overdue.")
     if not holds and breaker is None and (lost or _wants_worker(row, stage, watch.now)):
         following += _missing_worker(ctx, row.route)
     return why, following
@@ -144,30 +144,30 @@ def _let_through(breaker: BreakerView, row: Row, watch: Watch) -> str:
 
 def _verify(stage: Stage | None) -> str:
     if stage is not None and stage.remote:
-        return "; the next worker is told so."
+        return "; the next worker is informed."
     if stage is not None and stage.verify is None:
         return "; the stage has no 'verify', so the work may be done twice."
-    return "; 'verify' is asked before the next try."
+    return "; 'verify' runs before the next attempt."
 
 
 def _kept(row: Row) -> list[str]:
-    return [f"An answer for '{name}' has come already and is kept until it gets there." for name in row.kept if name != row.stage]
+    return [f"An answer for '{name}' has already arrived and is kept until the item gets there." for name in row.kept if name != row.stage]
 
 
 _DECIDED = {
-    "retry": "start it again (retry)",
-    "confirm": "say that the stage is done after all (confirm)",
-    "skip": "move it past the stage (skip)",
-    "replace": "give it other content (replace)",
+    "retry": "restart it (retry)",
+    "confirm": "confirm the stage (confirm)",
+    "skip": "skip the stage (skip)",
+    "replace": "replace its content (replace)",
 }
 
 
 def _ended(row: Row, can: list[str]) -> tuple[list[str], list[str]]:
-    why = [] if row.error is None else [f"The last error was {row.error.category}: {row.error.message}"]
+    why = [] if row.error is None else [f"Last error: {row.error.category}: {row.error.message}"]
     if row.status in FAILED:
         choices = [_DECIDED[verb] for verb in (command.split()[1] for command in can) if verb in _DECIDED]
-        return why + _kept(row), [f"Nothing by itself; a person decides: {', '.join([*choices, 'or leave it as it is'])}."]
-    return why, ["Nothing: it has ended. It stays known, so that it is not done a second time."]
+        return why + _kept(row), [f"Nothing automatically; an operator decides: {', '.join([*choices, 'or leave it'])}."]
+    return why, ["Nothing: it has ended. Its key stays known, so that it is not processed again."]
 
 
 def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], list[str]]:
@@ -176,36 +176,34 @@ def _by_status(row: Row, stage: Stage | None, watch: Watch) -> tuple[list[str], 
     allowed = "" if stage is None else f" of {stage.retry_of(row.lane).attempts}"
     if row.status is Status.PROCESSING:
         held = "" if row.claimed_at is None else f" since {watch.at(row.claimed_at)} ({short_span(now - row.claimed_at)})"
-        why = [f"Worker {row.holder} holds it{held}; this is try {row.attempts + 1}{allowed}."]
+        why = [f"Worker {row.holder} holds it{held}; this is attempt {row.attempts + 1}{allowed}."]
         if look <= now:
-            return why, [f"Its lease ran out {watch.when(look)}: the next claim takes it over."]
-        return why, [f"Its outcome is written when the worker is done. Should the worker die, the lease ends {watch.when(look)}."]
+            return why, [f"Its lease expired {watch.when(look)}: the next claim takes it over."]
+        return why, [f"The worker writes its outcome when done. If the worker dies, the lease expires {watch.when(look)}."]
     if row.status is Status.RETRY_SCHEDULED:
         error = "" if row.error is None else f": {row.error.category}: {row.error.message}"
-        return [f"Try {row.attempts}{allowed} failed{error}"], [f"It is tried again {due}: try {row.attempts + 1}{allowed}."]
+        return [f"Attempt {row.attempts}{allowed} failed{error}"], [f"Retried {due}: attempt {row.attempts + 1}{allowed}."]
     if row.status is Status.WAITING and row.handed_over:
-        return [f"The work was handed over and the partner's answer is awaited{_note(row)}."], [
-            f"If no answer comes by then, it counts as a failed try: {watch.when(look)}."
+        return [f"The work was handed over to the partner; waiting for the answer{_note(row)}."], [
+            f"Without an answer it counts as a failed attempt {watch.when(look)}."
         ]
     if was_refused(row) and stage is not None and stage.external:
-        asked = "its stage is offered again" if row.status is Status.WAITING else "if nobody confirms it, it is offered again"
-        return [f"It was answered in a way that does not confirm it: {row.note}."], [f"{asked[0].upper()}{asked[1:]} {watch.when(look)}."]
+        asked = "the stage is offered again" if row.status is Status.WAITING else "if not confirmed, it is offered again"
+        return [f"The answer did not confirm it: {row.note}."], [f"{asked[0].upper()}{asked[1:]} {watch.when(look)}."]
     if row.status is Status.WAITING:
         looks = "once" if row.looks == 1 else f"{row.looks} times"
-        return [f"It was looked at {looks} and was not there yet{_note(row)}. That is normal and never counted."], [
-            f"The next look is {due}."
-        ]
+        return [f"Checked {looks}, not ready yet{_note(row)}. That is normal and counts no attempt."], [f"The next check is {due}."]
     if row.later_than(now):
-        return ["It was set for a later time."], [f"It starts {watch.when(look)}, not before."]
+        return ["It is scheduled for later."], [f"It starts {watch.when(look)}, not before."]
     if stage is not None and stage.external:
-        return [f"It was offered to whoever does this stage; their confirmation is awaited{_note(row)}."], [
-            f"If nobody confirms it, it is offered again {watch.when(look)}."
+        return [f"It was offered to the partner of this stage; waiting for the confirmation{_note(row)}."], [
+            f"If not confirmed, it is offered again {watch.when(look)}."
         ]
-    waits = "It waits for a worker (remote)." if stage is not None and stage.remote else "It waits for a worker."
+    waits = "Waiting for a remote worker." if stage is not None and stage.remote else "Waiting for a worker."
     if row.status in (Status.PENDING, Status.QUEUED) and look > now:
-        # Where workers are called by messages, an item's time is when it would be called again.
-        return [waits], [f"A worker is called to it. Should its message be lost, it is called again {watch.when(look)} or soon after."]
-    return [waits], [f"It is worked on {due}."]
+        # On ledgers with queues, the due time of a queued item is when its message is sent again.
+        return [waits], [f"Its message is in the queue. If the message is lost, it is sent again {watch.when(look)} or soon after."]
+    return [waits], [f"It runs {due}."]
 
 
 def _note(row: Row) -> str:
@@ -227,7 +225,7 @@ def _wants_worker(row: Row, stage: Stage | None, now: int) -> bool:
 
 
 def _missing_worker(ctx: Context, route: str) -> list[str]:
-    """Why no worker takes it up: none runs, or those that run have an older version of the route and stand by."""
+    """Why no worker claims it: none is running, or all stand by with an older version of the route."""
     workers = [process for process in live_processes(ctx) if "worker" in process.roles]
     if not workers:
         return ["No worker is running now; start one with 'milepost work' or 'milepost up'."]
@@ -235,20 +233,20 @@ def _missing_worker(ctx: Context, route: str) -> list[str]:
     if len(standing_by) < len(workers):
         return []
     verb = "stands by: it has" if len(standing_by) == 1 else "stand by: they have"
-    return [f"{', '.join(standing_by)} {verb} an older version of the route; restart with the present route file."]
+    return [f"{', '.join(standing_by)} {verb} an older version of the route; restart with the current route file."]
 
 
-def _told(line: Line, ctx: Context, item: Item) -> StoryLine:
+def _story_line(line: Line, ctx: Context, item: Item) -> StoryLine:
     text = sentence(line, ctx, item)
     if unreadable(line) or (line.act is None and (line.note is None or isinstance(line.note, str))):
         return StoryLine(line.at, text, text, line)
-    told = isinstance(line.note, dict) and ("because" in line.note or "forced" in line.note)
-    bare = replace(line, act=None, note=line.note if told or isinstance(line.note, str) else None)
+    in_sentence = isinstance(line.note, dict) and ("because" in line.note or "forced" in line.note)
+    bare = replace(line, act=None, note=line.note if in_sentence or isinstance(line.note, str) else None)
     return StoryLine(line.at, text, sentence(bare, ctx, item), line)
 
 
 def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
-    """The commands that would be accepted now."""
+    """Commands that would be accepted now."""
     subject = f"{row.route} {quote(row.key)}"
     if row.status is Status.COMPLETED:
         return [f"milepost rerun {subject} {SIGNED}"]
@@ -277,15 +275,121 @@ def _can(row: Row, ctx: Context, stages: list[str]) -> list[str]:
 
 def _sealed(route: str, known: KnownKey, watch: Watch) -> Story:
     ended = "" if known.ended_at is None else f" {watch.when(known.ended_at)}"
-    where = f"It ended {known.status}{ended}. Its row has been pruned; this is what its seal remembers."
-    happens = ["If this key is submitted again it is known, and is not done a second time."]
+    where = f"Ended {known.status}{ended}. Its row has been pruned; this is from its seal."
+    happens = ["If this key is submitted again, it is recognised and not processed again."]
     return Story(route, known.key, where, [f"The digest of its first input is {known.input_digest.hex()[:16]}…"], happens)
 
 
 def _unreadable(route: str, key: str, lines: Sequence[HistoryEntry], watch: Watch, warnings: list[str]) -> Story:
-    """Its row tells nothing: the last line says where it was."""
+    """Story of an unreadable row: the last history line tells where it was."""
     last = lines[-1].line if lines else None
-    where = "Nothing is known of where it is."
+    where = "Its position is unknown."
     if last is not None:
-        where = f"By its last line it is at '{last.after_stage}': {last.status}, since {watch.when(last.at)}."
-    return Story(route, key, where, next=["Nothing, until its row is put right or restored from a backup."], warnings=warnings)
+        where = f"According to its last history line it is at '{last.after_stage}': {last.status}, since {watch.when(last.at)}."
+    return Story(route, key, where, next=["Nothing until its row is corrected or restored from a backup."], warnings=warnings)
+
+
+def sentence(line: Line, ctx: Context, item: Item) -> str:
+    """One history line as a sentence."""
+    if unreadable(line):
+        return f"this line cannot be read: {line.note['unreadable']}"
+    text = SENTENCES[line.reason](line)
+    if line.reason is Reason.ACCEPTED and item.row.list_id is not None:
+        text += f", from the list {list_name(ctx, item.row.list_id) or item.row.list_id}"
+    if line.reason in _BY_PEOPLE and line.by:
+        text += f", by {line.by}"
+    if line.why:
+        text += f": {line.why}"
+    if line.act:
+        text += f" (act {line.act})"
+    return text
+
+
+_BY_PEOPLE = frozenset(
+    {
+        Reason.ACCEPTED, Reason.SKIPPED, Reason.CANCELLED, Reason.OPERATOR_RETRY, Reason.MOVED, Reason.BACK_FILL,
+        Reason.RERUN, Reason.REPLACED, Reason.RESCHEDULED,
+        Reason.CONFIRMED, Reason.RESENT, Reason.KEPT, Reason.NOTED,
+    }
+)  # fmt: skip
+
+
+def _attempt(line: Line) -> str:
+    attempt = line.attempt
+    if attempt is None:
+        return "failed"
+    took = "" if not attempt.response_ms else f" after {short_span(attempt.response_ms)}"
+    http = "" if attempt.http_status is None else f" (HTTP {attempt.http_status})"
+    return f"attempt {attempt.number} at '{line.stage}' failed{took}: {attempt.category}: {attempt.message}{http}"
+
+
+def _retry(line: Line) -> str:
+    delay = None if line.attempt is None else line.attempt.delay_ms
+    return _attempt(line) + ("" if delay is None else f"; retry in {short_span(delay)}")
+
+
+def _took(line: Line) -> str:
+    return "" if line.since is None else f" in {short_span(line.at - line.since)}"
+
+
+def _onward(line: Line) -> str:
+    return f", next '{line.to}'" if line.to else ", the last stage" if line.status is Status.COMPLETED else ""
+
+
+def _noted(line: Line) -> str:
+    return "" if line.note is None else f": {line.note if isinstance(line.note, str) else encode(line.note).decode()}"
+
+
+def _not_before(line: Line) -> str:
+    if not isinstance(line.note, dict) or "not_before" not in line.note:
+        return ""
+    start = line.note["not_before"]
+    return ": may start at once" if start is None else f", not before {start}"
+
+
+def _not_yet(line: Line) -> str:
+    if isinstance(line.note, dict) and "because" in line.note:
+        return f"an answer for '{line.stage}' was refused: {line.note['because']}"
+    return f"checked '{line.stage}': not yet{_noted(line)}"
+
+
+def _forced(line: Line) -> str:
+    forced = line.note.get("forced") if isinstance(line.note, dict) else None
+    return "" if forced is None else f", forced: it would have been refused otherwise ({forced})"
+
+
+def _plain_note(line: Line) -> str:
+    if isinstance(line.note, dict) and "because" in line.note:
+        return f"noted: an answer for '{line.note.get('for')}' does not confirm: {line.note['because']}"
+    return f"noted{_noted(line)}"
+
+
+SENTENCES: dict[Reason, Callable[[Line], str]] = {
+    Reason.ACCEPTED: lambda line: f"accepted at '{line.stage}'{_not_before(line)}",
+    Reason.OFFERED: lambda line: f"offered to '{line.stage}'",
+    Reason.CLAIMED: lambda line: f"claimed by {line.by}",
+    Reason.ADVANCED: lambda line: f"'{line.stage}' done{_took(line)}{_onward(line)}",
+    Reason.COMPLETED: lambda line: f"'{line.stage}' done{_took(line)}: completed the last stage",
+    Reason.NOT_YET: _not_yet,
+    Reason.HANDED_OVER: lambda line: f"'{line.stage}' handed over; waiting for the answer{_noted(line)}",
+    Reason.RETRY: _retry,
+    Reason.EXHAUSTED: lambda line: f"{_attempt(line)}; no attempts left",
+    Reason.REJECTED: lambda line: f"{_attempt(line)}; permanent",
+    Reason.LOST: lambda line: f"the worker {line.by} was lost while holding it",
+    Reason.GIVEN_BACK: lambda line: f"given back unfinished by {line.by}",
+    Reason.RESENT: lambda line: f"'{line.stage}' offered again",
+    Reason.CONFIRMED: lambda line: f"'{line.stage}' confirmed{_onward(line)}{_forced(line)}",
+    Reason.SKIPPED: lambda line: f"'{line.stage}' skipped{_onward(line)}",
+    Reason.CANCELLED: lambda line: f"cancelled at '{line.stage}'",
+    Reason.OPERATOR_RETRY: lambda line: f"restarted at '{line.after_stage}'",
+    Reason.MOVED: lambda line: f"moved from '{line.stage}' to '{line.to}', because the route changed",
+    Reason.BACK_FILL: lambda line: f"sent to the added stage '{line.to}'",
+    Reason.RERUN: lambda line: f"run again from '{line.after_stage}'",
+    Reason.REPLACED: lambda line: f"content replaced, restarted at '{line.after_stage}'",
+    Reason.RESCHEDULED: lambda line: f"rescheduled{_not_before(line)}",
+    Reason.OVERDUE: lambda line: f"overdue at '{line.stage}': reported",
+    Reason.KEPT: lambda line: f"an answer arrived early and is kept{_noted(line)}",
+    Reason.NOTED: _plain_note,
+    Reason.LATE: lambda line: f"an outcome of {line.by} arrived too late and was refused{_noted(line)}",
+    Reason.UNDECIDED: lambda line: f"an outcome of {line.by} waits for a process with the current route",
+}

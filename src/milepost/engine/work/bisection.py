@@ -1,4 +1,4 @@
-"""Finding the culprit in a failed batch: halve it until the item that breaks it is alone. No I/O: the caller makes the calls."""
+"""Bisection of a failed batch, to find the item that breaks it. No I/O: the caller makes the calls."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from milepost.core.item import Item
 from milepost.core.outcome import Outcome, Retry, as_outcome
 
 Answer = object
-"""What a call brought: a list of outcomes, or the Retry that stands for its failure."""
+"""Result of a call: a list of outcomes, or the Retry for its failure."""
 
 
 def call_budget(size: int) -> int:
-    """How many calls a batch may take in all: 2·log2(n) + 2, rounded down."""
+    """Most calls for one batch: 2·log2(n) + 2, rounded down."""
     return int(2 * math.log2(size) + 2)
 
 
 def halving(items: list[Item]) -> Generator[list[Item], Answer, dict[int, tuple[Outcome, bool]]]:
-    """Yields the items of the next call and is sent its answer; returns each item's (outcome, failed alone), by position.
+    """Yields the items of the next call and receives its result; returns (outcome, failed alone) by position.
 
-    Nobody is counted for a call that failed with others in it, except what is still unsettled when the budget is used up.
-    One culprit takes log2(n) + 3 calls at most: a half that went well clears itself and convicts the other without a call,
-    and all that was set aside on the way is called together once the culprit is known.
+    A failed call with several items counts for none of them, except for items unsettled when the budget is used up. One culprit takes at
+    most log2(n) + 3 calls: a half that succeeds settles itself and convicts the other without a call, and all items set aside on the way
+    are called together once the culprit is known.
     """
     settled: dict[int, tuple[Outcome, bool]] = {}
     blame: dict[int, Retry] = {}

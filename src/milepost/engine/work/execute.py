@@ -1,4 +1,4 @@
-"""Execute: call a stage's handler for a job and turn whatever happens into outcomes. Nothing a handler does gets past here."""
+"""Execute a job: call the stage's handler and turn every result, exception or timeout into outcomes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from milepost.ports.observer import ABOUT
 from milepost.ports.runner import Job, JobResult
 
 Ticks = Callable[[], int]
-"""Milliseconds that only ever rise, for response times."""
+"""Monotonic milliseconds, for response times."""
 
 
 def ready(stage: Stage) -> None:
-    """Somebody is about to work at the stage: a handler with a `ready` of its own looks whether it has all that it needs, and raises
-    if not, before any item is taken in hand."""
+    """Check before any item is claimed that the handler is ready: a handler with a `ready` method raises if something is missing."""
     check = getattr(stage.handler, "ready", None)
     if callable(check):
         check()
@@ -64,7 +63,7 @@ def run_plain(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
 
 
 async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
-    """Run an async handler; a call that takes longer than the stage's timeout is cut off and is a counted try."""
+    """Run an async handler; a call that exceeds the stage's timeout is cancelled and counts as a failed attempt."""
     assert stage.handler is not None
     ABOUT.set(job[0] if len(job) == 1 else None)
     began = ticks()
@@ -84,7 +83,7 @@ async def run_async(stage: Stage, job: Job, ticks: Ticks) -> list[JobResult]:
     doubtful: set[str] = set()
     found: dict[str, Outcome] = {}
     while True:
-        # Whoever was in a call that timed out may be done already: the probe is asked before the repeat.
+        # Items of a call that timed out may be done already: probe them before the repeat.
         for item in group if stage.verify is not None else ():
             if item.key in doubtful and (there := await _probe_async(stage, item)) is not None:
                 found[item.key] = there
@@ -120,13 +119,13 @@ async def _call_async(stage: Stage, argument: Any) -> object:
 
 
 def _called_off(error: BaseException) -> bool:
-    """Was it we who cancelled the call? A handler that lets some other cancellation through has merely failed."""
+    """Was the call cancelled by the worker? Any other CancelledError is a failure of the handler."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _raised(error: BaseException) -> Retry | Reject:
-    """What a handler raised, `sys.exit()` and errors that cannot even be printed among them: nothing takes a worker along."""
+    """The outcome of an exception, including `sys.exit()` and exceptions that cannot be printed: no handler can stop the worker."""
     kind = type(error).__name__
     try:
         outcome = outcome_of_exception(error)
@@ -138,14 +137,14 @@ def _raised(error: BaseException) -> Retry | Reject:
 
 
 def _as_retry(outcome: Retry | Reject) -> Retry:
-    """A batch call's exception. It cannot reject: it does not say for whom it speaks."""
+    """The exception of a batch call as a Retry. It cannot reject, because it does not say which item it is about."""
     if isinstance(outcome, Retry):
         return outcome
     return Retry(outcome.error, category=outcome.category, details=outcome.details, traceback=outcome.traceback)
 
 
 def _sound(outcome: Outcome) -> Outcome:
-    """The outcome, if it can be written down and read again; else a wrong answer, told here, where only its own item is hit."""
+    """The outcome if it can be stored as JSON; else a WRONG_ANSWER, so that only its own item is affected."""
     if type(outcome) is Done and outcome.output is None and outcome.payload is UNSET:
         return outcome
     try:
@@ -165,14 +164,14 @@ def _settled(items: Job, outcomes: dict[int, tuple[Outcome, bool]], calls: int, 
 
 
 def _verified(job: Job, answers: list[Outcome | None], began: int, ticks: Ticks) -> tuple[list[JobResult], Job]:
-    """Split a job into what the probes have settled and what still has to be done."""
+    """Split a job into results settled by probes, and items still to be worked on."""
     took = ticks() - began
     rans = [JobResult(item, _sound(answer), took) for item, answer in zip(job, answers, strict=True) if answer is not None]
     return rans, [item for item, answer in zip(job, answers, strict=True) if answer is None]
 
 
 def _probed(answer: object) -> Outcome | None:
-    """What a probe said: an outcome or True settles the item, False or None means "not there: do the work"."""
+    """Result of a probe: an outcome or True settles the item; False or None means "not there, do the work"."""
     if isinstance(answer, OUTCOMES):
         return answer
     if answer is True:
@@ -183,11 +182,11 @@ def _probed(answer: object) -> Outcome | None:
 
 
 def _probe_failed(error: BaseException) -> Outcome:
-    """A probe that raises is a Retry, never "not there"."""
+    """The outcome of a probe that raised: a Retry, never "not there"."""
     said = _raised(error)
     after = said.after if isinstance(said, Retry) else None
-    told = f"verify failed: {said.error}"
-    return Retry(told, after=after, category="VERIFY_FAILED", details=said.details, unknown=True, traceback=said.traceback)
+    message = f"verify failed: {said.error}"
+    return Retry(message, after=after, category="VERIFY_FAILED", details=said.details, unknown=True, traceback=said.traceback)
 
 
 def _probe_plain(stage: Stage, item: Item) -> Outcome | None:

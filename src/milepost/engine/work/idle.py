@@ -1,4 +1,4 @@
-"""Is there nothing to do? What `--until-idle` asks: paused and external items do not count."""
+"""Idle check for `--until-idle`; paused and external items do not count."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from milepost.ports.documents import CURSOR, Cursor, read_as
 
 
 def nothing_due(ctx: Context, horizon: int, outdated: Container[str] = ()) -> bool:
-    """Nothing that our own workers could take falls due up to then; routes that are out of date here are for others."""
+    """Does nothing that our workers could claim become due by then? Routes that are outdated here are ignored."""
     due = ctx.ledger.next_due([plan for plan in ctx.plans.values() if plan.name not in outdated])
     return due is None or due > horizon
 
 
-def all_told(ctx: Context, subscribers: Iterable[str], horizon: int) -> bool:
-    """Each of these subscribers has been told everything, but for what is not to be tried again until after then."""
+def all_delivered(ctx: Context, subscribers: Iterable[str], horizon: int) -> bool:
+    """Has each subscriber received everything, except events that are retried only after then?"""
     cursors = ctx.ledger.read(CURSOR)
     last = ctx.ledger.last_seq()
     for name in subscribers:

@@ -1,7 +1,7 @@
-"""Workers elsewhere: they claim items of a remote stage, keep their leases alive and say what came of it, fenced as our own are.
+"""Remote workers: they claim items of a remote stage, extend leases and settle outcomes, fenced like our own workers.
 
-What they have in hand is remembered here as long as this process lives, for the limits, and for what belongs to a claim beside its
-lease. The row is the truth all the same: a lease that another process gave out is looked up there.
+This process remembers their items for the limits and for claim data beside the lease. The row stays authoritative: a lease from
+another process is looked up there.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from milepost.ports.runner import JobResult
 
 CONTROLS_MS = 1_000
 LATE_MS = 600_000
-"""How long a lease that has run out is remembered: an outcome that comes after all is noted."""
+"""How long an expired lease is remembered, so that a late outcome is noted."""
 REPEATS = 10_000
-"""How many outcomes are remembered that were settled: whoever did not hear the answer may ask again."""
+"""Settled outcomes that are remembered, so that a worker that lost the answer can ask again."""
 
 Ref = tuple[str, str, str]
-"""Route, key and lease."""
+"""(route, key, lease)"""
 
 
 class Wish(Struct, frozen=True):
-    """What a worker asks for. `holder` is its name: what a process is to our own workers."""
+    """A claim request of a worker; `holder` is its name."""
 
     plan: Plan
     stage: Stage
@@ -48,38 +48,38 @@ class Wish(Struct, frozen=True):
 
 
 class Given(Struct, frozen=True):
-    """What it is given, until when, and when asking again can bring more (None: only a change can)."""
+    """Claimed items, the end of their leases, and when to ask again (None: only after a change)."""
 
     items: list[Item]
     until: int = 0
     next_at: int | None = None
     empty_handed: bool = False
-    """It had nothing in hand: where it was given nothing, nobody else would have been given more."""
+    """The worker held no items: if it was given none, no other worker would have been given more."""
 
 
 class ShownLease(Struct, frozen=True):
-    """A lease as its worker shows it: the token is the secret, and holds for this key alone."""
+    """A lease as its worker presents it: the token is secret and valid for this key only."""
 
     key: str
     lease: str
 
 
 class HeldItem(Struct):
-    """One item in a worker's hands."""
+    """One item that a worker holds."""
 
     item: Item
     until: int
 
 
 class RemoteSettlement(Struct, frozen=True):
-    """What was said under a lease (its digest), and whether it was written."""
+    """Digest of the outcome that was reported under a lease, and whether it was written."""
 
     said: bytes
     written: bool
 
 
 class Remote:
-    """Gives out items of remote stages and takes their outcomes. Safe to use from several threads."""
+    """Gives out items of remote stages and takes their outcomes. Thread-safe."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -89,13 +89,13 @@ class Remote:
         self._holders: dict[Ref, str] = {}
         self._settled: OrderedDict[Ref, RemoteSettlement] = OrderedDict()
         self._fragile: set[tuple[str, str]] = set()
-        """Stages at which items wait that two workers were lost with."""
+        """Stages with waiting items that two workers were lost with."""
         self._limits: dict[str, int] = {}
         self._controls_at = 0
 
     def claim(self, wish: Wish) -> Given:
-        """Items for a worker, within pauses, rates, lanes and what one worker may hold. An item that two workers were lost with is
-        given only to one that has nothing else in hand, and nothing else is given beside it."""
+        """Claim items for a worker, within pauses, rates, lanes and its limit. An item that two workers were lost with is given only to a worker
+        that holds nothing else, and alone."""
         now, stage, place = self._ctx.clock.now(), wish.stage, (wish.plan.name, wish.stage.name)
         in_hand = self._in_hand(wish.holder, now)
         here = [item for item in in_hand if (item.route, item.stage) == place]
@@ -115,7 +115,7 @@ class Remote:
         return Given(answer.items, now + wish.lease_ms, answer.next_at, empty_handed=not in_hand)
 
     def extend(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], lease_ms: int) -> list[int | None]:
-        """Until when each holds now; None: it does not hold any more."""
+        """New end of each lease; None if it is no longer valid."""
         now = self._ctx.clock.now()
         found = self._find(plan, stage, shown, now)
         until, held = now + lease_ms, list(found.values())
@@ -127,13 +127,13 @@ class Remote:
         return [until if _ref(plan, one) in kept else None for one in shown]
 
     def settle(self, plan: Plan, stage: Stage, outcomes: Sequence[tuple[ShownLease, Outcome]]) -> list[bool]:
-        """Write what the workers say; True: it is written, False: its lease does not hold any more. The same said again has the same
-        answer, whichever process is asked; something else said under a lease that was settled is refused."""
+        """Write reported outcomes. True: written; False: the lease is no longer valid. A repeated report gets the same answer from any process;
+        a different outcome under a settled lease is refused."""
         now = self._ctx.clock.now()
         found = self._find(plan, stage, [shown for shown, _ in outcomes], now)
-        told = [(_ref(plan, shown), digest_of(outcome_to_builtins(outcome))) for shown, outcome in outcomes]
+        reports = [(_ref(plan, shown), digest_of(outcome_to_builtins(outcome))) for shown, outcome in outcomes]
         rans: dict[Ref, tuple[JobResult, bytes]] = {}
-        for (ref, said), (_, outcome) in zip(told, outcomes, strict=True):
+        for (ref, said), (_, outcome) in zip(reports, outcomes, strict=True):
             if ref in found and ref not in rans:
                 row = found[ref].item.row
                 rans[ref] = JobResult(found[ref].item, outcome, max(0, now - (row.claimed_at or now))), said
@@ -142,15 +142,15 @@ class Remote:
         with self._lock:
             for ref, (_, said) in rans.items():
                 self._end(ref, RemoteSettlement(said, written[ref]))
-            answers = [self._settled[ref] == RemoteSettlement(said, True) if ref in self._settled else None for ref, said in told]
-        # Another process may have settled it, or this one before it was started again: the ledger knows.
+            answers = [self._settled[ref] == RemoteSettlement(said, True) if ref in self._settled else None for ref, said in reports]
+        # Another process may have settled it, or this one before a restart: the ledger knows.
         return [
             self._recorded(ref, outcome) if answer is None else answer
-            for answer, (ref, _), (_, outcome) in zip(answers, told, outcomes, strict=True)
+            for answer, (ref, _), (_, outcome) in zip(answers, reports, outcomes, strict=True)
         ]
 
     def give_back(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], why: str, *, unknown: bool = False) -> int:
-        """Let go of items unfinished; uncounted. How many were still held under these leases."""
+        """Give items back unfinished, without counting an attempt; returns how many were still held under these leases."""
         found = self._find(plan, stage, shown, self._ctx.clock.now())
         given = give_back(self._ctx, [held.item for held in found.values()], why, unknown=unknown)
         with self._lock:
@@ -159,12 +159,12 @@ class Remote:
         return given
 
     def _written(self, ran: JobResult) -> bool:
-        """Of several outcomes some were refused: was it this one?"""
+        """Was this outcome written, if some of a batch were refused?"""
         row = ran.item.row
         return row.lease is not None and self._recorded((row.route, row.key, row.lease))
 
     def _recorded(self, ref: Ref, outcome: Outcome | None = None) -> bool:
-        """Does the ledger hold an outcome of this lease, and this very one where it is given?"""
+        """Has the ledger recorded an outcome of this lease (this very one, if given)?"""
         [there] = self._ctx.ledger.get([ref[:2]])
         return isinstance(there, Item) and recorded(self._ctx, there.row, ref[2], outcome)
 
@@ -174,7 +174,7 @@ class Remote:
         ask = ClaimRequest(plan, stage.name, want, lease, stage.batch, lanes, {}, fragile)
         [answer] = ctx.ledger.claim([ask], now, ctx.chance.jitter())
         if answer.outdated:
-            raise RouteChanged(f"route {plan.name!r}: {OUTDATED}; start the server again with the route as it is now")
+            raise RouteChanged(f"route {plan.name!r}: {OUTDATED}; restart the server with the current route")
         if answer.items or answer.lost:
             ctx.observer.claimed(plan.name, stage.name, len(answer.items), answer.lost)
         with self._lock:
@@ -210,7 +210,7 @@ class Remote:
             return [held.item for held in self._hands.get(holder, {}).values() if held.until > now]
 
     def _width(self, place: tuple[str, str], stage: Stage, now: int) -> int:
-        """How many calls a worker may have under way at once, as the route file says or an operator has said since."""
+        """Concurrent calls allowed for a worker: from an operator's limit, else from the route file."""
         if not self._controls_at <= now < self._controls_at + CONTROLS_MS:
             self._controls_at = now
             limits = {name: read_as(Limit, document.value) for name, document in self._ctx.ledger.read(LIMIT).items()}
@@ -221,7 +221,7 @@ class Remote:
         return self._limits.get(scope(*place), stage.concurrency)
 
     def _find(self, plan: Plan, stage: Stage, shown: Sequence[ShownLease], now: int) -> dict[Ref, HeldItem]:
-        """What is in hand under these leases at the stage. A lease that is not known here may be on the row."""
+        """Items held under these leases at the stage. A lease that is unknown here may be on the row."""
         refs = dict.fromkeys(_ref(plan, one) for one in shown)
         with self._lock:
             missing = [ref for ref in refs if ref not in self._holders and ref not in self._settled]

@@ -1,4 +1,4 @@
-"""Settle: write outcomes, each fenced by its lease. One batch, one transaction; who lost a race is looked at again alone."""
+"""Settle outcomes, each fenced by its lease: one transaction per batch, then each conflict on its own."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ log = logging.getLogger(__name__)
 
 
 class SettleResult(Struct):
-    """What came of a batch of outcomes."""
+    """Result of settling a batch of outcomes."""
 
     written: int = 0
     refused: int = 0
-    """Outcomes that came after their lease was gone."""
+    """Outcomes that arrived after their lease was lost."""
     undecided: int = 0
-    """Outcomes kept for a newer process to decide, since this one's route is out of date."""
+    """Outcomes left for a newer process, because this one's route is outdated."""
     claims: list[ClaimResult] = []
-    """The answers to the asks that went with the outcomes; none: nothing was asked, or the outcomes had to be written one by one."""
+    """Results of the claims made in the same step; empty if there were none, or if the outcomes had to be written one by one."""
 
 
 def settle(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest] = ()) -> SettleResult:
-    """Write what the handlers said, and claim what is asked for in the same step. A kept outside confirmation beats the handler's
-    outcome; a lost lease refuses it, and that is noted.
+    """Write the outcomes, and claim more items in the same step. A kept confirmation overrides the handler's outcome; an outcome whose lease
+    is lost is refused and noted.
 
-    An outcome that cannot be written, or that the storage cannot take, hits its own item alone: it becomes a counted try.
+    An outcome that cannot be stored affects only its own item: it becomes a failed attempt.
     """
     answers, claims = _write(ctx, rans, asks)
     summary, follow, ended = SettleResult(claims=claims), list[Row](), list[Any]()
@@ -73,7 +73,7 @@ Answers = list[tuple[Row, Conflict | Refused | None]]
 
 
 def _write(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest] = ()) -> tuple[Answers, list[ClaimResult]]:
-    """Decide and write all at once, or, where one of them cannot be, each by itself, and claim nothing."""
+    """Decide and write all at once; if one fails, each on its own, without claims."""
     if not rans:
         return [], []
     try:
@@ -84,7 +84,7 @@ def _write(ctx: Context, rans: Sequence[JobResult], asks: Sequence[ClaimRequest]
         if len(rans) > 1:
             return [answer for ran in rans for answer in _write(ctx, [ran])[0]], []
         ran = rans[0]
-        wrong = Retry(f"what the handler left behind cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
+        wrong = Retry(f"the outcome cannot be recorded: {error}", category="WRONG_ANSWER", unknown=True)
         return _decide_and_apply(ctx, [JobResult(ran.item, wrong, ran.response_ms, failed_alone=ran.failed_alone)])
 
 
@@ -113,12 +113,12 @@ def _versions(ctx: Context) -> dict[str, int]:
 
 
 def _alone(item: Item) -> Item:
-    """From now on the item is given alone, until it advances."""
+    """Mark the item to be run alone until it advances."""
     return Item(replace(item.row, alone=True), item.content)
 
 
 def _settle_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
-    """One outcome that lost its race. While its lease holds it is decided again on the row as it is now."""
+    """Settle one outcome that lost a race. While its lease is valid it is decided again on the current row."""
     held = ran.item.row
     if held.lease is None:
         _look_again(ctx, ran, answer, summary, follow)
@@ -169,7 +169,7 @@ def _log_failed_try(ran: JobResult, after: Row) -> None:
 
 
 def _count_refused(ctx: Context, ran: JobResult, row: Row, refused: Refused, summary: SettleResult) -> Conflict | None:
-    """The storage cannot take this outcome: it is a counted try instead. None: that is settled."""
+    """The storage refused the outcome: count a failed attempt instead. None: settled."""
     answer = count_refused(ctx, row, refused, ran.response_ms)
     if isinstance(answer, Conflict):
         return answer
@@ -182,8 +182,8 @@ def _count_refused(ctx: Context, ran: JobResult, row: Row, refused: Refused, sum
 
 
 def _look_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleResult, follow: list[Row]) -> None:
-    """The outcome of a pure check, which had no lease: it holds for the same stage and round of an item that nobody holds and that
-    has not ended. Else it is dropped: nothing was done that would have to be noted, and whoever is next looks again."""
+    """Settle the outcome of a check without a lease: it is valid for the same stage and round, if the item is not held and has not ended.
+    Otherwise it is dropped: nothing was done, and the next check looks again."""
     held = ran.item.row
     for _ in range(TRIES):
         current = answer.current
@@ -209,8 +209,8 @@ def _look_again(ctx: Context, ran: JobResult, answer: Conflict, summary: SettleR
 
 
 def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = None) -> bool:
-    """Was an outcome of the claim with this lease written (this very one, if it is given), and only the answer lost? Its line names
-    the claim; a `NotYet` that said nothing new made none, and is known by the row."""
+    """Was an outcome of this claim (this very one, if given) already written, and only the answer lost? Its history line names the claim; a
+    `NotYet` without news writes no line and is marked on the row."""
     claim = claim_digest(lease)
     if current.settled == claim:
         return outcome is None or isinstance(outcome, NotYet)
@@ -219,8 +219,8 @@ def recorded(ctx: Context, current: Row, lease: str, outcome: Outcome | None = N
 
 
 def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = False) -> int:
-    """Let go of claims that will not be finished here; uncounted. How many were still ours to give back."""
-    # Who only looked holds nothing: its message comes again.
+    """Give claims back unfinished, without counting an attempt; returns how many were still held."""
+    # A check without a lease holds nothing: its message returns to the queue.
     rows = [item.row for item in items if item.row.lease is not None]
     tickets = {(item.row.route, item.row.key, item.row.lease): item.ticket for item in items if item.ticket is not None}
     given: list[Row] = []
@@ -234,7 +234,7 @@ def give_back(ctx: Context, items: Sequence[Item], why: str, *, unknown: bool = 
         written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
         given += [change.after for change in written]
         ended += [tickets.get((change.before.route, change.before.key, change.before.lease)) for change in written]
-        # Who was only written a note to meanwhile is still ours to give back.
+        # If only a note was added meanwhile, the lease is still ours.
         rows = [
             answer.current
             for row, answer in zip(rows, answers, strict=True)

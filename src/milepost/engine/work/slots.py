@@ -1,4 +1,4 @@
-"""Claim: how much one stage may take in hand, and in which jobs it is given to the crew."""
+"""Slots of a stage in one process: how many items to claim, and how to group them into jobs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from milepost.ports.runner import HandlerPool, Job, JobResult
 
 MOST_IN_HAND = 1000
 PACE_MS = 100
-"""A stage's pace is taken from what finishes in this span, or from as many items as may be in hand."""
+"""The pace is measured over this span, or over as many items as may be held."""
 QUICK_IN_HAND = 2 * MOST_IN_HAND
-"""How many items all quick stages of a process may have in hand together."""
+"""Most items that all quick stages of a process hold together."""
 
 
 class StageSlots:
-    """One stage in one process: its crew, what it has in hand, and how fast it gets through it."""
+    """One stage in one process: its handler pool, held items, and pace."""
 
     def __init__(self, plan: Plan, stage: Stage, pool: HandlerPool) -> None:
         self.plan = plan
@@ -29,45 +29,45 @@ class StageSlots:
         self.pool = pool
         self.width = stage.concurrency
         self.in_hand: dict[tuple[str, str | None], Item] = {}
-        """By key and lease: an item that was lost here and claimed again is two calls, each with an end of its own."""
+        """By key and lease: an item that was lost here and claimed again is two calls, each with its own end."""
         self.finished: list[JobResult] = []
-        """What the crew has done and the ledger has not taken down yet."""
+        """Results that are not settled yet."""
         self.lanes: dict[str, int] = {}
         self.spent: dict[str, int] = {}
         self.next_at: int | None = 0
         self.mean_ms: float | None = None
         self.pace: float | None = None
-        """Items a second that this process got through here of late, while it had some in hand. Calls that wait run beside each other;
-        calls that compute share one interpreter, and their mean alone would not tell that."""
+        """Items per second that this process completed here recently. Waiting calls run concurrently, but computing calls share one interpreter,
+        which the mean response time alone would not show."""
         self._counted, self._busy_ms, self._learned_at = 0, 0, 0
 
     @property
     def staying(self) -> int:
-        """How many items are in hand but for those that have finished: they are settled before the next claim, or with it."""
+        """Held items that are not finished; finished ones are settled before or with the next claim."""
         return len(self.in_hand) - len(self.finished)
 
     @property
     def quick(self) -> bool:
-        """Does this process get through as many items as all quick stages may have in hand within a second?"""
+        """Does this process complete as many items in a second as all quick stages may hold?"""
         return self.stage.lane is None and self._done_in_a_second() >= QUICK_IN_HAND
 
     def room(self, arriving: int = 0) -> int:
-        """How many more items to claim: no more in hand than this process gets through in a second, so that other processes find work
-        too, and never a trickle, unless some arrive in the same write."""
+        """Number of items to claim: hold no more than this process completes in a second, so that other processes get work too; and do not claim
+        a few at a time, unless some arrive in the same write."""
         least = self._least()
         most = max(least, min(MOST_IN_HAND, self._done_in_a_second()))
         free = max(0, most - self.staying)
         return free if free * 2 >= most or self.staying < least or arriving else 0
 
     def _least(self) -> int:
-        # With lanes there is room for more than can run, so that a slow lane does not fill it.
+        # With lanes allow more than can run, so that a slow lane does not fill all slots.
         return self.width * self.stage.batch * (1 if self.stage.lane is None else 2)
 
     def _done_in_a_second(self) -> int:
         if self.mean_ms is None:
             return 0
         beside_each_other = self._least() * 1000 / max(self.mean_ms, 1)
-        # Until the pace is known, a few for each hand.
+        # Until the pace is known, a few per slot.
         return int(min(beside_each_other, 8 * self._least() if self.pace is None else self.pace))
 
     def ask(self, lease: Lease, want: int, *, fragile: bool = False) -> ClaimRequest:
@@ -75,7 +75,7 @@ class StageSlots:
         return ClaimRequest(self.plan, self.stage.name, want, lease, self.stage.batch, self._held(), spent, fragile)
 
     def _held(self) -> dict[str, int]:
-        """How many items of each lane are in hand but for those that have finished, as `staying` counts them."""
+        """Unfinished items per lane, as `staying` counts them."""
         if self.stage.lane is None:
             return {}
         finished = Counter(ran.item.lane for ran in self.finished)
@@ -93,13 +93,13 @@ class StageSlots:
                 self.lanes[item.lane] -= 1
 
     def learn(self, rans: list[JobResult], now: int) -> None:
-        """Take the pace from what has just finished."""
+        """Update the pace from finished jobs."""
         for ran in rans:
             if ran.calls:
                 self.spent[ran.item.lane] = self.spent.get(ran.item.lane, 0) + ran.calls
         mean = sum(ran.response_ms for ran in rans) / len(rans)
         self.mean_ms = mean if self.mean_ms is None else self.mean_ms + (mean - self.mean_ms) * 0.3
-        # Busy since they were claimed, or since what finished before them.
+        # Busy since they were claimed, or since the previous results.
         began = max(self._learned_at, min(ran.item.row.claimed_at or now for ran in rans))
         self._learned_at = now
         self._counted += len(rans)
@@ -109,8 +109,7 @@ class StageSlots:
             self._counted = self._busy_ms = 0
 
     def jobs(self, items: list[Item]) -> list[Job]:
-        """Items in the portions in which they are given to the handler, lane by lane. What failed alone, or was lost once,
-        goes alone."""
+        """Group items into handler calls, lane by lane. An item that failed alone or was lost once gets its own call."""
         size = self.stage.batch
         if size == 1:
             return [[item] for item in items]
@@ -120,17 +119,17 @@ class StageSlots:
             alone = [[item] for item in here if item.row.alone or item.row.losses]
             others = [item for item in here if not (item.row.alone or item.row.losses)]
             portions = [others[start : start + size] for start in range(0, len(others), size)] + alone
-            # The rate was charged for full batches; it counts calls, so the calls that come on top are told with the next claim.
+            # The rate was charged for full batches but counts calls; additional calls are reported with the next claim.
             self.spent[lane] = self.spent.get(lane, 0) + len(portions) - -(-len(here) // size)
             jobs += portions
         return jobs
 
 
 def rooms_after_a_settle(all_slots: Sequence[StageSlots]) -> list[tuple[StageSlots, int]]:
-    """How many items each stage may claim in the write that settles what its crew, and the others, have finished.
+    """Number of items that each stage may claim in the write that settles finished jobs.
 
-    Items that go on to a quick stage are claimed there in any case: they take up no more room than they did at the stage before.
-    Quick stages share one measure of what may be in hand, so that new items are claimed as others leave.
+    Items that advance to a quick stage are claimed there in any case, because they take no more room than at the previous stage. Quick
+    stages share one limit, so that new items are claimed as others leave.
     """
     arriving: dict[tuple[str, str], int] = {}
     for slots in all_slots:

@@ -82,7 +82,7 @@ async def events(state: ServerState, call: Call) -> Answer:
     streaming = STREAM in call.headers.get("accept", "") and call.raw.method != "HEAD"
     after = _place(call, streaming)
     newest = await state.observability.feed.newest()
-    if after is not None and after.seq + bool(after.told) > newest:
+    if after is not None and after.seq + bool(after.read_events) > newest:
         raise problem_error(
             "wrong-value", "that place has not been reached yet: is this another ledger?", field="after", expected=f"up to {newest}"
         )

@@ -17,8 +17,8 @@ from milepost.core.values.durations import iso
 from milepost.engine.context import Context
 from milepost.engine.evidence.volumes import OnVolume, all_items, files_on
 from milepost.engine.views.items import row_view, stage_names, status
-from milepost.engine.views.late_items import asked_view, nearest, overdue
-from milepost.engine.views.queries import WORDS, WORTH_A_WORD, WORTH_ASKING, choose, told_cost
+from milepost.engine.views.late_items import late_item_view, nearest, overdue
+from milepost.engine.views.queries import CONFIRM_ROWS, WARN_ROWS, WORDS, choose, cost_text
 from milepost.engine.views.snapshot import Snapshot, snapshots
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.protocol.problems import problem_error
@@ -147,7 +147,7 @@ def find(state: ServerState, call: Call) -> Answer:
             raise problem_error("wrong-value", "what is late, or near, comes in one page", field="after", expected="a larger limit instead")
         now, ask = state.ctx.clock.now(), overdue if wanted.overdue else nearest
         asked, more = ask(state.ctx, query, wanted.limit)
-        return Answer(ItemPage([asked_view(one, now) for one in asked], None, more), headers=headers)
+        return Answer(ItemPage([late_item_view(one, now) for one in asked], None, more), headers=headers)
     begun = None if wanted.after is None else open_cursor(plan.name, wanted, wanted.after)
     if begun is not None:
         query = replace(query, after=begun.place, entered_before=begun.before)
@@ -174,10 +174,10 @@ def afford(ctx: Context, query: Query, scan: bool, *, way: str = "scan=true") ->
     """Refuse what costs much and was not meant to; else a header that says what it costs, where it costs anything. `way`: how to say
     that it is meant."""
     cost = ctx.ledger.cost_of(query)
-    if cost is None or cost.rows < WORTH_A_WORD:
+    if cost is None or cost.rows < WARN_ROWS:
         return {}
-    told = told_cost(query.route, cost)
-    if cost.rows > WORTH_ASKING and not scan:
+    told = cost_text(query.route, cost)
+    if cost.rows > CONFIRM_ROWS and not scan:
         price = {} if cost.dollars is None else {"dollars": cost.dollars}
         raise problem_error("costly", told, field="scan", expected=f"{way}, if that is meant", rows=cost.rows, units=cost.units, **price)
     return {"Milepost-Cost": told}

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from milepost.core.errors import MilepostError
 from milepost.engine.context import Context
-from milepost.engine.events.feed import PAGE, FeedEvent, FeedPlace, told_of
+from milepost.engine.events.feed import PAGE, FeedEvent, FeedPlace, feed_events
 
 KEPT = 4_000
 """Events kept for all listeners together."""
@@ -159,7 +159,7 @@ class Feed:
 
     def _lines(self, after: int, limit: int) -> Lines:
         lines = self._ctx.ledger.feed(after, limit)
-        return Lines(lines[-1].seq if lines else after, _sent(told_of(lines)), len(lines) == limit)
+        return Lines(lines[-1].seq if lines else after, _sent(feed_events(lines)), len(lines) == limit)
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()

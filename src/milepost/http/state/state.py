@@ -14,7 +14,7 @@ from milepost.core.routes.plan import Plan
 from milepost.core.routes.route import Stage
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
-from milepost.engine.views.read_cache import glance
+from milepost.engine.views.read_cache import read_cached
 from milepost.engine.work.remote import Remote
 from milepost.http.auth.authenticator import Authenticator, visible
 from milepost.http.protocol.endpoint import Call, Caller, Endpoint
@@ -67,7 +67,7 @@ class ServerState:
     def for_one_page(self) -> ServerState:
         """The same, for one page: however many of its parts ask for something, the ledger is asked once. Pages only read."""
         state = copy(self)
-        state.ctx = glance(self.ctx)
+        state.ctx = read_cached(self.ctx)
         return state
 
     def plan(self, call: Call) -> Plan:

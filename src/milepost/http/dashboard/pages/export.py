@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 
 from milepost.engine.context import Context
 from milepost.engine.views.items import each, row_view
-from milepost.engine.views.late_items import LOOK, asked_view, each_overdue, nearest
+from milepost.engine.views.late_items import LOOK, each_overdue, late_item_view, nearest
 from milepost.http.api.find import ItemsQuery, afford
 from milepost.http.dashboard.pages.items import filled
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
@@ -50,9 +50,9 @@ def _rows(ctx: Context, query: Query, wanted: ItemsQuery) -> Iterator[dict[str, 
     """In the order of the page; those that are late stage by stage, since they may be too many to be sorted."""
     now = ctx.clock.now()
     if wanted.overdue:
-        yield from (asked_view(asked, now) for asked in each_overdue(ctx, query))
+        yield from (late_item_view(asked, now) for asked in each_overdue(ctx, query))
     elif wanted.nearest:
-        yield from (asked_view(asked, now) for asked in nearest(ctx, query, LOOK)[0])
+        yield from (late_item_view(asked, now) for asked in nearest(ctx, query, LOOK)[0])
     else:
         yield from (row_view(item) for item in each(ctx, query))
 
