@@ -25,6 +25,7 @@ from typing import Any
 from bench.measure import Span
 from bench.route import NAME, STAGES, make_route
 from bench.station import at_work
+from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
@@ -32,7 +33,6 @@ from milepost.http.server.assembly import Door
 from milepost.http.state.state import ServerState
 from milepost.runners.process import hand_over_soon, settle_in
 from milepost.station import Station
-from milepost.wiring import open_context
 
 CONCURRENCY = 64
 BATCH = 100

@@ -9,13 +9,13 @@ import msgspec
 
 from bench.measure import Span, facts_of, ledger_bytes
 from bench.route import NAME, make_route, settles
+from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.lists.reconcile import submit_list
 from milepost.runners.process import settle_in
 from milepost.station import Station
-from milepost.wiring import open_context
 
 TICK_S = 0.005
 PATIENCE_S = 1800

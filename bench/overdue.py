@@ -10,8 +10,8 @@ from statistics import median
 from bench.measure import Span, peak_mb
 from bench.ours import intake
 from bench.route import make_route
+from milepost.composition import open_context
 from milepost.engine.resend import Resender
-from milepost.wiring import open_context
 
 RUNS = 15
 

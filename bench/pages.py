@@ -10,13 +10,13 @@ from statistics import median
 from typing import Any
 
 import milepost as mp
+from milepost.composition import open_context
 from milepost.engine.acts.bulk import confirm_outside
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.http.server.assembly import Door
 from milepost.ports.documents import LIST, ListRecord
 from milepost.testing import VirtualClock
-from milepost.wiring import open_context
 
 SMALL = 1_000
 PAGES = {

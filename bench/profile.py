@@ -19,8 +19,8 @@ from bench.inputs import write_list
 from bench.measure import Span
 from bench.ours import run_station
 from bench.route import NAME, make_route, settles
+from milepost.composition import open_context
 from milepost.engine.lists.reconcile import submit_list
-from milepost.wiring import open_context
 
 
 class AllThreads:

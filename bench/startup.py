@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from bench.route import make_route
-from milepost.wiring import open_context
+from milepost.composition import open_context
 
 # As the installed `milepost` does it.
 PROGRAM = "import sys; from milepost.cli import main; sys.exit(main())"

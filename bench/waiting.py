@@ -25,12 +25,12 @@ from bench.ocfl import add, object_id, write
 from bench.station import at_work
 from milepost.applications.postingest import postingest
 from milepost.applications.postingest.custodial_copy import CustodialCopy
+from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.engine.acts.bulk import act
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.runners.process import settle_in
-from milepost.wiring import open_context
 
 NAME, STAGE, BATCH = "postingest", "CC", "b-1"
 FIRST = UUID(object_id(0)).int

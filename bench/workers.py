@@ -16,9 +16,9 @@ from bench.inputs import write_list
 from bench.measure import Span, peak_mb
 from bench.ours import PATIENCE_S, intake
 from bench.route import make_route
+from milepost.composition import open_context
 from milepost.runners.process import settle_in
 from milepost.station import Station
-from milepost.wiring import open_context
 
 ROOT = Path(__file__).resolve().parent.parent
 HANDLERS = "busy"

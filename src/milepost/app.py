@@ -13,6 +13,7 @@ from typing import Any
 from milepost.application.declaration import Application, ConfiguredApplication
 from milepost.application.installation import install, services
 from milepost.background import BackgroundRun, run_on_loop, settled_on
+from milepost.composition import DEFAULT_LEDGER, open_context, restore_ledger
 from milepost.core.errors import UsageError
 from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
@@ -25,7 +26,6 @@ from milepost.ports.subscriber import Subscriber
 from milepost.route_files import load_application
 from milepost.runners.threads import ThreadRunner
 from milepost.station import Station
-from milepost.wiring import DEFAULT_LEDGER, open_context, restore_ledger
 
 log = logging.getLogger(__name__)
 

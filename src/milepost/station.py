@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from milepost.composition import who
 from milepost.core.errors import LedgerBusy, LedgerFull
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
@@ -24,7 +25,6 @@ from milepost.evidence.signing import Signer
 from milepost.ports.runner import Clock, Runner, Service
 from milepost.ports.subscriber import Subscriber
 from milepost.runners.threads import ThreadRunner
-from milepost.wiring import who
 
 ROLES = frozenset({"worker", "resender", "relay"})
 BUSY_S = 1.0

@@ -13,6 +13,7 @@ from followed import Followed, open_followed
 from standins import REGION
 
 from milepost.blobs.memory import MemoryBlobs
+from milepost.composition import open_context
 from milepost.core.errors import ConfigMistake, LedgerError
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.route import Route
@@ -23,7 +24,6 @@ from milepost.evidence.record import blob_name, differences
 from milepost.ledgers.aws.journal.lines import line_key
 from milepost.ports.ledger import DeliveredLines
 from milepost.testing.contract.world import World, sample_route
-from milepost.wiring import open_context
 
 
 class Place(MemoryBlobs):
@@ -183,10 +183,10 @@ def test_pruning_lets_go_of_nothing_that_cannot_be_read_and_of_all_else(world: W
 
 
 def test_without_a_place_for_it_evidence_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, endpoint: str, prefix: str) -> None:
-    from milepost import wiring
+    from milepost import composition
     from milepost.blobs.nowhere import NoBlobs
 
-    monkeypatch.setattr(wiring, "open_blobs", lambda *_: NoBlobs("set MILEPOST_BLOBS"))
+    monkeypatch.setattr(composition, "open_blobs", lambda *_: NoBlobs("set MILEPOST_BLOBS"))
     route = Route("parcels", evidence=True)
     route.external("delivered")
     with pytest.raises(ConfigMistake, match="no blob store is configured: set MILEPOST_BLOBS"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from desk import ROUTES, SIGNED, Desk, address
 
+from milepost.composition import open_context
 from milepost.core.due import Lease
 from milepost.engine.context import Context
 from milepost.engine.transfer.copy import MoveReport, move
@@ -22,7 +23,6 @@ from milepost.ledgers.aws.requests.client import Requests
 from milepost.ports.documents import HOLD, PROCESS, Process
 from milepost.ports.ledger import ClaimRequest
 from milepost.route_files import load_routes
-from milepost.wiring import open_context
 
 SOURCE = "sqlite:///milepost.db"
 

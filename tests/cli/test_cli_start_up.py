@@ -40,7 +40,7 @@ READS = {
     "hashlib",
     "milepost.engine",
     "milepost.ledgers",
-    "milepost.wiring",
+    "milepost.composition",
     "milepost.core.routes.route",
 }
 

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import Shell
 
 from milepost.cli.start.demo import SETTINGS
+from milepost.composition import open_context
 from milepost.core.counters import HOUR
 from milepost.core.status import FAILED, Status
 from milepost.demo.archive import UNKNOWN, Catalogue, archive
@@ -26,7 +27,6 @@ from milepost.ports.ledger import Query
 from milepost.runners.clock import SystemClock
 from milepost.testing import audit
 from milepost.testing.audit import every_item
-from milepost.wiring import open_context
 
 ASSETS = 450
 

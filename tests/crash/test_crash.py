@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from tests.crash.route import route
 
+from milepost.composition import open_context
 from milepost.core.due import FRAGILE
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Reason, Status
 from milepost.engine.intake import submit
 from milepost.ports.ledger import Query
 from milepost.testing.audit import audit
-from milepost.wiring import open_context
 
 ITEMS = 600
 KILLS = 55

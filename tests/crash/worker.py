@@ -19,10 +19,10 @@ from typing import Any
 
 from tests.crash.route import route
 
+from milepost.composition import open_context
 from milepost.ledgers.sqlite.file import store
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.station import Station
-from milepost.wiring import open_context
 
 
 class Fault:

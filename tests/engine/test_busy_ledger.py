@@ -10,13 +10,13 @@ import pytest
 
 import milepost as mp
 from milepost import station as stations
+from milepost.composition import open_context
 from milepost.core.errors import LedgerBusy
 from milepost.core.status import Status
 from milepost.engine.context import Context
 from milepost.engine.intake import submit
 from milepost.engine.work.worker import Worker
 from milepost.station import Station
-from milepost.wiring import open_context
 
 
 class Moody:

@@ -10,6 +10,7 @@ import pytest
 
 import milepost as mp
 from milepost import station as stations
+from milepost.composition import open_context
 from milepost.core.errors import LedgerFull
 from milepost.core.item import Item
 from milepost.core.status import Status
@@ -26,7 +27,6 @@ from milepost.ledgers.memory import MemoryLedger
 from milepost.ledgers.sqlite import SqliteLedger
 from milepost.ports.ledger import Query
 from milepost.station import Station
-from milepost.wiring import open_context
 
 CONTENT = "UPDATE content SET body = x'7b' WHERE item = 1"
 REST = "UPDATE item SET rest = x'7b' WHERE id = 1"

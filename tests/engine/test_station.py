@@ -18,6 +18,7 @@ import pytest
 from ears import Ear
 from worker_rig import TIMEOUT, Gate, add, context, lasting, reasons, row
 
+from milepost.composition import open_context
 from milepost.core.errors import LedgerFull
 from milepost.core.item import Item
 from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Retry
@@ -37,7 +38,6 @@ from milepost.station import Station
 from milepost.testing.audit import audit
 from milepost.testing.clock import VirtualClock
 from milepost.testing.seeded_runner import SimRunner
-from milepost.wiring import open_context
 
 ROOT = Path(__file__).parents[2]
 SIGNED = {"by": "ops", "reason": "test"}
@@ -346,7 +346,7 @@ SCRIPT = """
 import os, signal, sys, threading, time
 import milepost as mp
 from milepost.station import Station
-from milepost.wiring import open_context
+from milepost.composition import open_context
 
 ledger, calls, mode = sys.argv[1:4]
 opened = threading.Event()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import milepost as mp
+from milepost.composition import open_context
 from milepost.core.item import Row
 from milepost.core.status import TERMINAL
 from milepost.engine.acts.bulk import confirm_outside
@@ -20,7 +21,6 @@ from milepost.evidence.signing import Signer
 from milepost.ports.ledger import Ledger, Query
 from milepost.testing import drain
 from milepost.testing.clock import SeededChance, VirtualClock
-from milepost.wiring import open_context
 
 ROUTE = "assets"
 DAY = 86_400_000

@@ -9,6 +9,7 @@ import pytest
 from evidence_scene import ROUTE, SIGNED, Scene, assets
 
 from milepost.blobs.memory import MemoryBlobs
+from milepost.composition import open_context
 from milepost.core.errors import ConfigMistake, LedgerDamaged, LedgerError, RouteMistake
 from milepost.core.routes.route import Route
 from milepost.core.status import TERMINAL, Status
@@ -18,7 +19,6 @@ from milepost.engine.evidence.records import all_evidence, keeper
 from milepost.engine.retention import prune
 from milepost.evidence.record import SEAL_SCHEMA, blob_name, differences, kept
 from milepost.ports.ledger import DeliveredLines, Leaving, Query
-from milepost.wiring import open_context
 
 
 class FullDisk(MemoryBlobs):

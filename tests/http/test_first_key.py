@@ -8,8 +8,8 @@ import pytest
 from tests.http.listener import Listener
 from tests.http.visitor import Visitor, visiting
 
+from milepost.composition import open_context
 from milepost.engine.auth.keys import make_key
-from milepost.wiring import open_context
 
 ROUTES = "/api/v1/routes/parcels/counts"
 

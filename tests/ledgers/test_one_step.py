@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.seeds import seeds
 
 import milepost as mp
+from milepost.composition import open_context
 from milepost.core.admission.controls import scope
 from milepost.core.change import Change
 from milepost.core.confirmations import confirm
@@ -25,7 +26,6 @@ from milepost.ledgers.sqlite.rows import fence
 from milepost.ports.documents import HOLD, LIMIT, ROUTE
 from milepost.ports.ledger import ClaimRequest, Conflict, Query, Refused
 from milepost.testing.clock import VirtualClock
-from milepost.wiring import open_context
 
 STAGES = ("a", "b", "c")
 KEYS = [f"k{n:02}" for n in range(16)]

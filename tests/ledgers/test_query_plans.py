@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import milepost as mp
+from milepost.composition import open_context
 from milepost.core.due import Lease
 from milepost.core.status import LIVE, Status
 from milepost.engine.acts.bulk import confirm_outside
@@ -27,7 +28,6 @@ from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.ports.ledger import ClaimRequest, Query
 from milepost.station import Station
 from milepost.testing import SimRunner, VirtualClock
-from milepost.wiring import open_context
 
 LARGE = ("item", "history", "content", "seal", "departed", "offer")
 """Tables that grow with the items."""

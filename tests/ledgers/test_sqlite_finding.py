@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from milepost.composition import open_context
 from milepost.core.outcome import Done, Reject
 from milepost.core.routes.route import Route
 from milepost.core.status import FAILED, LIVE, Status
@@ -20,7 +21,6 @@ from milepost.ledgers.sqlite.find import find
 from milepost.ledgers.sqlite.ledger import SqliteLedger
 from milepost.ports.ledger import Query
 from milepost.testing import VirtualClock
-from milepost.wiring import open_context
 
 HOUR = 3_600_000
 

@@ -11,6 +11,7 @@ from desk_scene import LEDGERS, Desk, key_of, url_of
 
 import milepost as mp
 from milepost.applications.postingest import postingest
+from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.engine.acts.bulk import act, pause, resume
 from milepost.engine.resend import Resender
@@ -19,7 +20,6 @@ from milepost.engine.views.items import status
 from milepost.engine.views.late_items import LateItem, late_item_view, nearest, overdue, share
 from milepost.engine.views.snapshot import snapshots
 from milepost.ports.ledger import Query
-from milepost.wiring import open_context
 
 QUEUES = [
     {"queueAlias": "CC", "queueOrder": 1, "resendAfter": "4d"},

@@ -11,11 +11,11 @@ import pytest
 
 import milepost as mp
 from milepost.applications.postingest import postingest
+from milepost.composition import open_context
 from milepost.core.status import Status
 from milepost.engine.events.follow_ups import follow_up_routes, follow_ups
 from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.drive import run_until_rest
-from milepost.wiring import open_context
 
 QUEUES = [{"queueAlias": "CC", "queueOrder": 1, "worker": "ocfl"}, {"queueAlias": "Scout", "queueOrder": 2, "worker": "scoutam"}]
 KEY = "a%231#b"

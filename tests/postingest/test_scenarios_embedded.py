@@ -15,11 +15,11 @@ from tests.postingest.whole_scene import PAYLOAD, SCRIPTS, long_names, whole
 
 import milepost as mp
 from milepost.applications.postingest import postingest
+from milepost.composition import open_context
 from milepost.engine.evidence.records import evidence_of
 from milepost.engine.health.doctor import doctor
 from milepost.engine.views.items import status
 from milepost.evidence.reported_files import reported_files
-from milepost.wiring import open_context
 
 DAY = 86_400_000
 Open = Callable[..., Desk]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import milepost as mp
+from milepost.composition import open_context
 from milepost.runners.clock import SystemClock
-from milepost.wiring import open_context
 
 
 class Times:

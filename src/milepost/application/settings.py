@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from milepost.core.errors import ConfigMistake, UsageError
-from milepost.core.field_faults import field_fault
+from milepost.core.values.field_faults import field_fault
 
 PREFIX = "MILEPOST"
 

@@ -140,7 +140,7 @@ class CliSettings:
     def context(self, *, act: bool = False, create: bool = False, dry_run: bool = False) -> Iterator[Context]:
         """Open the ledger with the routes. With `act` the routes must agree with the ledger's; with `create` a missing ledger is
         created. With `dry_run` nothing is created or registered: a missing ledger counts as empty."""
-        from milepost.wiring import open_context
+        from milepost.composition import open_context
 
         routes, url = self.routes(), self.ledger
         if act and not routes:
@@ -189,7 +189,7 @@ def _check_routes(ctx: Context) -> None:
 def is_there(url: str) -> bool:
     """Does this ledger exist?"""
     if url.startswith("dynamodb:"):
-        from milepost.wiring import open_ledger
+        from milepost.composition import open_ledger
 
         try:
             open_ledger(url, make=False)[0].close()

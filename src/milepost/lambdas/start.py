@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from milepost.application.declaration import ConfiguredApplication
 from milepost.application.installation import install
+from milepost.composition import open_context, who
 from milepost.core.errors import ConfigMistake, LedgerError, RouteChanged
 from milepost.engine.context import Context
 from milepost.engine.events.deliver import EventRelay
@@ -26,7 +27,6 @@ from milepost.ledgers.aws.store import AwsStore
 from milepost.ports.documents import PROCESS, Process
 from milepost.ports.subscriber import Subscriber
 from milepost.route_files import load_application, load_routes
-from milepost.wiring import open_context, who
 
 BEAT_MS = 20_000
 """Heartbeat interval of a function that is called all the time."""

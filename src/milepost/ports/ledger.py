@@ -25,7 +25,7 @@ from milepost.ports.runner import Chance, Clock, Service
 
 
 class Timing(Struct, frozen=True):
-    """Grace before an offer and life of an offer on this ledger; copied into a plan's stages at wiring."""
+    """Grace before an offer and life of an offer on this ledger; copied into a plan's stages when the plan is made."""
 
     grace_ms: int
     offer_life_ms: int

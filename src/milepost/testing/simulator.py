@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 from msgspec import Struct
 
 from milepost.blobs.memory import MemoryBlobs
+from milepost.composition import open_ledger
 from milepost.core.admission.breakers import BreakerRecord
 from milepost.core.events import events_of
 from milepost.core.outcome import Done, Retry
@@ -37,7 +38,6 @@ from milepost.testing.clock import SeededChance, VirtualClock
 from milepost.testing.drive import run_until_rest
 from milepost.testing.seeded_runner import SimRunner
 from milepost.testing.simulator_faults import MORTAL, Died, Ear, Meddler, MortalLedger, plain_input, prove_dead
-from milepost.wiring import open_ledger
 
 DAY = 86_400_000
 

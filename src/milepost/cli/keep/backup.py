@@ -23,8 +23,8 @@ def backup(given: CliSettings, file: Path, overwrite: bool, as_json: bool) -> in
     FILE. Exit code 1 if the hash chain of an item is broken; the backup is still made. For SQLite ledgers; on AWS use point-in-time
     recovery of the tables.
     """
+    from milepost.composition import open_ledger
     from milepost.engine.views.items import counted
-    from milepost.wiring import open_ledger
 
     check_there(given.ledger)
     ledger, _ = open_ledger(given.ledger, make=False)

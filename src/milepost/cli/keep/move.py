@@ -78,7 +78,7 @@ def move(
 @contextmanager
 def _both(given: CliSettings, to_url: str, dry_run: bool) -> Iterator[tuple[Context, Context]]:
     """Open both ledgers with the same routes. Only a missing target ledger is created."""
-    from milepost.wiring import open_context
+    from milepost.composition import open_context
 
     routes, url = given.routes(), given.ledger
     if not routes:

@@ -23,8 +23,8 @@ def restore(given: CliSettings, file: Path, overwrite: bool, force: bool, as_jso
     Stop every process first: nothing is restored while a process has the ledger open or has left its log (FILE-wal). The backup is
     checked before and after copying. Work that was done since the backup will be done again.
     """
+    from milepost.composition import restore_ledger
     from milepost.engine.views.items import counted
-    from milepost.wiring import restore_ledger
 
     with megabyte_progress("restore, MB", quiet=as_json) as on_progress:
         report = restore_ledger(file, given.ledger, overwrite=overwrite, force=force, on_progress=on_progress)

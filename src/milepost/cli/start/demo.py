@@ -46,10 +46,10 @@ def demo(items: int, folder: Path, page: bool, stay: bool | None) -> int:
     about 15 seconds. At a terminal the dashboard then stays open, with a few new parcels a second, until Ctrl-C. The ledger stays in
     FOLDER; the next demo replaces it.
     """
+    from milepost.composition import open_context
     from milepost.demo.archive import Catalogue, archive
     from milepost.demo.parcels import parcels
     from milepost.ports.ledger import Query
-    from milepost.wiring import open_context
 
     url, catalogue = f"sqlite:///{_fresh(folder)}", Catalogue(folder / "catalogue.jsonl")
     _past(url, catalogue, min(ASSETS, items + items // 2))
@@ -98,11 +98,11 @@ def _fresh(folder: Path) -> Path:
 
 def _past(url: str, catalogue: Catalogue, assets: int) -> None:
     """Create the archive with two days of invented history, through a ledger opened with a clock in the past."""
+    from milepost.composition import open_context
     from milepost.demo.archive import archive
     from milepost.demo.past import Past, PastChance, PastClock
     from milepost.engine.views.items import counted
     from milepost.runners.clock import SystemClock
-    from milepost.wiring import open_context
 
     clock = PastClock(SystemClock().now())
     ctx = open_context(url, [archive], clock=clock, chance=PastChance())

@@ -43,7 +43,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Stage(Struct, frozen=True, kw_only=True):
-    """One step of a route, checked and ready. The ledger fills in `grace_ms` and `offer_life_ms` at wiring."""
+    """One step of a route, checked and ready. The ledger fills in `grace_ms` and `offer_life_ms` when the plan is made."""
 
     name: str
     handler: Handler | None = None

@@ -13,7 +13,7 @@ from milepost.engine.events.parked_events import release as let_go
 from milepost.engine.events.replay import Replay, moment_ms
 from milepost.engine.events.replay import replay as tell_again
 from milepost.engine.views.items import route_names
-from milepost.http.api.controls import Signed, Why
+from milepost.http.api.operators.controls import Signed, Why
 from milepost.http.auth.author import check_reason, named
 from milepost.http.auth.whole_ledger import check_sees_all
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints

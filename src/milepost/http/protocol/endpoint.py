@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milepost.core.field_faults import field_fault
+from milepost.core.values.field_faults import field_fault
 from milepost.core.values.json import DEEPEST, json_fault
 from milepost.http.protocol.problems import Problem, problem_error
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from milepost.http.api import (
-    acts,
-    breakers,
     claims,
     confirmations,
-    controls,
     events,
     evidence,
     find,
@@ -16,10 +13,9 @@ from milepost.http.api import (
     items,
     lists,
     metrics,
-    prune,
-    quarantine,
     subscribers,
 )
+from milepost.http.api.operators import acts, breakers, controls, prune, quarantine
 from milepost.http.dashboard import static_files
 from milepost.http.dashboard.pages import acts as acts_page
 from milepost.http.dashboard.pages import events as events_page

@@ -17,12 +17,12 @@ from milepost.ledgers.aws.breakers import note
 from milepost.ledgers.aws.names import iso
 from milepost.ledgers.aws.offers import call_of, stage_of
 from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage
-from milepost.ledgers.aws.readable_rows import SPOILT, readable
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update, offers, update_of, was_ours
 from milepost.ledgers.aws.tables.item_rows import content_of, is_ours
 from milepost.ledgers.aws.tables.keys import Image
+from milepost.ledgers.aws.tables.readable_rows import SPOILT, readable
 from milepost.ledgers.aws.tables.row_faults import why_unreadable
 from milepost.ports.ledger import Conflict, Refused
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 
 from milepost.core.admission.breakers import BreakerRecord, after_silence, at_clock, room_for, transition, with_leases, with_probes
 from milepost.core.admission.controls import scope
+from milepost.core.admission.verdicts import breaker_after, verdict_of
 from milepost.core.change import Change
 from milepost.core.errors import LedgerError
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.core.verdicts import breaker_after, verdict_of
-from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.store import AwsStore
+from milepost.ledgers.aws.tables.readable_rows import readable
 from milepost.ports.documents import BREAKER, read_as
 
 log = logging.getLogger(__name__)

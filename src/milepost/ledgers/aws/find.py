@@ -13,9 +13,9 @@ from milepost.core.errors import LedgerMissing
 from milepost.core.item import Content, Item, Row
 from milepost.core.status import FAILED, Status
 from milepost.ledgers.aws.names import FAILED_SHARD, MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
-from milepost.ledgers.aws.readable_rows import row_or_refused, whole
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.readable_rows import row_or_refused, whole
 from milepost.ports.documents import ROUTE
 from milepost.ports.ledger import Query, QueryPage, Refused, ScanCost
 

@@ -10,12 +10,12 @@ from milepost.core.item import digest_of
 from milepost.core.routes.plan import Plan
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.apply import UNWRITABLE
-from milepost.ledgers.aws.readable_rows import SPOILT
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import put_of
 from milepost.ledgers.aws.tables.item_rows import entered_at, is_ours
 from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.readable_rows import SPOILT
 from milepost.ports.ledger import KnownKey, NewItem, Refused
 
 LOOKED_UP_S = 60.0

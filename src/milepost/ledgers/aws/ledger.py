@@ -21,7 +21,6 @@ from milepost.ledgers.aws.journal import kept_evidence
 from milepost.ledgers.aws.names import ResourceNames
 from milepost.ledgers.aws.quarantine.port import Outsiders
 from milepost.ledgers.aws.queues.messages import LONGEST_WAIT_S
-from milepost.ledgers.aws.readable_rows import whole
 from milepost.ledgers.aws.rename import rename_stage
 from milepost.ledgers.aws.repair.lost_calls import LostCalls
 from milepost.ledgers.aws.requests.client import Requests
@@ -30,6 +29,7 @@ from milepost.ledgers.aws.services import StreamReader, Sweeper
 from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, StoreSettings
 from milepost.ledgers.aws.tables.create import make_common, make_route
 from milepost.ledgers.aws.tables.keys import Layout
+from milepost.ledgers.aws.tables.readable_rows import whole
 from milepost.ledgers.aws.transfer import take_over
 from milepost.ports.answers import BackupReport, Progress
 from milepost.ports.blobs import Blobs

@@ -11,11 +11,11 @@ from milepost.core.admission.controls import scope
 from milepost.core.status import Status
 from milepost.ledgers.aws.claim.paused_lanes import HOLDING, held_at
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, due_shard
-from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.readable_rows import readable
 from milepost.ports.documents import BREAKER, HOLD, LIMIT
 
 WAITING = (f"{QUEUED_SHARD}#", f"{MARKED_SHARD}#")

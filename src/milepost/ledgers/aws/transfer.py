@@ -13,13 +13,13 @@ from milepost.core.item import Item, Row
 from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.journal.journal import JournalEntry
-from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import AwsRefused, ConditionFailed
 from milepost.ledgers.aws.row_duties import seal_for
 from milepost.ledgers.aws.store import AwsStore, Sealing
 from milepost.ledgers.aws.tables.conditional_write import is_plain, place_of
 from milepost.ledgers.aws.tables.item_rows import attributes, input_of, is_ours, links_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.readable_rows import readable
 from milepost.ports.ledger import HistoryEntry, KnownKey, TransferResult
 
 COMPARED_WITHIN_MS = 7 * 86_400_000

@@ -13,11 +13,11 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.journal.lines import item_name
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, ResourceNames, iso
-from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import ConditionFailed, Requests
 from milepost.ledgers.aws.store import AwsStore, seal_of
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.readable_rows import readable
 from milepost.ports.documents import BREAKER, HOLD, read_as
 from milepost.ports.ledger import KnownKey
 

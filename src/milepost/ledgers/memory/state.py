@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from milepost.core.admission.breakers import BreakerRecord, at_clock, with_leases
 from milepost.core.admission.controls import Limit, is_held, scope
+from milepost.core.admission.verdicts import breaker_after
 from milepost.core.change import Change, keeps_lease
 from milepost.core.item import Content, Item, Put, Row
 from milepost.core.routes.breaker import Breaker
 from milepost.core.status import Status
 from milepost.core.values.durations import rate_per_second
-from milepost.core.verdicts import breaker_after
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as
 from milepost.ports.foreign_rows import QuarantineEntry
 from milepost.ports.ledger import HistoryEntry, KnownKey, Refused

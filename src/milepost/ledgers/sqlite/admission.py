@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from milepost.core.admission.breakers import BreakerRecord, ask_again_at, at_clock, room_for, transition, with_leases, with_probes
 from milepost.core.admission.controls import Controls, Limit, scope
 from milepost.core.admission.rates import CallRate, TokenBucket, calls_left, next_call_at, refill, spend, was_set_back
+from milepost.core.admission.verdicts import breaker_after
 from milepost.core.change import Change
 from milepost.core.routes.breaker import Breaker
 from milepost.core.routes.route import Stage
 from milepost.core.status import Status
-from milepost.core.verdicts import breaker_after
 from milepost.ledgers.sqlite import documents
 from milepost.ledgers.sqlite.rows.codec import CODES, decode, json_text
 from milepost.ports.documents import BREAKER, HOLD, LIMIT, ROUTE, read_as

@@ -24,12 +24,12 @@ from milepost.ledgers.aws.names import due_shard, iso
 from milepost.ledgers.aws.offers import call_body
 from milepost.ledgers.aws.queues.long_poll import LongPolls
 from milepost.ledgers.aws.queues.messages import Outgoing, SqsMessage, sendable
-from milepost.ledgers.aws.readable_rows import readable, whole
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.item_rows import is_ours, item_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.readable_rows import readable, whole
 from milepost.ledgers.aws.tables.row_faults import why_unreadable
 from milepost.ports.ledger import ClaimRequest, ClaimResult, Conflict, Refused
 

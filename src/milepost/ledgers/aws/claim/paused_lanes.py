@@ -17,11 +17,11 @@ from milepost.core.status import Status
 from milepost.ledgers.aws.apply import apply
 from milepost.ledgers.aws.breakers import record_of
 from milepost.ledgers.aws.names import SHARDS, due_shard
-from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.requests.client import ConditionFailed, RowRefused
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.conditional_write import Update
 from milepost.ledgers.aws.tables.keys import Layout
+from milepost.ledgers.aws.tables.readable_rows import readable
 from milepost.ports.ledger import Document, Refused
 
 HOLDING = "holding"

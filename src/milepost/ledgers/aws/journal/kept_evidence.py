@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.evidence.record import kept
-from milepost.ledgers.aws.readable_rows import SPOILT
 from milepost.ledgers.aws.tables.item_rows import content_of, correlation_of, is_ours, life_of, links_of, offered_by, row_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.readable_rows import SPOILT
 from milepost.ports.ledger import HistoryEntry, Leaving
 
 if TYPE_CHECKING:

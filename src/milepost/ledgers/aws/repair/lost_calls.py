@@ -21,10 +21,10 @@ from milepost.core.routes.plan import Plan
 from milepost.core.status import Status
 from milepost.ledgers.aws.names import MARKED_SHARD, QUEUED_SHARD, SHARDS, iso
 from milepost.ledgers.aws.queues.messages import LONGEST_DELAY_S
-from milepost.ledgers.aws.readable_rows import readable
 from milepost.ledgers.aws.repair.missing_calls import missing_calls
 from milepost.ledgers.aws.store import AwsStore
 from milepost.ledgers.aws.tables.keys import Layout
+from milepost.ledgers.aws.tables.readable_rows import readable
 
 CHECK_MS = 60_000
 """Interval between comparisons of a queue with its rows; SQS takes about as long to update its counts."""

@@ -17,11 +17,11 @@ from milepost.core.history import origin, verify_chain
 from milepost.core.status import TERMINAL, Status
 from milepost.ledgers.aws.journal.kept_evidence import leaving
 from milepost.ledgers.aws.names import iso
-from milepost.ledgers.aws.readable_rows import SPOILT, readable
 from milepost.ledgers.aws.requests.client import ConditionFailed
 from milepost.ledgers.aws.store import SEALED_FOR_MS, AwsStore, seal_of
 from milepost.ledgers.aws.tables.item_rows import copied_of
 from milepost.ledgers.aws.tables.keys import Image, Layout
+from milepost.ledgers.aws.tables.readable_rows import SPOILT, readable
 from milepost.ports.ledger import DeliveredLines, Keep, Leaving, Pruned
 
 PAGE = 100

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct, field
 
 from milepost.engine.acts.foreign_rows import ALL, Quarantine, all_ids, drop, quarantine_view, replay
-from milepost.http.api.controls import Why
+from milepost.http.api.operators.controls import Why
 from milepost.http.auth.author import named
 from milepost.http.auth.whole_ledger import check_sees_all
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from milepost.engine.acts.bulk import close_breakers
 from milepost.engine.breakers import BreakerView, breaker_views
-from milepost.http.api.controls import Signed
+from milepost.http.api.operators.controls import Signed
 from milepost.http.auth.author import named
 from milepost.http.protocol.endpoint import Answer, Call, Endpoints
 from milepost.http.state.state import ServerState

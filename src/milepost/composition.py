@@ -1,4 +1,4 @@
-"""Wiring: build a ledger, its blob store and the engine's context from a URL and routes."""
+"""Composition root: build a ledger, its blob store and the engine's context from a URL and routes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""API of operators: acts, controls, breakers, prune and quarantine."""
