@@ -1,0 +1,10 @@
+"""Deposits: every DOI of a publisher's master list is deposited once, and people hear which ones need a manual deposit.
+
+In milepost.toml: applications = ["deposits"], with its settings in [deposits].
+"""
+
+from __future__ import annotations
+
+from milepost.applications.deposits.application import application
+
+__all__ = ["application"]

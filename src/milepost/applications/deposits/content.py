@@ -1,0 +1,79 @@
+"""The content stage: the PDF of a DOI, streamed from the publisher to the file store and checked on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from tempfile import TemporaryFile
+from typing import IO
+from urllib.parse import quote
+
+import msgspec
+
+import milepost as mp
+from milepost import net
+from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.settings import DepositsSettings
+
+TIMEOUTS = net.Timeouts(connect=10, read=60, total=900)
+CHUNK = 1 << 18
+MAGIC = b"%PDF-"
+HEAD = 1024
+"""Bytes at the beginning of a file within which readers of PDF look for its mark."""
+
+
+class ContentStage:
+    """Handler of the content stage. Every failure is a counted try: the publisher may provide the PDF later."""
+
+    def __init__(self, settings: DepositsSettings, files: FileStore) -> None:
+        self._settings, self._files = settings, files
+        self._redirects = net.Redirects(settings.content_redirects)
+
+    @cached_property
+    def _client(self) -> net.Client:
+        return net.Client(allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=self._settings.content_largest)
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        headers = {"Accept": "application/pdf", "User-Agent": self._settings.user_agent}
+        with TemporaryFile(prefix="milepost-") as file:
+            try:
+                url = content_url(self._settings.content, item.key)
+                response = self._client.request("GET", url, headers=headers, sink=file.write, redirects=self._redirects)
+            except net.NetError as error:
+                return _failed(str(error), error.kind.upper().replace("-", "_"), error.http_status, error.retry_after)
+            file.seek(0)
+            fault = content_fault(response.status, response.headers.get("Content-Type"), file.read(HEAD))
+            if fault is not None:
+                return _failed(fault, "NO_PDF", response.status, response.retry_after)
+            stored = self._files.write(item.key, ".pdf", _chunks(file))
+        return mp.Done({"file": msgspec.to_builtins(stored), "from": response.url})
+
+
+def content_url(template: str, doi: str) -> str:
+    """The PDF's address: {doi} is the DOI in a path, {doi_encoded} the DOI with its slashes encoded too."""
+    return template.replace("{doi_encoded}", quote(doi, safe="")).replace("{doi}", quote(doi, safe="/"))
+
+
+def content_fault(status: int, content_type: str | None, head: bytes) -> str | None:
+    """Why an answer holds no PDF; None: it does."""
+    if status != 200:
+        return f"the publisher answered {status}"
+    if content_type is None:
+        return "the publisher's answer has no Content-Type"
+    if content_type.partition(";")[0].strip().lower() != "application/pdf":
+        return f"the publisher sent {content_type[:100]}, not application/pdf"
+    if not head:
+        return "the publisher's answer is empty"
+    if MAGIC not in head:
+        return "the publisher's answer is no PDF: it lacks the mark %PDF-"
+    return None
+
+
+def _failed(why: str, category: str, status: int | None, after: float | None) -> mp.Retry:
+    return mp.Retry(f"a PDF could not be retrieved: {why}", category=category, http_status=status, after=after)
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while chunk := file.read(CHUNK):
+        yield chunk

@@ -1,0 +1,103 @@
+"""The metadata stage: the record of a DOI from Crossref's REST API, mapped and stored as a metadata file."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+import milepost as mp
+from milepost import net
+from milepost.applications.deposits.doi import DoiMistake, normalise
+from milepost.applications.deposits.files import FileStore
+from milepost.applications.deposits.mapping import map_record, missing_parts, table_of, title_of, to_json
+from milepost.applications.deposits.pace import Pace
+from milepost.applications.deposits.settings import DepositsSettings
+
+GAP_S = 0.2
+"""Seconds between requests until Crossref states its limit: 5 a second."""
+TRIES = 3
+"""Requests of one try: an answer of 429 asks to come later, and says nothing about the DOI."""
+LONGEST_WAIT_S = 30.0
+LARGEST = 16 << 20
+TIMEOUTS = net.Timeouts(connect=10, read=30, total=60)
+
+
+class MetadataStage:
+    """Handler of the metadata stage. Every failure is a counted try: Crossref may get the record later."""
+
+    def __init__(self, settings: DepositsSettings, files: FileStore, pace: Pace | None = None) -> None:
+        self._settings, self._files = settings, files
+        self._table = table_of(settings.mapping)
+        self._pace = pace or Pace(GAP_S)
+
+    @cached_property
+    def _client(self) -> net.Client:
+        return net.Client(allow_cidrs=self._settings.allow_cidrs, timeouts=TIMEOUTS, largest=LARGEST)
+
+    def __call__(self, item: mp.Item) -> mp.Outcome:
+        record = self._record(item.key)
+        if isinstance(record, mp.Retry):
+            return record
+        missing = missing_parts(record)
+        if missing:
+            return mp.Retry(
+                f"insufficient metadata for {item.key}: Crossref's record has no {' and no '.join(missing)}", category="METADATA"
+            )
+        fields = map_record(record, self._table)
+        file = self._files.write(item.key, ".json", [msgspec.json.encode(to_json(fields, self._settings.metadata_form))])
+        return mp.Done({"file": msgspec.to_builtins(file), "title": title_of(record)})
+
+    def _record(self, doi: str) -> dict[str, Any] | mp.Retry:
+        """Crossref's record of a DOI, or why there is none."""
+        response: net.Response | None = None
+        for turn in range(TRIES):
+            self._pace.wait()
+            try:
+                response = self._client.request("GET", work_url(self._settings, doi), headers=self._headers)
+            except net.NetError as error:
+                return mp.Retry(f"Crossref: {error}", category=error.kind.upper().replace("-", "_"), http_status=error.http_status)
+            self._pace.heard(response.headers)
+            if response.status != 429:
+                break
+            self._pace.slow_down(min(response.retry_after or 2.0**turn, LONGEST_WAIT_S))
+        assert response is not None
+        return record_in(response, doi)
+
+    @cached_property
+    def _headers(self) -> dict[str, str]:
+        return {"Accept": "application/json", "User-Agent": f"milepost/{mp.__version__} (mailto:{self._settings.mailto})"}
+
+
+def work_url(settings: DepositsSettings, doi: str) -> str:
+    """The address of a DOI's record; `mailto` asks for the polite pool."""
+    return f"{settings.crossref.rstrip('/')}/works/{quote(doi, safe='')}?{urlencode({'mailto': settings.mailto})}"
+
+
+def record_in(response: net.Response, doi: str) -> dict[str, Any] | mp.Retry:
+    """The record in an answer of Crossref; else the failed try, with a reason for people."""
+    status = response.status
+    if status == 404:
+        return mp.Retry(f"Crossref has no record of {doi}", category="NO_RECORD", http_status=404)
+    if status != 200:
+        said = {429: "its rate limit is reached", 403: "it refuses this client; look at mailto"}.get(status, "see its status page")
+        return mp.Retry(f"Crossref answered {status}: {said}", category="CROSSREF", http_status=status, after=response.retry_after)
+    try:
+        record = msgspec.json.decode(response.body)["message"]
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        return mp.Retry(f"Crossref's answer for {doi} is not a record in JSON", category="NOT_JSON", http_status=status)
+    named = record.get("DOI")
+    if isinstance(named, str) and _normalised(named) != doi:
+        return mp.Retry(f"Crossref answered with the record of {named[:200]}, not of {doi}", category="WRONG_RECORD", http_status=status)
+    return record
+
+
+def _normalised(text: str) -> str | None:
+    try:
+        return normalise(text)
+    except DoiMistake:
+        return None

@@ -1,0 +1,70 @@
+"""DOIs: normalisation of the forms in which people and programs write them, and the check of the result."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+LONGEST = 1_000
+"""Most characters of a DOI here: it is the key of an item."""
+
+_PLAIN = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/[!-~]*[!-+\-/-9<-~]")
+_PREFIX = re.compile(r"(?:info:doi/|urn:doi:|doi:\s*)", re.IGNORECASE)
+_URL = re.compile(r"(?:https?://)?(?:dx\.|www\.)?doi\.org/", re.IGNORECASE)
+_VALID = re.compile(r"10\.[0-9]{1,9}(?:\.[0-9]+)*/\S+")
+_INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060\u00ad"
+_QUOTES = "\"'“”‘’«»"
+_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+_PAIRS = {")": "(", "]": "[", "}": "{", ">": "<"}
+
+
+class DoiMistake(ValueError):
+    """The text is no DOI; the message says why."""
+
+
+def normalise(text: str) -> str:
+    """The one form of a DOI: without prefix, ASCII letters in lower case (a DOI ignores the case of those alone). Raises DoiMistake."""
+    if _PLAIN.fullmatch(text) is not None and len(text) <= LONGEST:
+        return text.translate(_LOWER)
+    doi = _bare(text).translate(_LOWER)
+    if not doi:
+        raise DoiMistake("it is empty")
+    if len(doi) > LONGEST:
+        raise DoiMistake(f"it has more than {LONGEST:,} characters")
+    if _VALID.fullmatch(doi) is None or not doi.isprintable():
+        raise DoiMistake(f"{text.strip()[:100]!r} is not a DOI, such as 10.1002/abcd.20417")
+    return doi
+
+
+def is_doi(text: str) -> bool:
+    """Can this text be normalised?"""
+    try:
+        normalise(text)
+    except DoiMistake:
+        return False
+    return True
+
+
+def _bare(text: str) -> str:
+    """The text without what surrounds a DOI: spaces, quotes, prefixes, the resolver's address, and a sentence's punctuation."""
+    doi = _trimmed(text)
+    before = None
+    while doi != before:
+        before = doi
+        doi = _trimmed(_PREFIX.sub("", doi, count=1) if _PREFIX.match(doi) else doi)
+        if url := _URL.match(doi):
+            # In a URL '?' and '#' begin other parts, and '%' an encoded character. A bare DOI may hold all three.
+            doi = _trimmed(unquote(re.split(r"[?#]", doi[url.end() :], maxsplit=1)[0]))
+    return doi
+
+
+def _trimmed(text: str) -> str:
+    before = None
+    while text != before:
+        before = text
+        text = text.strip().strip(_INVISIBLE + _QUOTES).rstrip(".,;:")
+        if text and text[-1] in _PAIRS and text.count(text[-1]) > text.count(_PAIRS[text[-1]]):
+            text = text[:-1]
+        if text[:1] in ("<", "(", "[") and not text.startswith("10."):
+            text = text[1:]
+    return text

@@ -1,0 +1,78 @@
+"""Files of a deposit: metadata and PDF in a folder or an S3 prefix, under names that cannot collide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import md5, sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from milepost.blobs import open_blobs
+
+_UNSAFE = re.compile(r"[^a-z0-9._-]+")
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """One file in the store. `name` is its name there, `place` its path or s3:// address, `bitstream` the name that readers see."""
+
+    name: str
+    place: str
+    bitstream: str
+    size: int
+    md5: str
+    sha256: str
+
+
+def readable(doi: str) -> str:
+    """The DOI as a file name: 10.1002/abcd.20417 is 10.1002-abcd.20417. Two DOIs may have the same one."""
+    return _UNSAFE.sub("-", doi).strip(".-")[:100] or "doi"
+
+
+def file_name(doi: str, suffix: str) -> str:
+    """The name of a DOI's file in the store: readable, and different for different DOIs (10.1/a/b and 10.1/a-b)."""
+    return f"{readable(doi)}-{sha256(doi.encode()).hexdigest()[:32]}{suffix}"
+
+
+class FileStore:
+    """Files of deposits in a folder or under an S3 prefix."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._blobs = open_blobs(place)
+
+    def place_of(self, name: str) -> str:
+        """Where a file is: its absolute path, or its s3:// address."""
+        if self._place.startswith("s3://"):
+            return f"{self._place.rstrip('/')}/{name}"
+        return str(Path(self._place).absolute() / name)
+
+    def write(self, doi: str, suffix: str, chunks: Iterable[bytes]) -> StoredFile:
+        """Store a file of this DOI, chunk by chunk; it appears complete or not at all. One that was there is replaced."""
+        name = file_name(doi, suffix)
+        size, sums = 0, (md5(usedforsecurity=False), sha256())
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for chunk in chunks:
+                size += len(chunk)
+                for one in sums:
+                    one.update(chunk)
+                yield chunk
+
+        self._blobs.write(name, counted())
+        return StoredFile(name, self.place_of(name), f"{readable(doi)}{suffix}", size, sums[0].hexdigest(), sums[1].hexdigest())
+
+    def read(self, file: StoredFile) -> Iterator[bytes]:
+        """A file's content in chunks, from the beginning at each call; FileNotFoundError if it is not there."""
+        return self._blobs.read(file.name)
+
+    def read_json(self, file: StoredFile) -> Any:
+        """The content of a metadata file."""
+        return msgspec.json.decode(b"".join(self.read(file)))
+
+    def remove(self, name: str) -> None:
+        """Remove the file of this name, if it is there."""
+        self._blobs.remove(name)

@@ -1,0 +1,143 @@
+"""Settings of deposits: the table [deposits] of milepost.toml, and what is missing in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import milepost as mp
+
+CROSSREF = "https://api.crossref.org"
+MB = 1_000_000
+
+
+class AttemptSettings(mp.AppSettings, frozen=True):
+    """Threshold of each stage: when so many tries have failed, the DOI needs a manual deposit."""
+
+    metadata: int = 3
+    content: int = 3
+    submit: int = 3
+
+
+class ConcurrencySettings(mp.AppSettings, frozen=True):
+    """Most calls of a stage at once, in each process. (Crossref's polite pool allows three; DSpace waits for its index at each write.)"""
+
+    metadata: int = 3
+    content: int = 8
+    submit: int = 1
+
+
+class RateSettings(mp.AppSettings, frozen=True):
+    """Most calls of a stage in a time, over all processes, such as "10/s"."""
+
+    metadata: str | None = None
+    content: str | None = None
+    submit: str | None = None
+
+
+class DssSettings(mp.AppSettings, frozen=True):
+    """The DSpace Submission Service: `queue` takes submit messages, `results` brings result messages (each a name or a URL). `system` and
+    `source` are SubmissionSystem and SubmissionSource. `metadata` is the form of the metadata file that the service reads."""
+
+    queue: str
+    results: str
+    system: str
+    source: str
+    metadata: Literal["old", "dspace8"] = "old"
+
+
+class SubmitSettings(mp.AppSettings, frozen=True):
+    """The table [deposits.submit]: either `dspace`, the address of a DSpace 7+ server, or `dss`. `search` is the address of the DSpace
+    server that the `verify` probe searches; with `dspace` it is that one. Secrets are in the environment, in the variables named."""
+
+    dspace: str | None = None
+    dss: DssSettings | None = None
+    search: str | None = None
+    collection: str = ""
+    user_env: str = "DSPACE_USER"
+    password_env: str = "DSPACE_PASSWORD"
+
+
+class MailSettings(mp.AppSettings, frozen=True):
+    """The table [deposits.mail]: where digests go. `smtp` is smtp://HOST:PORT; `ses` is a region of Amazon SES instead."""
+
+    smtp: str | None = None
+    ses: str | None = None
+    sender: str = ""
+    to: tuple[str, ...] = ()
+
+
+class DepositsSettings(mp.AppSettings, frozen=True):
+    """The table [deposits] of milepost.toml; see docs/guides/deposits.md."""
+
+    content: str = ""
+    """URL of a PDF; {doi} stands for the DOI."""
+    mailto: str = ""
+    """Your address, by which Crossref's polite pool knows you."""
+    route: str = "deposits"
+    mode: Literal["rounds", "continuous"] = "rounds"
+    """"rounds": a failure waits for the next `milepost deposits run`. "continuous": `milepost up` tries again by itself, with backoff."""
+    inbox: str = "inbox"
+    """Folder, or s3://BUCKET/PREFIX, into which lists of DOIs are delivered."""
+    full_lists: bool = True
+    """Is each list the whole master list? Then DOIs that vanished from it are reported."""
+    files: str = "files"
+    """Folder, or s3://BUCKET/PREFIX, for metadata files and PDFs."""
+    clean: Literal["never", "content", "all"] = "content"
+    """Files to remove once the DOI is deposited: none, the PDF, or PDF and metadata."""
+    crossref: str = CROSSREF
+    content_redirects: tuple[str, ...] = ()
+    """Hosts to which the publisher may redirect, such as "*.example.org"."""
+    content_largest: int = 500 * MB
+    """Largest PDF in bytes."""
+    user_agent: str = "Mozilla/5.0 (compatible; milepost)"
+    """User-Agent for the publisher: some refuse clients that do not look like a browser."""
+    mapping: dict[str, str] = {}
+    """Changes to the mapping: from a Crossref key to a DSpace field; an empty field leaves the key out."""
+    attempts: AttemptSettings = AttemptSettings()
+    concurrency: ConcurrencySettings = ConcurrencySettings()
+    rates: RateSettings = RateSettings()
+    allow_cidrs: tuple[str, ...] = ()
+    submit: SubmitSettings = SubmitSettings()
+    mail: MailSettings | None = None
+
+    @property
+    def metadata_form(self) -> Literal["old", "dspace8"]:
+        """Form of the metadata file: DSpace's own REST form, unless the submission service wants the old one."""
+        return "dspace8" if self.submit.dss is None else self.submit.dss.metadata
+
+
+def missing_settings(settings: DepositsSettings) -> list[str]:
+    """Fields of milepost.toml that must be set and are not, all at once."""
+    submit = settings.submit
+    wanted: dict[str, object] = {
+        "[deposits] content": settings.content,
+        "[deposits] mailto": settings.mailto,
+        "[deposits.submit] dspace or dss": submit.dspace or submit.dss,
+        "[deposits.submit] collection": submit.collection,
+    }
+    if submit.dss is not None:
+        wanted["[deposits.submit] search"] = submit.search
+    if settings.mail is not None:
+        wanted["[deposits.mail] smtp or ses"] = settings.mail.smtp or settings.mail.ses
+        wanted["[deposits.mail] sender"] = settings.mail.sender
+        wanted["[deposits.mail] to"] = settings.mail.to
+    return [field for field, value in wanted.items() if not value]
+
+
+def missing_secrets(settings: DepositsSettings, environment: Mapping[str, str]) -> list[str]:
+    """Variables of the environment that must be set for workers and are not."""
+    named = (settings.submit.user_env, settings.submit.password_env)
+    return [name for name in named if not environment.get(name)] if settings.submit.dspace else []
+
+
+def check_settings(settings: DepositsSettings, environment: Mapping[str, str]) -> None:
+    """Raise one ConfigMistake that names everything that is missing or contradicts itself."""
+    wrong = [f"{field} is missing" for field in missing_settings(settings)]
+    wrong += [f"the environment variable {name} is not set" for name in missing_secrets(settings, environment)]
+    if settings.submit.dspace and settings.submit.dss:
+        wrong.append("[deposits.submit] has both dspace and dss: leave one of them out")
+    if settings.content and "{doi}" not in settings.content:
+        wrong.append("[deposits] content has no {doi}: write the PDF's URL with {doi} where the DOI belongs")
+    if wrong:
+        raise mp.ConfigMistake(f"milepost.toml: {'; '.join(wrong)}")

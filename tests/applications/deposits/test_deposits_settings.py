@@ -1,0 +1,61 @@
+"""Settings of deposits: the sample of the guide is read, and everything that is missing is named at once."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+import milepost as mp
+from milepost.applications.deposits.application import application
+from milepost.applications.deposits.settings import DepositsSettings, check_settings
+
+SAMPLE = """
+[deposits]
+inbox = "inbox"
+crossref = "http://127.0.0.1:9101"
+content = "http://127.0.0.1:9102/pdf/{doi}"
+allow_cidrs = ["127.0.0.0/8"]
+mailto = "library@example.org"
+files = "files"
+content_redirects = ["127.0.0.1"]
+attempts = { metadata = 3, content = 3, submit = 3 }
+[deposits.submit]
+dspace = "http://127.0.0.1:9103/server"
+collection = "123456789/2"
+user_env = "DSPACE_USER"
+password_env = "DSPACE_PASSWORD"
+[deposits.mail]
+smtp = "smtp://127.0.0.1:2525"
+sender = "deposits@example.org"
+to = ["librarian@example.org"]
+"""
+
+
+def test_the_smallest_configuration_is_read() -> None:
+    settings: DepositsSettings = application.configured(tomllib.loads(SAMPLE)["deposits"], {}).settings
+    assert settings.attempts.content == 3
+    assert settings.submit.collection == "123456789/2"
+    assert settings.metadata_form == "dspace8"
+    assert settings.mail is not None
+    assert settings.mail.to == ("librarian@example.org",)
+    check_settings(settings, {"DSPACE_USER": "u", "DSPACE_PASSWORD": "p"})
+
+
+def test_everything_that_is_missing_is_named_in_one_error() -> None:
+    table = tomllib.loads(SAMPLE)["deposits"]
+    del table["mailto"], table["content"], table["submit"]["collection"]
+    with pytest.raises(mp.ConfigMistake) as raised:
+        check_settings(application.configured(table, {}).settings, {})
+    said = str(raised.value)
+    for missing in ("content", "mailto", "collection", "DSPACE_USER", "DSPACE_PASSWORD"):
+        assert missing in said
+
+
+def test_the_submission_service_needs_a_place_to_search() -> None:
+    table = tomllib.loads(SAMPLE)["deposits"]
+    table["submit"] = {"dss": {"queue": "q", "results": "r", "system": "DSpace@MIT", "source": "wiley"}, "collection": "1/2"}
+    settings = application.configured(table, {}).settings
+    assert settings.metadata_form == "old"
+    with pytest.raises(mp.ConfigMistake, match="search"):
+        check_settings(settings, {})
