@@ -25,14 +25,16 @@ class Tls:
 
 
 @lru_cache(256)
-def context_of(tls: Tls) -> ssl.SSLContext:
-    """The context for these files; raises UsageError that names the file which cannot be used."""
+def context_of(tls: Tls, protocol: str | None = "http/1.1") -> ssl.SSLContext:
+    """The context for these files, and for the protocol that TLS is to name (ALPN; None: it names none). Raises UsageError that names the
+    file which cannot be used."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"Tls(ca_file={tls.ca_file!r}): {_why(error)}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    if protocol is not None:
+        context.set_alpn_protocols([protocol])
     if tls.certificate_file is not None:
         try:
             context.load_cert_chain(tls.certificate_file, tls.key_file, _no_password)
