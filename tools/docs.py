@@ -161,11 +161,12 @@ def context(command: click.Command, name: str, parent: click.Context | None = No
 GROUPS = {
     "Writing a route": ("Route", "Backoff", "Breaker", "Checks", "Limits", "span_ms"),
     "What a handler gets and says": ("Item", "Outcome", "Done", "NotYet", "HandedOver", "Retry", "Reject"),
-    "In your own program": ("Milepost", "open", "restore", "Operations"),
+    "In your own program": ("Milepost", "open", "restore", "Operations", "LaneView"),
     "Your own application": (
         "Application",
         "AppSettings",
         "AppContext",
+        "AppDocuments",
         "Call",
         "Caller",
         "Answer",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from milepost.app import Milepost, open, restore
     from milepost.application.context import AppContext
     from milepost.application.declaration import Application, Metric, Page, Redirect
+    from milepost.application.documents import AppDocuments
     from milepost.application.settings import AppSettings
     from milepost.core.errors import (
         ActRefused,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from milepost.core.status import Reason, Status
     from milepost.core.values.durations import span_ms
     from milepost.engine.health.checks import Finding
+    from milepost.engine.views.lanes import LaneView
     from milepost.http.protocol.endpoint import Answer, Call, Caller
     from milepost.http.protocol.problems import Problem
     from milepost.operations import Operations
@@ -50,6 +52,7 @@ __all__ = [
     "ActRefused",
     "Answer",
     "AppContext",
+    "AppDocuments",
     "AppSettings",
     "Application",
     "Backoff",
@@ -63,6 +66,7 @@ __all__ = [
     "Finding",
     "HandedOver",
     "Item",
+    "LaneView",
     "LedgerError",
     "Limits",
     "MalformedInput",
@@ -92,6 +96,7 @@ _HOMES = {
     "app": ("Milepost", "open", "restore"),
     "application.context": ("AppContext",),
     "application.declaration": ("Application", "Metric", "Page", "Redirect"),
+    "application.documents": ("AppDocuments",),
     "application.settings": ("AppSettings",),
     "core.routes.backoff": ("Backoff", "Checks"),
     "core.routes.breaker": ("Breaker",),
@@ -112,6 +117,7 @@ _HOMES = {
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
     "engine.health.checks": ("Finding",),
+    "engine.views.lanes": ("LaneView",),
     "http.protocol.endpoint": ("Answer", "Call", "Caller"),
     "http.protocol.problems": ("Problem",),
     "operations": ("Operations",),

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from milepost.core.errors import ActRefused
+from milepost.core.errors import ActRefused, UsageError
+from milepost.core.history import line_to_public
 from milepost.core.item import Item, Row
 from milepost.core.outcome import Done, Outcome
-from milepost.core.values.durations import Span, span_ms
+from milepost.core.values.durations import Moment, Span, moment_ms, span_ms
 from milepost.core.values.refusal import SAID_BEFORE, Refusal
 from milepost.engine.act_log import ActReport
-from milepost.engine.acts.bulk import act, confirm_outside, pause, resume
+from milepost.engine.acts.bulk import act, close_breakers, confirm_outside, pause, resume
 from milepost.engine.context import Context
 from milepost.engine.intake import Receipt, submit
 from milepost.engine.lists.reconcile import ListReport, submit_list
 from milepost.engine.retention import PruneReport, prune
-from milepost.engine.views.items import check_route, each, row_view, show, status
+from milepost.engine.views.items import check_route, each, groups, row_view, show, status
+from milepost.engine.views.key_parts import read_parts
+from milepost.engine.views.lanes import LaneView, lane_views
 from milepost.engine.views.queries import statuses_of
 from milepost.ports.answers import BackupReport
 from milepost.ports.ledger import Query
@@ -151,14 +155,26 @@ class Operations:
         stages: Iterable[str] = (),
         lane: str | None = None,
         prefix: str | None = None,
+        parts: Iterable[str] = (),
         group: str | None = None,
+        created_from: Moment | None = None,
+        created_before: Moment | None = None,
         limit: int = 100,
     ) -> list[dict[str, Any]]:
         """The first items of a route that match, without their content, as `milepost list --json` shows them. `statuses` may be "failed"
-        and "live" too; `prefix` is how the key begins; `group` is a group of failures."""
+        and "live" too; `prefix` is how the key begins; `parts` are parts of a key of several fields, such as "batchId=B-7"; `group` is a
+        group of failures. `created_from` and `created_before` compare the time of acceptance; no index serves them."""
         check_route(self.context, route)
-        query = _query(route, statuses, stages, lane, prefix, group)
-        return [row_view(item) for item in each(self.context, query, limit)]
+        query = _query(self.context, route, statuses, stages, lane, prefix, parts, group)
+        now = self.context.clock.now()
+        begin = None if created_from is None else moment_ms(created_from, now, "created_from")
+        end = None if created_before is None else moment_ms(created_before, now, "created_before")
+        found = (
+            item
+            for item in each(self.context, query, limit if begin is None and end is None else None)
+            if (begin is None or begin <= item.row.created_at) and (end is None or item.row.created_at < end)
+        )
+        return [row_view(item) for item in islice(found, limit)]
 
     def act(
         self,
@@ -172,6 +188,7 @@ class Operations:
         stages: Iterable[str] = (),
         lane: str | None = None,
         prefix: str | None = None,
+        parts: Iterable[str] = (),
         group: str | None = None,
         stage: str | None = None,
         dry_run: bool = False,
@@ -179,16 +196,70 @@ class Operations:
         """Retry, skip, cancel, resend or rerun (`verb`) the items with these `keys`, or, without keys, all that match, as the command of
         that name does. The report counts what was done and names the items that were refused, with the reason. `stage`: where retry
         and rerun start. With `dry_run` nothing is changed."""
-        query = None if keys is not None else _query(route, statuses, stages, lane, prefix, group)
+        query = None if keys is not None else _query(self.context, route, statuses, stages, lane, prefix, parts, group)
         return act(self.context, verb, route, keys=keys, query=query, by=by, reason=reason, stage=stage, dry_run=dry_run)
 
-    def pause(self, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> None:
-        """Hold back a route, a stage, or a lane of a stage: nothing of it is started until it is resumed. No attempt is used up."""
-        pause(self.context, route, stage, lane, by=by, reason=reason)
+    def pause(
+        self,
+        route: str,
+        stage: str | None = None,
+        lane: str | None = None,
+        *,
+        by: str,
+        reason: str,
+        until: Moment | None = None,
+        drain: str | float | None = None,
+    ) -> None:
+        """Hold back a route, a stage, or a lane of a stage: nothing of it is started until it is resumed, or until the time `until` (or a
+        span from now). No attempt is used up. `drain` is the rate, such as "10/s", at which the items that have waited are then worked on. A
+        pause that is in force stays, unless `until` or `drain` is given."""
+        pause(self.context, route, stage, lane, by=by, reason=reason, until=until, drain=drain)
 
-    def resume(self, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> bool:
-        """End a pause. False: there was none."""
-        return resume(self.context, route, stage, lane, by=by, reason=reason)
+    def resume(
+        self,
+        route: str,
+        stage: str | None = None,
+        lane: str | None = None,
+        *,
+        by: str,
+        reason: str,
+        drain: str | float | None = None,
+    ) -> bool:
+        """End a pause; False: there was none. `drain`: the rate for the items that have waited, if not the one that the pause has."""
+        return resume(self.context, route, stage, lane, by=by, reason=reason, drain=drain)
+
+    def close_breakers(self, route: str, stage: str, lane: str | None = None, *, by: str, reason: str) -> list[str]:
+        """Close the open breaker of a lane, or those of all lanes of a stage, so that their items are started at once; the scopes of those
+        that were open."""
+        return close_breakers(self.context, route, stage, lane, by=by, reason=reason)
+
+    def lanes(self, route: str, stage: str, names: Iterable[str] = ()) -> list[LaneView]:
+        """The state of lanes of a stage: pause, breaker, limits, how many items wait and since when. Those that are named, those that the
+        route declares, and all that have a pause, a limit or an open breaker."""
+        plan = self.context.plan(route)
+        if stage not in plan.by_name:
+            raise UsageError(f"route {route!r} has no stage {stage!r}; its stages are {', '.join(plan.by_name)}")
+        return lane_views(self.context, plan, stage, names)
+
+    def groups(self, route: str) -> list[dict[str, Any]]:
+        """The groups of similar failures, the most frequent at present first, as `milepost groups --json` shows them."""
+        return groups(self.context, route)
+
+    def feed(self, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
+        """History lines of all items in the order in which they were written, after the place `after`. Each has its place `seq`, `route`,
+        `key` and `correlation_id`, `life` where the route forgets keys (the time of acceptance in milliseconds), and the fields that
+        `show` gives a line."""
+        return [
+            {
+                "seq": entry.seq,
+                "route": entry.route,
+                "key": entry.key,
+                "correlation_id": entry.correlation_id,
+                "life": entry.line.life,
+                **line_to_public(entry.line, entry.correlation_id),
+            }
+            for entry in self.context.ledger.feed(after, limit)
+        ]
 
     def show(self, route: str, key: str) -> dict[str, Any] | None:
         """Everything about one item, with its history; None if the key was never seen."""
@@ -204,6 +275,22 @@ class Operations:
         return self.context.ledger.backup(Path(file), overwrite, lambda done, whole: None)
 
 
-def _query(route: str, statuses: Iterable[str], stages: Iterable[str], lane: str | None, prefix: str | None, group: str | None) -> Query:
-    wanted = frozenset(stages) or None
-    return Query(route=route, statuses=statuses_of(statuses), stages=wanted, lane=lane, prefix=prefix, group=group)
+def _query(
+    ctx: Context,
+    route: str,
+    statuses: Iterable[str],
+    stages: Iterable[str],
+    lane: str | None,
+    prefix: str | None,
+    parts: Iterable[str],
+    group: str | None,
+) -> Query:
+    return Query(
+        route=route,
+        statuses=statuses_of(statuses),
+        stages=frozenset(stages) or None,
+        lane=lane,
+        prefix=prefix,
+        parts=read_parts(ctx, route, parts),
+        group=group,
+    )

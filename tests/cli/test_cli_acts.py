@@ -127,6 +127,11 @@ def test_pause_resume_and_limit(shell) -> None:
     assert _key(shell, "A")["status"] == "QUEUED"
     assert "parcels/weigh is paused by ops" in shell.ok("show", "parcels", "A").out
     assert shell.signed("pause", "parcels", "--json").json["scope"] == "parcels"
+    timed = shell.signed("pause", "parcels", "weigh", "--until", "2h", "--drain", "5/s", "--json").json
+    assert (timed["drain"], timed["until"] > timed["at"]) == ("5/s", True)
+    assert "weigh is paused by ops" in shell.ok("show", "parcels", "A").out
+    assert ", until " in shell.ok("show", "parcels", "A").out
+    assert "--until is 'soon'" in shell.signed("pause", "parcels", "weigh", "--until", "soon").err
     resumed = shell.signed("resume", "parcels", "--stage", "weigh", "--json")
     assert resumed.json == {"scope": "parcels/weigh", "resumed": True, "still_paused": ["parcels"]}
     assert "parcels resumed." in shell.signed("resume", "parcels").out

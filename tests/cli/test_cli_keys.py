@@ -35,3 +35,15 @@ def test_mistakes_are_said_plainly(shell) -> None:
     assert "--expires is 'soon'" in shell.signed("keys", "new", "loader", "--scope", "read", "--expires", "soon").err
     assert "No API keys" in shell.ok("keys").out
     assert shell.signed("keys", "revoke", "loader").code == 2
+
+
+def test_a_key_has_attributes_for_applications(shell) -> None:
+    made = shell.signed("keys", "new", "shop", "--scope", "submit", "--attribute", "sender=shop", "--attribute", "tier=a=b", "--json").json
+    assert made["attributes"] == {"sender": "shop", "tier": "a=b"}
+    shown = shell.ok("keys").out
+    assert "attributes" in shown
+    assert "sender=shop, tier=a=b" in " ".join(shown.split())
+    assert "use NAME=VALUE" in shell.signed("keys", "new", "x", "--scope", "read", "--attribute", "sender").err
+    assert "given twice" in shell.signed("keys", "new", "x", "--scope", "read", "--attribute", "a=1", "--attribute", "a=2").err
+    assert "invalid attribute 'Sender'" in shell.signed("keys", "new", "x", "--scope", "read", "--attribute", "Sender=1").err
+    assert "has the value ''" in shell.signed("keys", "new", "x", "--scope", "read", "--attribute", "sender=").err

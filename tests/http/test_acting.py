@@ -179,6 +179,16 @@ def test_a_paused_stage_is_left_alone_until_it_is_resumed(door: Visitor) -> None
     assert row(door, "a")["stage"] == "deliver"
 
 
+def test_a_pause_says_when_it_ends_and_how_fast_the_backlog_goes(door: Visitor) -> None:
+    paused = door.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "2h", "drain": "5/s"}).body
+    assert (paused["drain"], paused["until"] > paused["at"]) == ("5/s", True)
+    assert door.call("GET", HOLDS).body == {"holds": [paused]}
+    wrong = door.call("PUT", f"{HOLDS}/weigh", {"reason": "away", "until": "soon"})
+    assert (wrong.status, "until is 'soon'" in wrong.body["detail"]) == (400, True)
+    assert door.call("DELETE", f"{HOLDS}/weigh?reason=back&drain=2%2Fs").body["resumed"] is True
+    assert [one["rate"] for one in door.call("GET", LIMITS).body["limits"]] == ["2/s"]
+
+
 def test_routes_and_lanes_are_paused_each_by_itself(door: Visitor) -> None:
     scopes = {HOLDS: "parcels", f"{HOLDS}/weigh/north%2Feast": "parcels/weigh/north/east"}
     for path, scope in scopes.items():
@@ -234,4 +244,8 @@ def test_a_field_that_nobody_knows_and_one_that_is_missing_are_named_with_those_
     missing = door.call("PUT", "/api/v1/routes/parcels/holds/weigh", {"for": "ops"})
     for answered, field in ((unknown, "by"), (missing, "reason")):
         assert answered.status == 400
-        assert (answered.body["code"], answered.body["field"], answered.body["expected"]) == ("wrong-value", field, "reason, for")
+        assert (answered.body["code"], answered.body["field"], answered.body["expected"]) == (
+            "wrong-value",
+            field,
+            "reason, until, drain, for",
+        )

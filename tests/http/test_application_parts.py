@@ -60,6 +60,19 @@ def test_it_asks_for_the_scope_and_for_all_routes_of_the_application(at: Visitor
     assert at.call("GET", "/parcels-desk", key=key(at, "read", routes=["parcels"])).status == 403
 
 
+def test_it_sees_the_attributes_of_the_callers_key() -> None:
+    desk = mp.Application("desk", Settings)
+
+    @desk.endpoint("GET", "/who", scope="read", summary="Who calls")
+    def who(app: mp.AppContext[Settings], call: mp.Call) -> mp.Answer:
+        return mp.Answer({"name": call.caller.name, "attributes": dict(call.caller.attributes)})
+
+    with served(desk) as at:
+        assert at.call("GET", "/who").body == {"name": "local", "attributes": {}}
+        shop = make_key(at.ctx, "shop", ["read"], attributes={"sender": "shop"}, **SIGNED)[1]
+        assert at.call("GET", "/who", key=shop).body == {"name": "shop", "attributes": {"sender": "shop"}}
+
+
 def test_a_shape_of_its_own_for_what_it_takes_and_for_every_error(at: Visitor) -> None:
     answer = at.call("POST", "/parcel/raw", b"<a/>", headers={"Content-Type": "text/xml"})
     assert answer.body == {"success": True, "size": 4, "kind": "text/xml"}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
 import milepost as mp
+from milepost.testing import VirtualClock
 
 SIGNED = {"by": "ops", "reason": "a test"}
 
@@ -64,3 +66,67 @@ def test_a_paused_lane_waits_and_the_others_go_on(desk: mp.Milepost) -> None:
     assert not desk.resume("parcels", "weigh", "north", **SIGNED)
     desk.run(until_idle=0)
     assert desk.show("parcels", "c")["status"] == "MAX_RETRIES_EXCEEDED"  # type: ignore[index]
+
+
+def test_a_lane_shows_its_pause_its_limits_and_how_many_wait(desk: mp.Milepost) -> None:
+    desk.pause("parcels", "weigh", "north", until="2h", drain="5/s", by="ops", reason="the depot is closed")
+    desk.run(until_idle=0)
+    usual, north = desk.lanes("parcels", "weigh", ["", "north"])
+    assert (usual.paused, usual.waiting, usual.breaker, usual.rate) == (None, 0, None, None)
+    assert north.paused is not None
+    assert (north.paused.reason, north.paused.by, north.paused.drain, north.waiting) == ("the depot is closed", "ops", "5/s", 1)
+    assert north.paused.until is not None
+    assert north.paused.until > str(north.paused.since)
+    assert desk.resume("parcels", "weigh", "north", **SIGNED)
+    [north] = desk.lanes("parcels", "weigh", ["north"])
+    assert (north.paused, north.draining, north.rate) == (None, True, 5.0)
+    with pytest.raises(mp.UsageError, match="no stage 'wash'"):
+        desk.lanes("parcels", "wash")
+
+
+def test_an_open_breaker_is_shown_and_closed() -> None:
+    route = mp.Route("calls", key="id")
+
+    @route.stage("call", breaker=mp.Breaker(failures=1, cooldown="1h"), retry=mp.Backoff(attempts=9))
+    def call(item: mp.Item) -> mp.Outcome:
+        return mp.Retry("no answer")
+
+    with mp.open("memory:", routes=[route]) as desk:
+        desk.submit("calls", {"id": "a"})
+        desk.run(until_idle=0)
+        [lane] = desk.lanes("calls", "call", [""])
+        assert lane.breaker is not None
+        assert (lane.breaker.state, lane.breaker.error) == ("open", "ERROR: no answer")
+        assert desk.close_breakers("calls", "call", **SIGNED) == ["calls/call/"]
+        assert desk.lanes("calls", "call", [""])[0].breaker is None
+
+
+def test_items_are_listed_by_part_of_the_key_and_by_time() -> None:
+    route = mp.Route("assets", key=("asset", "batch"))
+    route.stage("weigh")(lambda item: mp.Done())
+    clock = VirtualClock()
+    with mp.open("memory:", routes=[route], clock=clock) as desk:
+        desk.submit("assets", {"asset": "a", "batch": "1"}, {"asset": "b", "batch": "2"})
+        clock.advance("1h")
+        later = clock.now()
+        desk.submit("assets", {"asset": "c", "batch": "2"})
+        at = datetime.fromtimestamp(later / 1000, UTC)
+        assert keys(desk.items("assets", parts=["batch=2"])) == ["b#2", "c#2"]
+        assert keys(desk.items("assets", parts=["batch=2"], created_before=at)) == ["b#2"]
+        assert keys(desk.items("assets", created_from=at)) == ["c#2"]
+        assert desk.act("cancel", "assets", parts=["batch=2"], **SIGNED).done == 2
+
+
+def test_the_feed_has_every_line_in_order_and_goes_on_where_it_ended(desk: mp.Milepost) -> None:
+    desk.run(until_idle=0)
+    first = desk.feed(limit=2)
+    assert [(line["reason"], line["key"]) for line in first] == [("accepted", "a"), ("accepted", "b")]
+    rest = desk.feed(first[-1]["seq"])
+    assert sorted((line["reason"], line["key"]) for line in rest) == [
+        ("accepted", "c"),
+        ("completed", "a"),
+        ("exhausted", "b"),
+        ("exhausted", "c"),
+    ]
+    assert {line["route"] for line in rest} == {"parcels"}
+    assert desk.feed(rest[-1]["seq"]) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
+from milepost.application.documents import AppDocuments
 from milepost.application.settings import S
 from milepost.core.errors import UsageError
 from milepost.operations import Operations
@@ -20,6 +21,11 @@ class AppContext(Operations, Generic[S]):
         self.name = name
         self.settings = settings
         self._opened = context
+
+    @property
+    def documents(self) -> AppDocuments:
+        """The application's documents: small named values that all processes share through the ledger."""
+        return AppDocuments(self.context, self.name)
 
     @property
     def context(self) -> Context:

@@ -46,8 +46,8 @@ def check_signed(by: str | None, reason: str | None, *, dry_run: bool = False) -
     return by or "preview", reason or "preview"
 
 
-def at_option(text: str) -> datetime:
-    """The time that --at names. A time without a zone is local time, as in all output of the command line."""
+def at_option(text: str, option: str = "--at") -> datetime:
+    """The time that the option names. A time without a zone is local time, as in all output of the command line."""
     from datetime import UTC, datetime
 
     from milepost.core.values.durations import moment_ms
@@ -57,4 +57,4 @@ def at_option(text: str) -> datetime:
         return now
     zone = datetime.now().astimezone().tzinfo
     assert zone is not None, "a local time has a zone"
-    return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), "--at", zone) / 1000, UTC)
+    return datetime.fromtimestamp(moment_ms(text, round(now.timestamp() * 1000), option, zone) / 1000, UTC)

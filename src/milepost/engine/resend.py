@@ -16,6 +16,7 @@ from milepost.core.errors import LedgerError
 from milepost.core.item import Item
 from milepost.core.routes.plan import Plan
 from milepost.core.status import LIVE, Reason, Status
+from milepost.engine.acts.timed_pauses import end_pauses
 from milepost.engine.apply import count_refused, follow_up
 from milepost.engine.context import Context
 from milepost.engine.failed_tries import warn_of_failed_try
@@ -77,6 +78,7 @@ class Resender:
     def run_once(self, pages: int = PAGES) -> ResendSummary:
         """Check all overdue items, at most so many pages per search."""
         summary = ResendSummary()
+        end_pauses(self._ctx)
         held = set(self._ctx.ledger.read(HOLD))
         for plan in self._ctx.plans.values():
             for number, query in enumerate(_searches(plan, self._ctx.clock.now(), self._ctx.ledger.timing.offer_life_ms > 0)):

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, SESSION, PROBE = (
+ROUTE, HOLD, LIMIT, BREAKER, PROCESS, CURSOR, PARKED, ACT, LIST, MOVED, MOVING, HEAD, BACK_FILL, KEY, SESSION, PROBE, APPLICATION = (
     "route", "hold", "limit", "breaker", "process", "cursor", "parked", "act", "list", "moved", "moving", "head", "back-fill", "key",
-    "session", "probe",
+    "session", "probe", "application",
 )  # fmt: skip
 
 
@@ -200,6 +200,8 @@ class Key(Struct, frozen=True):
     """Calls per second, if not the default."""
     burst: int | None = None
     """Concurrent calls, if not the default."""
+    attributes: dict[str, str] = {}
+    """Names and values that applications give a meaning to, such as the sender that its holder speaks for."""
     used_at: int | None = None
     """Approximate time of last use: written once in a while."""
     revoked_at: int | None = None

@@ -6,11 +6,13 @@ import click
 
 from milepost.cli.act.scope import on_scope, stage_of
 from milepost.cli.config import CliSettings
-from milepost.cli.options import check_signed
+from milepost.cli.options import at_option, check_signed
 from milepost.cli.out import WIDE, console, print_json, safe
 
 
 @click.command()
+@click.option("--until", metavar="TIME", help="When the pause ends by itself: a time, or a span from now such as 2h [when it is resumed].")
+@click.option("--drain", metavar="RATE", help="Rate for the items that have waited, such as 10/s [as fast as usual].")
 @on_scope
 def pause(
     given: CliSettings,
@@ -20,6 +22,8 @@ def pause(
     lane: str | None,
     by: str | None,
     reason: str | None,
+    until: str | None,
+    drain: str | None,
     as_json: bool,
 ) -> None:
     """Pause a route, a stage or a lane.
@@ -32,10 +36,13 @@ def pause(
     from milepost.engine.acts.bulk import pause as hold
 
     name, why = check_signed(by, reason)
+    ends_at = None if until is None else at_option(until, "--until")
     with given.context(act=True) as ctx:
         place = scope(route, stage_of(stage, stage_word), lane)
-        held = hold(ctx, route, stage_of(stage, stage_word), lane, by=name, reason=why)
+        held = hold(ctx, route, stage_of(stage, stage_word), lane, by=name, reason=why, until=ends_at, drain=drain)
     if as_json:
-        print_json({"scope": place, "paused": True, "at": iso(held.at), "by": held.by, "reason": held.reason})
+        times = {"at": iso(held.at), "until": iso(held.until), "drain": held.drain}
+        print_json({"scope": place, "paused": True, "by": held.by, "reason": held.reason, **times})
     else:
-        console(width=WIDE).print(safe(f"{place} paused since {iso(held.at)} by {held.by}: {held.reason}"))
+        until_when = "" if held.until is None else f" until {iso(held.until)}"
+        console(width=WIDE).print(safe(f"{place} paused since {iso(held.at)}{until_when} by {held.by}: {held.reason}"))

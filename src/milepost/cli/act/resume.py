@@ -11,6 +11,7 @@ from milepost.cli.out import print_json
 
 
 @click.command()
+@click.option("--drain", metavar="RATE", help="Rate for the items that have waited, such as 10/s [that of the pause].")
 @on_scope
 def resume(
     given: CliSettings,
@@ -20,6 +21,7 @@ def resume(
     lane: str | None,
     by: str | None,
     reason: str | None,
+    drain: str | None,
     as_json: bool,
 ) -> int:
     """Resume a paused route, stage or lane."""
@@ -30,7 +32,7 @@ def resume(
     name, why = check_signed(by, reason)
     with given.context(act=True) as ctx:
         place = scope(route, stage_of(stage, stage_word), lane)
-        done = let_go(ctx, route, stage_of(stage, stage_word), lane, by=name, reason=why)
+        done = let_go(ctx, route, stage_of(stage, stage_word), lane, by=name, reason=why, drain=drain)
         others = sorted(other for other in ctx.ledger.read(HOLD) if other == route or other.startswith(f"{route}/"))
     if as_json:
         print_json({"scope": place, "resumed": done, "still_paused": others})

@@ -33,7 +33,8 @@ def keys(given: CliSettings, as_json: bool) -> None:
         click.echo("No API keys: all calls from this machine are accepted, and no others. To create one:")
         click.echo("  milepost keys new NAME --scope read --by YOU --reason '…'")
         return
-    shown = table("name", "id", "state", "scopes", "routes", "expires", "last used")
+    marked = any(key.attributes for key in found)
+    shown = table("name", "id", "state", "scopes", "routes", *(["attributes"] if marked else []), "expires", "last used")
     for key in found:
         shown.add_row(
             safe(key.name),
@@ -41,6 +42,7 @@ def keys(given: CliSettings, as_json: bool) -> None:
             state_of(key, now),
             ", ".join(key.scopes),
             "all" if key.routes is None else safe(", ".join(key.routes)),
+            *([safe(", ".join(f"{name}={value}" for name, value in key.attributes.items()))] if marked else []),
             "never" if key.expires_at is None else when(key.expires_at, now),
             "never" if key.used_at is None else when(key.used_at, now),
         )
@@ -56,6 +58,9 @@ def keys(given: CliSettings, as_json: bool) -> None:
 @click.option("--expires", metavar="SPAN", help="Lifetime, such as 90d [unlimited].")
 @click.option("--rate", metavar="RATE", help="Rate limit per server, such as 50/s [200/s].")
 @click.option("--burst", type=click.IntRange(1), help="Burst limit in calls [two seconds' worth].")
+@click.option(
+    "--attribute", "given_attributes", multiple=True, metavar="NAME=VALUE", help="For applications, such as sender=shop; may be repeated."
+)
 @signed
 @json_option
 @settings
@@ -67,6 +72,7 @@ def new(
     expires: str | None,
     rate: str | None,
     burst: int | None,
+    given_attributes: tuple[str, ...],
     by: str | None,
     reason: str | None,
     as_json: bool,
@@ -74,7 +80,8 @@ def new(
     """Create a key. It is shown only once.
 
     Scopes: 'read' looks, 'submit' submits items, 'work' is for remote workers, 'operate' allows operator acts (retry, skip, pause, …),
-    'admin' allows everything. Callers send the header 'Authorization: Bearer KEY'.
+    'admin' allows everything. Callers send the header 'Authorization: Bearer KEY'. An attribute is a name and a value that an
+    application gives a meaning to.
     """
     from milepost.core.values.durations import rate_per_second, span_ms
     from milepost.engine.auth.keys import key_view, make_key
@@ -84,7 +91,7 @@ def new(
     pace = None if rate is None else rate_per_second(rate, "--rate")
     with given.context(create=True) as ctx:
         made, text = make_key(
-            ctx, name, scopes, by=who, reason=why, routes=only or None, lasts_ms=lasts, rate=pace, burst=burst
+            ctx, name, scopes, by=who, reason=why, routes=only or None, lasts_ms=lasts, rate=pace, burst=burst, attributes=_attributes(given_attributes)
         )  # fmt: skip
         now = ctx.clock.now()
     if as_json:
@@ -92,6 +99,16 @@ def new(
         return
     click.echo(text)
     click.echo("Store it safely: it cannot be shown again.", err=True)
+
+
+def _attributes(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name in found:
+            raise click.UsageError(f"--attribute {text!r}: {'it is given twice' if equals else 'use NAME=VALUE, such as sender=shop'}")
+        found[name] = value
+    return found
 
 
 @keys.command()

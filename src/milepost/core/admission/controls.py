@@ -21,6 +21,10 @@ class Hold(Struct, frozen=True):
     at: int
     by: str
     reason: str
+    until: int | None = None
+    """When it ends by itself; None: when an operator resumes."""
+    drain: str | float | None = None
+    """The rate at which the items that have waited are worked on afterwards; None: as fast as usual."""
 
 
 class Limit(Struct, frozen=True):
@@ -31,6 +35,10 @@ class Limit(Struct, frozen=True):
     by: str = ""
     reason: str = ""
     at: int = 0
+    drains: int | None = None
+    """Since when it slows down the backlog of a pause; it ends when the items that waited then have been claimed."""
+    normal_rate: str | float | None = None
+    """The rate that was set before, and holds again after the draining."""
 
 
 NO_LIMIT = Limit()

@@ -23,6 +23,7 @@ from milepost.core.values.durations import Moment, iso, moment_ms, rate_per_seco
 from milepost.core.values.refusal import Refusal, RefusalKind
 from milepost.engine.act_log import ActReport, Selection, begin, check_same, has_line, record, recorded, select, selection_of, signed
 from milepost.engine.acts.replacement import NewContent, read_content, replaced
+from milepost.engine.acts.timed_pauses import begin_drain, check_drain
 from milepost.engine.apply import Decision, apply_all, unreadable
 from milepost.engine.context import Context
 from milepost.engine.evidence.restore import bring_back, can_bring_back
@@ -368,26 +369,59 @@ def _refused(ctx: Context, plan: Plan, item: Item, stage: str, outcome: Outcome,
     return confirmations.refused(item, outcome.output, plan, now, ctx.chance.jitter(), by=by, why=why)
 
 
-def pause(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> Hold:
-    """Pause a route, a stage or a lane: nothing there is claimed or sent again, and no attempt is counted. An existing pause stays."""
+def pause(
+    ctx: Context,
+    route: str,
+    stage: str | None = None,
+    lane: str | None = None,
+    *,
+    by: str,
+    reason: str,
+    until: Moment | None = None,
+    drain: str | float | None = None,
+) -> Hold:
+    """Pause a route, a stage or a lane: nothing there is claimed or sent again, and no attempt is counted. It ends when it is resumed, or
+    by itself at `until`; the items that have waited are then worked on at the rate `drain`. An existing pause stays, unless `until` or
+    `drain` is given: then this one takes its place."""
     name = _scope(ctx, route, stage, lane)
     signed(by, reason)
-    hold = Hold(ctx.clock.now(), by, reason)
-    if ctx.ledger.write(HOLD, name, hold, expect=0):
-        record(ctx, "pause", route, by, reason, {"scope": name})
-        return hold
-    held = ctx.ledger.read_one(HOLD, name)
-    return hold if held is None else read_as(Hold, held.value)
+    check_drain(ctx.plan(route), stage, drain)
+    now = ctx.clock.now()
+    ends_at = None if until is None else moment_ms(until, now, "until")
+    if ends_at is not None and ends_at <= now:
+        raise UsageError(f"until is {iso(ends_at)}, which is past; give a later time, or a span from now such as '2h'")
+    hold = Hold(now, by, reason, ends_at, drain)
+    while True:
+        held = ctx.ledger.read_one(HOLD, name)
+        if held is not None and until is None and drain is None:
+            return read_as(Hold, held.value)
+        if ctx.ledger.write(HOLD, name, hold, expect=0 if held is None else held.version):
+            record(ctx, "pause", route, by, reason, {"scope": name, "until": iso(ends_at), "drain": drain})
+            return hold
 
 
-def resume(ctx: Context, route: str, stage: str | None = None, lane: str | None = None, *, by: str, reason: str) -> bool:
-    """End exactly this pause. False if there is none."""
+def resume(
+    ctx: Context,
+    route: str,
+    stage: str | None = None,
+    lane: str | None = None,
+    *,
+    by: str,
+    reason: str,
+    drain: str | float | None = None,
+) -> bool:
+    """End exactly this pause; False if there is none. `drain`: the rate at which the items that have waited are worked on, if not the one
+    that the pause has."""
     name = _scope(ctx, route, stage, lane)
     signed(by, reason)
+    check_drain(ctx.plan(route), stage, drain)
     held = ctx.ledger.read_one(HOLD, name)
     if held is None or not ctx.ledger.write(HOLD, name, None, expect=held.version):
         return False
-    record(ctx, "resume", route, by, reason, {"scope": name})
+    record(ctx, "resume", route, by, reason, {"scope": name, "drain": drain})
+    pace = drain if drain is not None else read_as(Hold, held.value).drain
+    if pace is not None:
+        begin_drain(ctx, name, pace, by=by, reason=f"backlog of a pause: {reason}")
     return True
 
 

@@ -7,6 +7,7 @@ choose). So a key can be checked at every call.
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
@@ -26,9 +27,11 @@ SCOPES = ("read", "submit", "work", "operate", "admin")
 """Scopes of a key. Each endpoint needs one of them; "admin" includes all."""
 PREFIX = "mp"
 LONGEST_NAME = 64
+LONGEST_VALUE = 256
 USED_MS = 600_000
 """The time of last use is written at most this often."""
 
+_ATTRIBUTE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 log = logging.getLogger(__name__)
 
 
@@ -53,11 +56,14 @@ def make_key(
     lasts_ms: int | None = None,
     rate: float | None = None,
     burst: int | None = None,
+    attributes: Mapping[str, str] | None = None,
     random: Callable[[int], str] = secrets.token_urlsafe,
 ) -> tuple[Key, str]:
-    """Create a key; returns it with its text, which cannot be shown again. A name can be reused once its key is revoked or has expired."""
+    """Create a key; returns it with its text, which cannot be shown again. A name can be reused once its key is revoked or has expired.
+    `attributes` are for applications: they see them as `call.caller.attributes`."""
     signed(by, reason)
     _check_name(name)
+    _check_attributes(attributes or {})
     chosen, seen = _checked_scopes(scopes), None if routes is None else sorted(set(routes))
     for route in seen or ():
         check_route(ctx, route)
@@ -73,6 +79,7 @@ def make_key(
         expires_at=None if lasts_ms is None else now + lasts_ms,
         rate=rate,
         burst=burst,
+        attributes=dict(attributes or {}),
     )
     while True:
         held = ctx.ledger.read_one(KEY, name)
@@ -80,7 +87,9 @@ def make_key(
             raise UsageError(f"key {name!r} already exists; choose another name, or revoke it first: milepost keys revoke {name}")
         if ctx.ledger.write(KEY, name, key, expect=0 if held is None else held.version):
             break
-    about = {"scope": f"key {name}", "id": key.id, "scopes": chosen, "routes": seen, "expires_at": iso(key.expires_at)}
+    about: dict[str, Any] = {"scope": f"key {name}", "id": key.id, "scopes": chosen, "routes": seen, "expires_at": iso(key.expires_at)}
+    if key.attributes:
+        about["attributes"] = key.attributes
     record(ctx, "new-key", "", by, reason, about)
     return key, f"{PREFIX}_{key.id}_{secret}"
 
@@ -149,6 +158,7 @@ def key_view(key: Key, now: int) -> dict[str, Any]:
         "used_at": iso(key.used_at),
         "rate": key.rate,
         "burst": key.burst,
+        "attributes": key.attributes,
         "revoked_at": iso(key.revoked_at),
         "revoked_by": key.revoked_by or None,
         "revoked_why": key.revoked_why or None,
@@ -165,6 +175,14 @@ def state_of(key: Key, now: int) -> str:
 def _check_name(name: str) -> None:
     if not name.strip() or name != name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
         raise UsageError(f"invalid key name {name!r}; use printable text of at most {LONGEST_NAME} characters")
+
+
+def _check_attributes(attributes: Mapping[str, str]) -> None:
+    for name, value in attributes.items():
+        if not _ATTRIBUTE.fullmatch(name):
+            raise UsageError(f"invalid attribute {name!r}; use lower-case letters, digits and '-', at most 40, such as sender")
+        if not value.strip() or len(value) > LONGEST_VALUE or not value.isprintable():
+            raise UsageError(f"attribute {name!r} has the value {value!r}; use printable text of at most {LONGEST_VALUE} characters")
 
 
 def _checked_scopes(scopes: Iterable[str]) -> list[str]:

@@ -336,7 +336,8 @@ def _holds(look: Look) -> Iterator[CheckResult]:
         hold = read_as(Hold, look.holds[name].value)
         route, *rest = name.split("/", 2)
         where = " ".join([route, *(f"--{option} {quote(value)}" for option, value in zip(("stage", "lane"), rest, strict=False))])
-        what = f"{name} has been paused by {hold.by} since {look.watch.when(hold.at)}: {hold.reason}"
+        until = "" if hold.until is None else f", until {look.watch.when(hold.until)}"
+        what = f"{name} has been paused by {hold.by} since {look.watch.when(hold.at)}{until}: {hold.reason}"
         headline = "" if name != names[0] else f"{name} is paused." if len(names) == 1 else f"{len(names)} pauses are in force."
         yield _warn("pause", what, f"milepost resume {where} {SIGNED}", headline=headline)
     if not names:

@@ -216,7 +216,8 @@ def _holds(ctx: Context, row: Row, watch: Watch) -> list[str]:
     for name in (scope(row.route), scope(row.route, row.stage), scope(row.route, row.stage, row.lane)):
         if name in documents:
             hold = read_as(Hold, documents[name].value)
-            sentences.append(f"{name} is paused by {hold.by} since {watch.at(hold.at)}: {hold.reason}")
+            until = "" if hold.until is None else f", until {watch.at(hold.until)}"
+            sentences.append(f"{name} is paused by {hold.by} since {watch.at(hold.at)}{until}: {hold.reason}")
     return sentences
 
 

@@ -186,7 +186,8 @@ class Authenticator:
 def read_known(ctx: Context, at: float) -> KeySnapshot:
     keys = {key.id: key for key in (read_as(Key, document.value) for document in ctx.ledger.read(KEY).values())}
     callers = {
-        key.id: Caller(key.name, frozenset(key.scopes), None if key.routes is None else frozenset(key.routes)) for key in keys.values()
+        key.id: Caller(key.name, frozenset(key.scopes), None if key.routes is None else frozenset(key.routes), key.attributes)
+        for key in keys.values()
     }
     # A session belongs to a key: without keys there is none, and an open server reads the ledger at every call.
     sessions = ctx.ledger.read(SESSION) if keys else {}

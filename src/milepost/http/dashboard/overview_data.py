@@ -50,6 +50,7 @@ class Pause(Struct, frozen=True):
     reason: str
     since: str | None
     lane: str = ""
+    until: str | None = None
 
 
 class FunnelStage(Struct, frozen=True):
@@ -165,7 +166,7 @@ def _in_lane(ctx: Context, route: str, stage: str, lane: str) -> int | None:
 
 
 def _pause(hold: Hold | None, lane: str = "") -> Pause | None:
-    return None if hold is None else Pause(hold.by, hold.reason, iso(hold.at), lane)
+    return None if hold is None else Pause(hold.by, hold.reason, iso(hold.at), lane, iso(hold.until))
 
 
 def _step(stage: StageView, seen: Snapshot, plan: Plan | None, holds: dict[str, Hold]) -> FunnelStage:

@@ -29,6 +29,8 @@ class Caller(Struct, frozen=True):
     scopes: frozenset[str]
     routes: frozenset[str] | None = None
     """The routes that it sees; None: all."""
+    attributes: Mapping[str, str] = {}
+    """The attributes of its key, which applications give a meaning to, such as the sender that it speaks for."""
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes

@@ -41,12 +41,32 @@ class Limiting(Struct, frozen=True, forbid_unknown_fields=True):
     for_: str | None = field(default=None, name="for")
 
 
+class PauseRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """`until`: when the pause ends by itself, a time such as `2027-01-31T18:00:00Z`, or a span from now such as `2h`. `drain`: the rate at
+    which the items that have waited are worked on afterwards, such as `10/s`."""
+
+    reason: Why
+    until: str | None = None
+    drain: str | float | None = None
+    for_: str | None = field(default=None, name="for")
+
+
+class Resumption(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why, and for whom; `drain` is the rate at which the items that have waited are worked on, if not the one that the pause has."""
+
+    reason: Why
+    drain: str | None = None
+    for_: str | None = field(default=None, name="for")
+
+
 class Paused(Struct, frozen=True):
     scope: str
     paused: bool
     at: str | None
     by: str
     reason: str
+    until: str | None = None
+    drain: str | float | None = None
 
 
 class Resumed(Struct, frozen=True):
@@ -80,38 +100,38 @@ def holds(state: ServerState, call: Call) -> Answer:
     return Answer(Holds([_paused(name, hold) for name, hold in _in_route(state, state.plan(call).name, HOLD, Hold)]))
 
 
-@ENDPOINTS.add("PUT", HOLDS, body=Signed, answers={200: Paused}, summary="Pause a route", **OPERATE)
+@ENDPOINTS.add("PUT", HOLDS, body=PauseRequest, answers={200: Paused}, summary="Pause a route", **OPERATE)
 def pause_route(state: ServerState, call: Call) -> Answer:
     """Nothing is claimed or sent again in the route until it is resumed, and nothing is counted. What is in work is finished. A pause
-    that is in force already stays as it is, with the name and the reason that it has."""
+    that is in force already stays as it is, with the name and the reason that it has, unless `until` or `drain` is given."""
     return _pause(state, call)
 
 
-@ENDPOINTS.add("PUT", HOLD_STAGE, body=Signed, answers={200: Paused}, summary="Pause a stage", **OPERATE)
+@ENDPOINTS.add("PUT", HOLD_STAGE, body=PauseRequest, answers={200: Paused}, summary="Pause a stage", **OPERATE)
 def pause_stage(state: ServerState, call: Call) -> Answer:
     """As for a route. At an external stage nothing is sent again; what comes to it is still offered once, and confirmations count."""
     return _pause(state, call)
 
 
-@ENDPOINTS.add("PUT", HOLD_LANE, body=Signed, answers={200: Paused}, summary="Pause a lane", **OPERATE)
+@ENDPOINTS.add("PUT", HOLD_LANE, body=PauseRequest, answers={200: Paused}, summary="Pause a lane", **OPERATE)
 def pause_lane(state: ServerState, call: Call) -> Answer:
     """As for a stage; its other lanes go on."""
     return _pause(state, call)
 
 
-@ENDPOINTS.add("DELETE", HOLDS, query=Signed, answers={200: Resumed}, summary="Resume a route", **OPERATE)
+@ENDPOINTS.add("DELETE", HOLDS, query=Resumption, answers={200: Resumed}, summary="Resume a route", **OPERATE)
 def resume_route(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the route; those of its stages and lanes stay."""
     return _resume(state, call)
 
 
-@ENDPOINTS.add("DELETE", HOLD_STAGE, query=Signed, answers={200: Resumed}, summary="Resume a stage", **OPERATE)
+@ENDPOINTS.add("DELETE", HOLD_STAGE, query=Resumption, answers={200: Resumed}, summary="Resume a stage", **OPERATE)
 def resume_stage(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the stage, and no other."""
     return _resume(state, call)
 
 
-@ENDPOINTS.add("DELETE", HOLD_LANE, query=Signed, answers={200: Resumed}, summary="Resume a lane", **OPERATE)
+@ENDPOINTS.add("DELETE", HOLD_LANE, query=Resumption, answers={200: Resumed}, summary="Resume a lane", **OPERATE)
 def resume_lane(state: ServerState, call: Call) -> Answer:
     """Lift the pause of the lane, and no other."""
     return _resume(state, call)
@@ -149,13 +169,16 @@ def clear_lane(state: ServerState, call: Call) -> Answer:
 
 def _pause(state: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(state, call)
-    hold = bulk.pause(state.ctx, route, stage, lane, by=named(call, call.body.for_), reason=call.body.reason)
+    body: PauseRequest = call.body
+    by = named(call, body.for_)
+    hold = bulk.pause(state.ctx, route, stage, lane, by=by, reason=body.reason, until=body.until, drain=body.drain)
     return Answer(_paused(scope(route, stage, lane), hold))
 
 
 def _resume(state: ServerState, call: Call) -> Answer:
     route, stage, lane = _place(state, call)
-    done = bulk.resume(state.ctx, route, stage, lane, by=named(call, call.query.for_), reason=call.query.reason)
+    asked: Resumption = call.query
+    done = bulk.resume(state.ctx, route, stage, lane, by=named(call, asked.for_), reason=asked.reason, drain=asked.drain)
     others = [name for name, _ in _in_route(state, route, HOLD, Hold)]
     return Answer(Resumed(scope(route, stage, lane), done, others))
 
@@ -188,7 +211,7 @@ def _in_route(state: ServerState, route: str, kind: str, form: type[T]) -> list[
 
 
 def _paused(name: str, hold: Hold) -> Paused:
-    return Paused(name, True, iso(hold.at), hold.by, hold.reason)
+    return Paused(name, True, iso(hold.at), hold.by, hold.reason, iso(hold.until), hold.drain)
 
 
 def _limited(name: str, limit: Limit | None) -> Limited:

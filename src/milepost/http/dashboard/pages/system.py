@@ -128,7 +128,7 @@ def _fact(value: Any) -> str:
 def _hold(name: str, hold: Hold) -> dict[str, Any]:
     route, *rest = name.split("/", 2)
     path = "/".join(quote(part, safe="") for part in (route, "holds", *rest))
-    return {"scope": name, "route": route, "path": path, "by": hold.by, "reason": hold.reason, "at": iso(hold.at)}
+    return {"scope": name, "route": route, "path": path, "by": hold.by, "reason": hold.reason, "at": iso(hold.at), "until": iso(hold.until)}
 
 
 def _breaker(one: BreakerView) -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""Lanes as operators see them: paused or not, breaker, limits, backlog and the oldest due time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from milepost.core.admission.controls import Controls, Hold, Limit, is_held, scope
+from milepost.core.routes.plan import Plan
+from milepost.core.routes.route import Stage
+from milepost.core.status import LIVE, Status
+from milepost.core.values.durations import iso
+from milepost.engine.breakers import BreakerView, breaker_views
+from milepost.engine.context import Context
+from milepost.ports.documents import HOLD, LIMIT, read_as
+from milepost.ports.ledger import Query
+
+COUNTED = 1_000
+"""Waiting items of a lane that are counted; above it, `more` is true."""
+
+
+class PauseView(Struct, frozen=True):
+    """A pause in force. `scope` is `route`, `route/stage` or `route/stage/lane`; times are ISO 8601, UTC."""
+
+    scope: str
+    by: str
+    reason: str
+    since: str | None
+    until: str | None = None
+    """When it ends by itself; None: when it is resumed."""
+    drain: str | float | None = None
+    """The rate for the items that have waited, when it ends."""
+
+
+class LaneView(Struct, frozen=True):
+    """The state of one lane. Times are ISO 8601, UTC."""
+
+    route: str
+    stage: str
+    lane: str
+    paused: PauseView | None
+    """The widest pause that holds it back: of the route, of the stage, or its own."""
+    breaker: BreakerView | None
+    """Its breaker, if that is open or half-open."""
+    rate: float | None
+    """Calls per second; None: no limit."""
+    concurrency: int | None
+    draining: bool
+    """The backlog of a pause is being worked off at a set pace."""
+    waiting: int
+    """Items in it that have not ended and are not being worked on, counted up to 1,000."""
+    more: bool
+    in_progress: int
+    oldest_due_at: str | None
+    """The earliest time since which a waiting item, of those counted, is due; None: none is due."""
+
+
+def pauses(ctx: Context, route: str) -> list[PauseView]:
+    """The pauses in force in a route, by scope."""
+    found = {name: read_as(Hold, document.value) for name, document in ctx.ledger.read(HOLD).items()}
+    return [pause_view(name, found[name]) for name in sorted(found) if name == route or name.startswith(f"{route}/")]
+
+
+def pause_view(name: str, hold: Hold) -> PauseView:
+    return PauseView(name, hold.by, hold.reason, iso(hold.at), iso(hold.until), hold.drain)
+
+
+def lane_views(ctx: Context, plan: Plan, stage: str, lanes: Iterable[str]) -> list[LaneView]:
+    """The state of these lanes of a stage, and of all others that have a pause, a limit or an open breaker."""
+    held = {one.scope: one for one in pauses(ctx, plan.name)}
+    limits = {name: read_as(Limit, document.value) for name, document in ctx.ledger.read(LIMIT).items()}
+    breakers = {one.scope: one for one in breaker_views(ctx, plan.name)}
+    above = scope(plan.name, stage, "")
+    marked = {name.removeprefix(above) for name in (*held, *limits, *breakers) if name.startswith(above)}
+    names = dict.fromkeys([*lanes, *plan.by_name[stage].lanes, *sorted(marked)])
+    controls = Controls(held, limits, {})
+    return [_view(ctx, plan, plan.by_name[stage], lane, controls, held, breakers) for lane in names]
+
+
+def _view(
+    ctx: Context, plan: Plan, stage: Stage, lane: str, controls: Controls, held: dict[str, PauseView], breakers: dict[str, BreakerView]
+) -> LaneView:
+    name, now = scope(plan.name, stage.name, lane), ctx.clock.now()
+    page = ctx.ledger.find(
+        Query(route=plan.name, stages=frozenset({stage.name}), lane=lane, statuses=LIVE - {Status.PROCESSING}, limit=COUNTED)
+    )
+    busy = ctx.ledger.find(
+        Query(route=plan.name, stages=frozenset({stage.name}), lane=lane, statuses=frozenset({Status.PROCESSING}), limit=COUNTED)
+    )
+    due = min((item.row.due_at for item in page.items if item.row.due_at is not None), default=None)
+    paused = is_held(held, plan.name, stage.name, lane)
+    rate = controls.rate(plan.name, stage, lane)
+    limit = controls.limits.get(name)
+    return LaneView(
+        plan.name,
+        stage.name,
+        lane,
+        next(held[one] for one in (plan.name, scope(plan.name, stage.name), name) if one in held) if paused else None,
+        breakers.get(name),
+        None if rate is None else rate.per_second,
+        controls.cap(plan.name, stage, lane),
+        limit is not None and limit.drains is not None,
+        len(page.items),
+        page.next is not None,
+        len(busy.items),
+        iso(due) if due is not None and due <= now else None,
+    )

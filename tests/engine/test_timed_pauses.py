@@ -1,0 +1,103 @@
+"""Pauses that end by themselves, and backlogs that are drained at a pace, on every ledger."""
+
+from __future__ import annotations
+
+import pytest
+from engine_world import ROUTE, World
+
+from milepost.core.errors import UsageError
+from milepost.core.outcome import Done
+from milepost.core.routes.route import Route
+from milepost.engine.act_log import all_acts
+from milepost.engine.acts.bulk import limit, pause, resume
+from milepost.engine.resend import Resender
+from milepost.ports.documents import HOLD, LIMIT
+from milepost.ports.ledger import Ledger
+from milepost.testing.clock import VirtualClock
+
+OPS = {"by": "ops", "reason": "crm is down"}
+
+
+@pytest.fixture
+def lanes(ledger: Ledger, clock: VirtualClock) -> World:
+    route = Route(ROUTE, key="id")
+    route.stage("send", lane=lambda given: given["to"])(lambda item: Done())
+    return World(ledger, clock, route).registered()
+
+
+def worked(world: World) -> list[str]:
+    """The keys of the items that a worker may take now; it completes them."""
+    items = world.claim("send")
+    world.settle(items, Done())
+    return [item.key for item in items]
+
+
+def test_a_pause_ends_by_itself_and_uses_no_attempt(lanes: World) -> None:
+    hold = pause(lanes.ctx, ROUTE, "send", "crm", until="2h", **OPS)
+    assert hold.until == lanes.clock.now() + 7_200_000
+    lanes.add("a", to="crm")
+    lanes.add("b", to="shop")
+    resender = Resender(lanes.ctx)
+    lanes.clock.advance("1h")
+    resender.run_once()
+    assert worked(lanes) == ["b"]
+    lanes.clock.advance("1h")
+    resender.run_once()
+    assert lanes.ledger.read(HOLD) == {}
+    [claimed] = lanes.claim("send")
+    assert (claimed.key, claimed.attempt) == ("a", 1)
+    ended = all_acts(lanes.ctx, verb="resume")
+    assert [(act.by, act.filter["scope"]) for act in ended] == [("ops", f"{ROUTE}/send/crm")]
+    assert "crm is down" in ended[0].reason
+
+
+def test_a_later_pause_takes_the_place_of_one_only_if_it_says_until_when(lanes: World) -> None:
+    first = pause(lanes.ctx, ROUTE, "send", "crm", **OPS)
+    assert pause(lanes.ctx, ROUTE, "send", "crm", by="other", reason="why") == first
+    longer = pause(lanes.ctx, ROUTE, "send", "crm", by="other", reason="until six", until="6h")
+    assert (longer.by, longer.reason) == ("other", "until six")
+    Resender(lanes.ctx).run_once()
+    assert lanes.ledger.read(HOLD)[f"{ROUTE}/send/crm"].value["until"] == longer.until
+
+
+def test_the_backlog_of_a_pause_is_drained_at_its_pace_and_then_as_before(lanes: World) -> None:
+    pause(lanes.ctx, ROUTE, "send", "crm", until="1h", drain="1/s", **OPS)
+    lanes.add("a", "b", "c", to="crm")
+    lanes.clock.advance("1h")
+    resender = Resender(lanes.ctx)
+    resender.run_once()
+    for key in ("a", "b", "c"):
+        assert worked(lanes) == [key]
+        assert worked(lanes) == []
+        lanes.clock.advance("1s")
+        resender.run_once()
+    assert lanes.ledger.read(LIMIT) == {}, "the pace ends with the backlog"
+    lanes.add("d", "e", to="crm")
+    assert worked(lanes) == ["d", "e"]
+
+
+def test_draining_keeps_a_lower_limit_and_gives_back_a_higher_one(lanes: World) -> None:
+    name = f"{ROUTE}/send/crm"
+    for usual, while_draining in (("1/m", "1/m"), ("50/s", "2/s")):
+        limit(lanes.ctx, ROUTE, "send", "crm", rate=usual, concurrency=3, **OPS)
+        pause(lanes.ctx, ROUTE, "send", "crm", **OPS)
+        lanes.add(usual, to="crm")
+        lanes.clock.advance("1s")
+        assert resume(lanes.ctx, ROUTE, "send", "crm", by="ops", reason="up again", drain="2/s")
+        Resender(lanes.ctx).run_once()
+        assert lanes.ledger.read(LIMIT)[name].value["rate"] == while_draining
+        assert worked(lanes) == [usual]
+        Resender(lanes.ctx).run_once()
+        found = lanes.ledger.read(LIMIT)[name].value
+        assert (found["rate"], found["concurrency"], found.get("drains")) == (usual, 3, None)
+        lanes.clock.advance("2m")
+
+
+def test_mistakes_name_the_field(lanes: World) -> None:
+    with pytest.raises(UsageError, match=r"until is .* which is past"):
+        pause(lanes.ctx, ROUTE, "send", "crm", until="2001-01-01", **OPS)
+    with pytest.raises(UsageError, match="drain is 'slow'"):
+        pause(lanes.ctx, ROUTE, "send", "crm", drain="slow", **OPS)
+    with pytest.raises(UsageError, match="name a stage"):
+        pause(lanes.ctx, ROUTE, drain="1/s", **OPS)
+    assert lanes.ledger.read(HOLD) == {}
