@@ -175,6 +175,7 @@ GROUPS = {
         "Redirect",
         "Finding",
         "Metric",
+        "correlation_id",
     ),
     "Where items are, and why": ("Status", "Reason"),
 }

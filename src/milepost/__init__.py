@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from milepost.http.protocol.endpoint import Answer, Call, Caller
     from milepost.http.protocol.problems import Problem
     from milepost.operations import Operations
+    from milepost.ports.observer import correlation_id
 
 __version__ = "0.1.0"
 
@@ -87,6 +88,7 @@ __all__ = [
     "RouteMistake",
     "Status",
     "UsageError",
+    "correlation_id",
     "open",
     "restore",
     "span_ms",
@@ -121,6 +123,7 @@ _HOMES = {
     "http.protocol.endpoint": ("Answer", "Call", "Caller"),
     "http.protocol.problems": ("Problem",),
     "operations": ("Operations",),
+    "ports.observer": ("correlation_id",),
 }
 """Public names by module. Each is imported at its first use, so that a command that only prints help does not load the engine. Type
 checkers read the imports above; a test compares the two."""

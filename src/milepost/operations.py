@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ class Operations:
     def context(self) -> Context:
         """The ledger with its routes, for Milepost's own parts; it is not part of the public surface."""
         return self._context
+
+    def now(self) -> datetime:
+        """The time by the ledger's clock, in UTC; a test may have set that clock."""
+        return datetime.fromtimestamp(self.context.clock.now() / 1000, UTC)
 
     def submit(
         self,

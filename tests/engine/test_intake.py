@@ -48,7 +48,7 @@ def answers(receipts: list[Receipt]) -> list[str]:
 
 
 def test_new_known_and_changed(ctx: Context) -> None:
-    assert submit(ctx, "parcels", [{"id": "a", "grams": 1}]) == [Receipt("a", "new", Status.QUEUED, "weigh")]
+    assert submit(ctx, "parcels", [{"id": "a", "grams": 1}]) == [Receipt("a", "new", Status.QUEUED, "weigh", created_at=ctx.clock.now())]
     assert submit(ctx, "parcels", [{"grams": 1, "id": "a"}]) == [Receipt("a", "known", Status.QUEUED, "weigh")]
     changed = submit(ctx, "parcels", [{"id": "a", "grams": 2}])[0]
     assert (changed.answer, changed.status, changed.error) == ("changed", Status.QUEUED, intake.OTHER_CONTENT)

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from milepost.application.documents import AppDocuments
 from milepost.application.settings import S
 from milepost.core.errors import UsageError
 from milepost.operations import Operations
+from milepost.ports.observer import correlation_id as current_correlation_id
 
 if TYPE_CHECKING:
     from milepost.engine.context import Context
+    from milepost.engine.intake import Receipt
+
+
+class SharedSubmits(Protocol):
+    """The HTTP server's submits: those that wait at the same time are written with one commit."""
+
+    async def submit(self, route: str, content: Any, by: str, not_before: str | None = None, correlation_id: str | None = None) -> Receipt:
+        """Hand over one item; it is durable when this returns."""
 
 
 class AppContext(Operations, Generic[S]):
-    """An application that runs on a ledger. `name` is the application's, `settings` its settings; items are handed over, looked at and
-    corrected with the methods of `Operations`. A command with `ledger="none"` has the settings alone."""
+    """An application that runs on a ledger. `name` is the application's, `settings` its settings, `state` what its `state` function made
+    of them; items are handed over, looked at and corrected with the methods of `Operations`. A command with `ledger="none"` has settings
+    and state alone."""
 
-    def __init__(self, name: str, settings: S, context: Context | None) -> None:
+    def __init__(self, name: str, settings: S, context: Context | None, state: Any = None, submits: SharedSubmits | None = None) -> None:
         self.name = name
         self.settings = settings
+        self.state = state
         self._opened = context
+        self._submits = submits
 
     @property
     def documents(self) -> AppDocuments:
@@ -33,3 +46,14 @@ class AppContext(Operations, Generic[S]):
         if self._opened is None:
             raise UsageError(f"this command of {self.name!r} opens no ledger; declare it with ledger='read' or ledger='write'")
         return self._opened
+
+    async def submit_async(
+        self, route: str, content: Any, *, by: str, not_before: str | None = None, correlation_id: str | None = None
+    ) -> Receipt:
+        """Hand over one item without blocking the event loop; a new item is on disk when this returns. In an endpoint, items that are
+        handed over at the same time share one commit. `correlation_id`: that of the call, unless one is given."""
+        given_id = correlation_id or current_correlation_id()
+        if self._submits is not None:
+            return await self._submits.submit(route, content, by, not_before, given_id)
+        receipts = await asyncio.to_thread(self.submit, route, content, by=by, not_before=not_before, correlation_id=given_id)
+        return receipts[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +17,7 @@ from milepost.core.routes.route import Route
 from milepost.core.values.durations import Span, span_ms
 
 if TYPE_CHECKING:
-    from milepost.application.context import AppContext
+    from milepost.application.context import AppContext, SharedSubmits
     from milepost.engine.context import Context
     from milepost.engine.health.checks import Finding
     from milepost.http.protocol.endpoint import Answer
@@ -62,7 +63,7 @@ class EndpointPart(Struct, frozen=True):
     body: Any = None
     answers: Mapping[int, Any] = {}
     summary: str = ""
-    largest: int | None = None
+    largest: int | Callable[[Any], int] | None = None
     origins: Callable[[Any], Iterable[str]] | None = None
     on_problem: Callable[[Any], Any] | None = None
     page: bool = False
@@ -99,10 +100,18 @@ class Application(Generic[S]):
     """An application: declare its parts with the decorators below. `name` is its table in milepost.toml and its group of commands;
     `settings` is a subclass of `AppSettings`, read from that table and from the environment; `summary` is the help of its commands;
     `templates` is the folder of its pages' Jinja templates, which extend "base.html"; `commands` is the name of a module that declares
-    commands, and that only the command line imports."""
+    commands, and that only the command line imports; `state` makes an object from the settings, which its parts share in this process:
+    it is `app.state`, and the second argument of a `routes` function that takes two."""
 
     def __init__(
-        self, name: str, settings: type[S], *, summary: str = "", templates: str | Path | None = None, commands: str | None = None
+        self,
+        name: str,
+        settings: type[S],
+        *,
+        summary: str = "",
+        templates: str | Path | None = None,
+        commands: str | None = None,
+        state: Callable[[S], Any] | None = None,
     ) -> None:
         if NAME.fullmatch(name) is None:
             raise UsageError(f"an application cannot be called {name!r}; use small letters, digits and '-', and a letter first")
@@ -111,16 +120,24 @@ class Application(Generic[S]):
         self.name, self.settings, self.summary = name, settings, summary
         self.templates = None if templates is None else Path(templates)
         self.command_module = commands
-        self.route_makers: list[Callable[[S], Iterable[Route]]] = []
+        self.make_state = state
+        self.route_makers: list[Callable[..., Iterable[Route]]] = []
+        self.openers: list[Callable[[AppContext[S]], None]] = []
         self.commands: list[CommandPart] = []
         self.checks: list[CheckPart] = []
         self.services: list[ServicePart] = []
         self.endpoints: list[EndpointPart] = []
         self.metric_makers: list[Callable[[AppContext[S]], Iterable[Metric]]] = []
 
-    def routes(self, function: Callable[[S], Iterable[Route]]) -> Callable[[S], Iterable[Route]]:
-        """Declare the routes: a function of the settings."""
+    def routes(self, function: F) -> F:
+        """Declare the routes: a function of the settings, or of the settings and the application's state."""
         self.route_makers.append(function)
+        return function
+
+    def opened(self, function: Callable[[AppContext[S]], None]) -> Callable[[AppContext[S]], None]:
+        """Declare a function of the `AppContext` that is called whenever a ledger was opened with the application, before any of its
+        handlers runs: there its state may remember the context. It must not write, since a command that only reads calls it too."""
+        self.openers.append(function)
         return function
 
     def command(self, name: str | None = None, *, ledger: LedgerUse = "read") -> Callable[[F], F]:
@@ -165,13 +182,14 @@ class Application(Generic[S]):
         query: type[Struct] | None = None,
         body: Any = None,
         answers: Mapping[int, Any] | None = None,
-        largest: int | None = None,
+        largest: int | Callable[[S], int] | None = None,
         origins: Callable[[S], Iterable[str]] | None = None,
         on_problem: Callable[[Problem], Answer] | None = None,
     ) -> Callable[[F], F]:
         """Declare an endpoint of the HTTP API. The function is given the `AppContext` and the `Call`, and returns an `Answer`; it may be
         async. `scope` is what the caller's key must allow (None: open to all). `query` and `body` are types that the call is read as; a
         `body` of `bytes` is given as it came. `answers`: by status, the type of the answer's body, for the description of the API.
+        `largest`: the most bytes that a body may have, a number or a function of the settings.
         `origins`: from the settings, the origins whose pages may call it from a browser. `on_problem` makes the answer of an error, for
         a shape of its own. A key for some routes may call it if it sees all routes of the application."""
 
@@ -230,10 +248,18 @@ class ConfiguredApplication(Generic[S]):
     @cached_property
     def routes(self) -> list[Route]:
         """Its routes, made once."""
-        return [route for make in self.application.route_makers for route in make(self.settings)]
+        return [route for make in self.application.route_makers for route in self._made(make)]
 
-    def on(self, context: Context | None) -> AppContext[S]:
-        """What its parts are given; without a context it has the settings alone."""
+    def _made(self, make: Callable[..., Iterable[Route]]) -> Iterable[Route]:
+        return make(self.settings, self.state) if len(inspect.signature(make).parameters) > 1 else make(self.settings)
+
+    @cached_property
+    def state(self) -> Any:
+        """The state that its parts share, made once; None if it has none."""
+        return None if self.application.make_state is None else self.application.make_state(self.settings)
+
+    def on(self, context: Context | None, submits: SharedSubmits | None = None) -> AppContext[S]:
+        """What its parts are given; without a context it has settings and state alone."""
         from milepost.application.context import AppContext
 
-        return AppContext(self.name, self.settings, context)
+        return AppContext(self.name, self.settings, context, self.state, submits)

@@ -25,9 +25,13 @@ AFRESH_S, QUICK_S = 10.0, 0.5
 
 
 def install(ctx: Context, applications: Iterable[ConfiguredApplication[Any]]) -> list[AppContext[Any]]:
-    """Add the applications' checks to those of the ledger's context; what their other parts are to be given."""
+    """Add the applications' checks to those of the ledger's context, and tell each application that the ledger is open; what their
+    other parts are to be given."""
     found = list(applications)
     ctx.checks = tuple(_check(ctx, one, part) for one in found for part in one.application.checks)
+    for one in found:
+        for opened in one.application.openers:
+            opened(one.on(ctx))
     return [one.on(ctx) for one in found]
 
 

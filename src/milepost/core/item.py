@@ -186,6 +186,16 @@ class Item(Struct, gc=False, eq=False):
         return self.row.attempts + 1
 
     @property
+    def losses(self) -> int:
+        """How often a worker was lost with this item at its present stage: such tries are not counted as attempts."""
+        return self.row.losses
+
+    @property
+    def unknown(self) -> bool:
+        """Is the result of the try before this one unknown? The partner may have done the work."""
+        return self.row.unknown
+
+    @property
     def correlation_id(self) -> str:
         """The same id in everything about this item, here and at partners."""
         return self.row.correlation_id

@@ -40,6 +40,8 @@ class Receipt(Struct, frozen=True, gc=False):
     error: str = ""
     field: str = ""
     expected: str = ""
+    created_at: int | None = None
+    """When a new item was recorded, in milliseconds since 1970."""
 
 
 def submit(
@@ -152,7 +154,7 @@ def take_in(
             receipts.append(Receipt("", "malformed", error=invalid_keys[key]))
         elif there is None:
             row = arrivals[key].change.after
-            receipts.append(Receipt(key, "new", row.status, row.stage))
+            receipts.append(Receipt(key, "new", row.status, row.stage, created_at=row.created_at))
             if len(keys) > len(distinct):  # the key may repeat within this batch
                 known[key] = KnownKey(key, row.status, row.input_digest, row.stage)
         elif isinstance(there, Same) and digest == asked[key]:

@@ -18,7 +18,7 @@ from milepost.net.connection import Exchange, HttpConnection, Sink, Timeouts
 from milepost.net.errors import CallStopped, InvalidRequest, NetError, NoAnswer, SendState
 from milepost.net.guard import AddressGuard
 from milepost.net.headers import PASSED_ON, checked_headers
-from milepost.net.pool import ConnectionPool, Destination, PoolLimits
+from milepost.net.pool import ConnectionPool, HostConnections, PoolLimits
 from milepost.net.redirects import Redirects, next_url
 from milepost.net.resolver import Resolver, SystemResolver
 from milepost.net.response import Response
@@ -219,12 +219,12 @@ class Client:
         finally:
             pool.leave(call.url, call.tls, destination)
 
-    async def _send_anew(self, pool: ConnectionPool, destination: Destination, call: _Call, head: bytes, sent: _Sent) -> Response:
+    async def _send_anew(self, pool: ConnectionPool, destination: HostConnections, call: _Call, head: bytes, sent: _Sent) -> Response:
         connection = await pool.connect(call.url, call.tls, call.timeouts, call.ends_at)
         return await self._exchange(pool, destination, connection, call, head, sent)
 
     async def _exchange(
-        self, pool: ConnectionPool, destination: Destination, connection: HttpConnection, call: _Call, head: bytes, sent: _Sent
+        self, pool: ConnectionPool, destination: HostConnections, connection: HttpConnection, call: _Call, head: bytes, sent: _Sent
     ) -> Response:
         exchange = Exchange(
             connection, call.url, call.method, call.timeouts, call.ends_at, call.largest, call.sink

@@ -31,7 +31,7 @@ class PoolLimits:
     idle_s: float = 30.0
 
 
-class Destination:
+class HostConnections:
     """The connections to one origin with one set of certificates."""
 
     def __init__(self, connections: int) -> None:
@@ -52,18 +52,18 @@ class ConnectionPool:
         self._guard = guard
         self._resolver = resolver
         self._limits = limits
-        self._destinations: dict[tuple[tuple[str, str, int], Tls], Destination] = {}
-        self._idle: dict[HttpConnection, Destination] = {}
+        self._destinations: dict[tuple[tuple[str, str, int], Tls], HostConnections] = {}
+        self._idle: dict[HttpConnection, HostConnections] = {}
         """All idle connections, the one that has been idle longest first."""
         self._sweep: asyncio.TimerHandle | None = None
 
     # One call's use of a destination --------------------------------------------------------------------------------------
-    async def enter(self, url: HttpUrl, tls: Tls, ends_at: float, total: float) -> Destination:
+    async def enter(self, url: HttpUrl, tls: Tls, ends_at: float, total: float) -> HostConnections:
         """Wait for a slot at the destination; every `enter` is followed by one `leave`."""
         key = (url.origin, tls)
         destination = self._destinations.get(key)
         if destination is None:
-            destination = self._destinations[key] = Destination(self._limits.connections)
+            destination = self._destinations[key] = HostConnections(self._limits.connections)
         destination.users += 1
         try:
             if not destination.slots.locked():
@@ -80,17 +80,17 @@ class ConnectionPool:
             raise
         return destination
 
-    def leave(self, url: HttpUrl, tls: Tls, destination: Destination) -> None:
+    def leave(self, url: HttpUrl, tls: Tls, destination: HostConnections) -> None:
         destination.slots.release()
         self._departed((url.origin, tls), destination)
 
-    def _departed(self, key: tuple[tuple[str, str, int], Tls], destination: Destination) -> None:
+    def _departed(self, key: tuple[tuple[str, str, int], Tls], destination: HostConnections) -> None:
         destination.users -= 1
         if not destination.users and not destination.idle and self._destinations.get(key) is destination:
             del self._destinations[key]
 
     # Idle connections -----------------------------------------------------------------------------------------------------
-    def take(self, destination: Destination, *, look: bool = True) -> HttpConnection | None:
+    def take(self, destination: HostConnections, *, look: bool = True) -> HttpConnection | None:
         """The idle connection that was used last. With `look`, the system is asked whether the partner has closed it, which the event
         loop may not have noticed yet."""
         now = self._loop.time()
@@ -102,7 +102,7 @@ class ConnectionPool:
             connection.abort()
         return None
 
-    def keep(self, destination: Destination, connection: HttpConnection, said: float | None) -> None:
+    def keep(self, destination: HostConnections, connection: HttpConnection, said: float | None) -> None:
         """Keep a connection for the next call; `said`: for how long the partner keeps it."""
         now = self._loop.time()
         seconds = self._limits.idle_s if said is None else min(self._limits.idle_s, said - MARGIN)
@@ -119,7 +119,7 @@ class ConnectionPool:
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._limits.idle_s, self._close_unused)
 
-    def drop_idle(self, destination: Destination) -> None:
+    def drop_idle(self, destination: HostConnections) -> None:
         """Close what is kept for a destination: one connection was found closed, and the others are as old."""
         while (connection := self.take(destination, look=False)) is not None:
             connection.abort()
@@ -138,7 +138,7 @@ class ConnectionPool:
             soonest = min(connection.idle_until for connection in self._idle)
             self._sweep = self._loop.call_at(max(soonest, now + 0.05), self._close_unused)
 
-    def _forget(self, connection: HttpConnection, destination: Destination) -> None:
+    def _forget(self, connection: HttpConnection, destination: HostConnections) -> None:
         self._idle.pop(connection, None)
         if connection in destination.idle:
             destination.idle.remove(connection)

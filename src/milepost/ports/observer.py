@@ -16,6 +16,12 @@ ABOUT: ContextVar[Item | str | None] = ContextVar("about", default=None)
 """Log context of this thread or task: the item whose handler runs, or the correlation id of a call."""
 
 
+def correlation_id() -> str | None:
+    """The correlation id of the HTTP call or of the item that this thread or task works on; None: it works on neither."""
+    about = ABOUT.get()
+    return about.correlation_id if isinstance(about, Item) else about
+
+
 class Observer(Protocol):
     """Called by many threads at once. It must be fast and must not raise."""
 

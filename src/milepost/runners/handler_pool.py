@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 from collections import deque
@@ -22,6 +23,8 @@ STUCK_MS = 20
 QUICK_MS = 0.05
 """Calls that take less than this on average are given to a thread in portions, because the hand-over would cost more."""
 PORTION = 32
+CLOSE_S = 5.0
+"""How long a pool that ends waits for its handler's `close`."""
 PORTION_MS = 5
 """A portion that takes longer is interrupted: its calls are no longer quick."""
 
@@ -300,7 +303,11 @@ class AsyncHandlerPool(BaseHandlerPool):
         self._loop.call_soon_threadsafe(stop)
 
     def close(self) -> None:
-        """No-op: tasks end by themselves when there is no job."""
+        """Await the handler's `close`, if it has one, on its event loop. Tasks end by themselves when there is no job."""
+        close = getattr(self._stage.handler, "close", None)
+        if inspect.iscoroutinefunction(close) and self._loop.is_running():
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(close(), self._loop).result(CLOSE_S)
 
     def resize(self, width: int) -> None:
         self._width = width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -56,7 +56,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     rate: float | None = None
     breaker: Breaker | None = None
     lane: Callable[[Any], str] | None = None
-    lanes: dict[str, Limits] = {}
+    lanes: Mapping[str, Limits] = {}
     batch: int = 1
     claims: bool = True
     """False: a pure check, which may run without a lease where messages call workers."""
@@ -195,7 +195,7 @@ class Route:
         rate: str | float | None = None,
         breaker: Breaker | None = None,
         lane: Callable[[Any], str] | None = None,
-        lanes: dict[str, Limits] | None = None,
+        lanes: Mapping[str, Limits] | None = None,
         batch: int = 1,
         claims: bool = True,
         verify: Handler | None = None,
@@ -211,7 +211,7 @@ class Route:
         `remote=True` declares a stage without a handler here: workers elsewhere, in any language, claim its items over HTTP. For them a
         worker's name counts as a process: one holds at most `concurrency` times `batch` items.
         `accepts` and `next_payload` are as for `external`. `breaker` stops calls while the stage's partner is down; each lane has a
-        breaker of its own (see `Breaker`).
+        breaker of its own (see `Breaker`). `lanes` has the limits of single lanes; it may be a mapping whose content changes.
         """
         subject = f"stage {name!r} of route {self.name!r}"
         check_name(name, "a stage's name", f"route {self.name!r}")
@@ -249,7 +249,7 @@ class Route:
                     rate=None if rate is None else parse_option(rate_per_second, rate, f"{subject}: rate"),
                     breaker=breaker,
                     lane=lane,
-                    lanes=dict(lanes or {}),
+                    lanes={} if lanes is None else lanes,
                     batch=batch,
                     claims=claims,
                     verify=verify,

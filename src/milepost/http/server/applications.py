@@ -51,7 +51,7 @@ def _endpoints(one: ConfiguredApplication[Any], part: EndpointPart) -> Iterable[
         summary=part.summary,
         description=inspect.cleandoc(part.function.__doc__ or ""),
         types=types,
-        largest=part.largest,
+        largest=part.largest(one.settings) if callable(part.largest) else part.largest,
         writes=writes,
         page=part.page,
         is_async=inspect.iscoroutinefunction(part.function),
@@ -78,7 +78,7 @@ def _handler(one: ConfiguredApplication[Any], part: EndpointPart) -> Any:
         @functools.wraps(part.function)
         async def awaited(state: ServerState, call: Call) -> Answer:
             check(call)
-            return _answer(one, state, call, part, await part.function(one.on(state.ctx), call))
+            return _answer(one, state, call, part, await part.function(one.on(state.ctx, state.submitting), call))
 
         return awaited
 

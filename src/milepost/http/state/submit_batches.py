@@ -9,7 +9,7 @@ from typing import Any
 
 from milepost.engine.intake import Receipt
 from milepost.engine.share import Accepts
-from milepost.ports.observer import ABOUT
+from milepost.ports.observer import correlation_id as current_correlation_id
 
 MOST = 1_000
 
@@ -23,14 +23,14 @@ class Submitting:
 
     def __init__(self, take: Take, pool: ThreadPoolExecutor, accepts: Accepts) -> None:
         self._take, self._pool, self._accepts = take, pool, accepts
-        self._waiting: dict[tuple[str, str], list[tuple[Any, str, asyncio.Future[Receipt]]]] = {}
+        self._waiting: dict[tuple[str, str, str | None], list[tuple[Any, str, asyncio.Future[Receipt]]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def submit(self, route: str, content: Any, by: str) -> Receipt:
-        """Durable when this returns."""
+    async def submit(self, route: str, content: Any, by: str, not_before: str | None = None, correlation_id: str | None = None) -> Receipt:
+        """Durable when this returns. The correlation id is that of the call, unless one is given."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Receipt] = loop.create_future()
-        self._waiting.setdefault((route, by), []).append((content, _correlation() or "", future))
+        self._waiting.setdefault((route, by, not_before), []).append((content, correlation_id or current_correlation_id() or "", future))
         if self._task is None:
             self._task = loop.create_task(self._run())
         with self._accepts:
@@ -42,20 +42,23 @@ class Submitting:
         """A batch of its own; durable when this returns."""
         loop = asyncio.get_running_loop()
         with self._accepts:
-            return await loop.run_in_executor(self._pool, self._take, route, contents, by, _correlation(), not_before, failed_again)
+            return await loop.run_in_executor(
+                self._pool, self._take, route, contents, by, current_correlation_id(), not_before, failed_again
+            )
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while self._waiting:
-            (route, by), waiting = next(iter(self._waiting.items()))
+            alike, waiting = next(iter(self._waiting.items()))
             batch, rest = waiting[:MOST], waiting[MOST:]
             if rest:
-                self._waiting[route, by] = rest
+                self._waiting[alike] = rest
             else:
-                del self._waiting[route, by]
+                del self._waiting[alike]
+            route, by, not_before = alike
             try:
                 contents, ids, _ = zip(*batch, strict=True)
-                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids, None, None)
+                receipts = await loop.run_in_executor(self._pool, self._take, route, contents, by, ids, not_before, None)
             except BaseException as error:
                 for _, _, future in batch:
                     if not future.done():
@@ -66,9 +69,3 @@ class Submitting:
                 if not future.done():
                     future.set_result(receipt)
         self._task = None
-
-
-def _correlation() -> str | None:
-    """That of the call under way."""
-    about = ABOUT.get()
-    return about if isinstance(about, str) else None

@@ -1,0 +1,10 @@
+"""Notifications: messages of business systems, delivered to partners' HTTP APIs with retries, signatures and a full history.
+
+In milepost.toml: applications = ["notifications"], with its settings in [notifications]; see docs/guides/notifications.md.
+"""
+
+from __future__ import annotations
+
+from milepost.applications.notifications.application import application
+
+__all__ = ["application"]

@@ -1,0 +1,136 @@
+"""Accept: POST /message takes a message, records it durably, and answers in the seed's shape."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+import milepost as mp
+from milepost.applications.notifications.message import Message, MessageRefused, read_message
+from milepost.applications.notifications.settings import NotificationsSettings
+
+ENVELOPE_BYTES = 131_072
+"""What a request may have beside its body: ids, URL and headers."""
+ESCAPED = 6
+"""Bytes that one byte of a body may take in JSON."""
+SYSTEM_TEXT = "An internal error occurred. Please try again later."
+
+_CODES = {
+    400: "VALIDATION_ERROR", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 408: "REQUEST_TIMEOUT", 409: "IDEMPOTENCY_CONFLICT",
+    413: "PAYLOAD_TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE", 422: "VALIDATION_ERROR", 429: "RATE_LIMITED",
+}  # fmt: skip
+
+
+class StoredMessage(Struct, frozen=True, rename="camel"):
+    """What the ledger holds of a new message."""
+
+    message_id: str
+    sender_id: str
+    status: str
+    attempts: int
+    ttl: int
+    created_at: str
+
+
+class MessageAccepted(Struct, frozen=True, rename="camel"):
+    """A message that is recorded, and will be delivered."""
+
+    message: str
+    request_id: str
+    timestamp: str
+    duplicate_detected: bool
+    stored: bool
+    queued: bool
+    status_updated: bool
+    message_id: str
+    stored_message: StoredMessage
+
+
+class MessageDuplicate(Struct, frozen=True, rename="camel"):
+    """A message that was accepted before; nothing has changed."""
+
+    message: str
+    request_id: str
+    timestamp: str
+    duplicate_detected: bool
+    message_id: str
+    sender_id: str
+    status: str
+
+
+class MessageError(Struct, frozen=True, rename="camel"):
+    """A message that was not accepted. `error` is a stable code; `requestId` is the correlation id."""
+
+    error: str
+    message: str
+    timestamp: str
+    request_id: str
+
+
+def largest_request(settings: NotificationsSettings) -> int:
+    """The most bytes of a request: its body may be escaped character by character."""
+    return settings.largest_body * ESCAPED + ENVELOPE_BYTES
+
+
+def answer_of_problem(problem: mp.Problem) -> mp.Answer:
+    """An error of the server itself (no key, a ledger that cannot be reached) in the seed's shape, without inner details."""
+    if problem.status >= 500:
+        return _error("SYSTEM_ERROR", SYSTEM_TEXT, problem.status)
+    return _error(_CODES.get(problem.status, "VALIDATION_ERROR"), problem.detail, problem.status)
+
+
+async def accept(app: mp.AppContext[NotificationsSettings], call: mp.Call) -> mp.Answer:
+    """The message is on disk when this is answered with 200, and will be delivered. One that was accepted before is a duplicate; one with
+    the same messageId, timestamp, senderId and targetUrl but another method, headers or body is a conflict."""
+    try:
+        message = read_message(call.body, app.settings.largest_body)
+        check_target(app, message)
+        return await _submitted(app, call, message)
+    except MessageRefused as refused:
+        return _error(refused.code, refused.text, refused.status)
+
+
+def check_target(app: mp.AppContext[NotificationsSettings], message: Message) -> None:
+    """Refuse a target that belongs to no destination, where such targets are refused."""
+    if app.state.destinations.of(message.content["targetUrl"]) is None:
+        raise MessageRefused("VALIDATION_ERROR", "Invalid targetUrl: it belongs to no destination, and unregistered targets are refused")
+
+
+async def _submitted(app: mp.AppContext[NotificationsSettings], call: mp.Call, message: Message) -> mp.Answer:
+    settings = app.settings
+    receipt = await app.submit_async(settings.route, message.content, by=call.caller.name, not_before=message.deliver_at)
+    if receipt.answer == "malformed":
+        raise MessageRefused("VALIDATION_ERROR", f"Invalid {receipt.field or 'message'}: {receipt.error}")
+    if receipt.answer == "changed":
+        text = "A message with this messageId, timestamp, senderId and targetUrl was accepted with another method, headers or body"
+        raise MessageRefused("IDEMPOTENCY_CONFLICT", text, status=409)
+    request_id, now = mp.correlation_id() or "", _iso(app.now())
+    status = "" if receipt.status is None else receipt.status.value
+    if receipt.answer == "known":
+        return mp.Answer(
+            MessageDuplicate("Duplicate message detected", request_id, now, True, message.message_id, message.sender_id, status)
+        )
+    created = datetime.fromtimestamp((receipt.created_at or 0) / 1000, UTC)
+    ttl = int(created.timestamp()) + mp.span_ms(settings.retention, "retention") // 1000
+    queued = status != mp.Status.PENDING.value
+    stored = StoredMessage(message.message_id, message.sender_id, status, 0, ttl, _iso(created))
+    return mp.Answer(MessageAccepted("Message accepted", request_id, now, False, True, queued, queued, message.message_id, stored))
+
+
+def _error(code: str, text: str, status: int) -> mp.Answer:
+    return mp.Answer(MessageError(code, text, _iso(datetime.now(UTC)), mp.correlation_id() or ""), status)
+
+
+def _iso(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+ANSWERS: dict[int, Any] = {
+    200: MessageAccepted | MessageDuplicate,
+    400: MessageError,
+    409: MessageError,
+    413: MessageError,
+    503: MessageError,
+}

@@ -1,0 +1,146 @@
+"""Delivery: one try to send a message to its destination over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import milepost as mp
+from milepost import net
+from milepost.applications.notifications.credentials import Credentials, TokenRefused
+from milepost.applications.notifications.destinations import Destination, Destinations
+from milepost.applications.notifications.outcomes import INVALID_TARGET, DeliveryVerdict, of_error, of_response
+from milepost.applications.notifications.settings import NotificationsSettings
+
+READ_BYTES = 65_536
+"""Bytes of an answer that are read, more than are recorded, so that the connection can be kept."""
+UNCONFIGURED_S = 30
+"""Pause before the next look at a message whose destination lacks a secret."""
+
+log = logging.getLogger(__name__)
+Pause = Callable[[str, str], None]
+"""Pauses a lane, for a reason."""
+
+
+class Deliverer:
+    """The handler of the stage: called for each message that is due, on one event loop."""
+
+    def __init__(self, settings: NotificationsSettings, destinations: Destinations, ticks: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._destinations, self._ticks = settings, destinations, ticks
+        self._client = net.Client(allow_cidrs=settings.allow_cidrs, largest=READ_BYTES, connections=max(64, settings.concurrency))
+        self._credentials = Credentials(self._client, ticks)
+        self.clock: Callable[[], float] = time.time
+        """Seconds since 1970, for signatures and records; the ledger's clock once a ledger is open."""
+        self.pause: Pause | None = None
+        """Pauses a destination that has answered 410."""
+
+    async def __call__(self, item: mp.Item) -> mp.Outcome:
+        message = item.input
+        try:
+            destination = self._destinations.of(message["targetUrl"])
+        except net.InvalidRequest as error:
+            return mp.Reject(str(error), category=INVALID_TARGET)
+        if destination is None:
+            return mp.Reject("the target belongs to no destination, and unregistered targets are refused", category=INVALID_TARGET)
+        began = self._ticks()
+        try:
+            verdict = await self._try(item, message, destination, began)
+        except mp.ConfigMistake as mistake:
+            # Not a failure of the message or of the partner: it waits, uncounted, until the configuration is mended.
+            return mp.NotYet(after=UNCONFIGURED_S, note=str(mistake))
+        except TokenRefused as error:
+            details = {"message": str(error), "responseTime": self._since(began)}
+            return mp.Retry(str(error), category="TOKEN_REFUSED", details=details)
+        except net.NetError as error:
+            verdict = of_error(error, destination, self._since(began))
+        if verdict.pause is not None:
+            await self._pause(item.lane, verdict.pause)
+        return verdict.outcome
+
+    async def _try(self, item: mp.Item, message: Mapping[str, Any], destination: Destination, began: float) -> DeliveryVerdict:
+        response = await self._send(item, message, destination)
+        if response.status == 401 and self._credentials.forget(destination):
+            # The token may have been revoked before its time: the partner has refused the request, so that it may be sent again.
+            response = await self._send(item, message, destination)
+        return of_response(response, destination, self._since(began), _iso(self.clock()))
+
+    async def _send(self, item: mp.Item, message: Mapping[str, Any], destination: Destination) -> net.Response:
+        body = None if message["body"] is None else message["body"].encode("utf-8", "surrogatepass")
+        own = identity_headers(item) | await self._credentials.headers(destination)
+        own |= self._credentials.signature(destination, webhook_id(item), body or b"", self.clock())
+        usual = {"User-Agent": self._settings.user_agent}
+        return await self._client.request_async(
+            message["method"],
+            message["targetUrl"],
+            headers=merged(usual, destination.headers, message["headers"], own),
+            body=body,
+            timeouts=destination.timeouts,
+            largest=max(READ_BYTES, destination.response_bytes),
+            redirects=destination.redirects,
+            tls=destination.tls,
+        )
+
+    async def _pause(self, lane: str, why: str) -> None:
+        if self.pause is None:
+            return
+        try:
+            await asyncio.to_thread(self.pause, lane, why)
+        except mp.MilepostError:
+            log.exception("the destination %s could not be paused after a 410; the next 410 tries again", lane)
+
+    def _since(self, began: float) -> int:
+        return max(0, round((self._ticks() - began) * 1000))
+
+    def fault(self, destination: Destination) -> str | None:
+        """Why messages to this destination cannot be sent from this process: a secret that is missing or wrong; None: they can."""
+        try:
+            self._credentials.check(destination)
+        except mp.ConfigMistake as mistake:
+            return str(mistake)
+        return None
+
+    async def close(self) -> None:
+        """Close the connections of this event loop, when its worker ends."""
+        await self._client.close_async()
+
+
+def webhook_id(item: mp.Item) -> str:
+    """The id by which a receiver recognises a repeat: the same on every try of this message, and of no other."""
+    return f"msg_{item.work_id}"
+
+
+def identity_headers(item: mp.Item) -> dict[str, str]:
+    """The headers that say which message this is and which try; a sender's headers never replace them."""
+    found = {
+        "X-Message-ID": _header_text(item.input["messageId"]),
+        "X-Sender-ID": _header_text(item.input["senderId"]),
+        "X-Correlation-ID": _header_text(item.correlation_id),
+        "X-Delivery-Attempt": str(item.attempt + item.losses),
+        "webhook-id": webhook_id(item),
+    }
+    if item.unknown:
+        found["X-Previous-Outcome"] = "unknown"
+    return found
+
+
+def merged(*layers: Mapping[str, str]) -> dict[str, str]:
+    """Headers, of which a later layer replaces those of an earlier one, whatever the case of their names."""
+    found: dict[str, tuple[str, str]] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            found[name.lower()] = (name, value)
+    return dict(found.values())
+
+
+def _header_text(text: str) -> str:
+    """Text as a header's value: as it is if it is printable ASCII, else percent-encoded UTF-8."""
+    return text if text.isascii() and text.isprintable() else quote(text, safe="")
+
+
+def _iso(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{int(seconds * 1000) % 1000:03d}Z"

@@ -1,0 +1,201 @@
+"""Registry of destinations: finds the destination of a target URL, and the limits of each lane. Pure; entries may be added at run time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+import milepost as mp
+from milepost import net
+from milepost.applications.notifications.settings import (
+    AuthSettings,
+    DestinationSettings,
+    NotificationsSettings,
+    statuses,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+
+
+class Destination(Struct, frozen=True, kw_only=True):
+    """How the targets of one lane are called: every setting resolved, and no secret."""
+
+    name: str
+    """The lane's name: the destination's own, or HOST:PORT of an unregistered target."""
+    prefix: net.HttpUrl | None
+    """What the target URLs begin with; None: unregistered."""
+    headers: Mapping[str, str] = {}
+    auth: AuthSettings | None = None
+    timeouts: net.Timeouts
+    retry: mp.Backoff
+    retry_statuses: frozenset[int]
+    success_statuses: frozenset[int]
+    retry_after_cap_ms: int
+    gone: Literal["pause", "reject"]
+    rate: str | float | None = None
+    concurrency: int
+    breaker: mp.Breaker | None = None
+    signing: tuple[tuple[str | None, str | None], ...] = ()
+    """(variable, file) of each signing secret, the present one first."""
+    tls: net.Tls | None = None
+    redirects: net.Redirects | None = None
+    response_bytes: int
+
+    @property
+    def registered(self) -> bool:
+        return self.prefix is not None
+
+    @property
+    def limits(self) -> mp.Limits:
+        return mp.Limits(rate=self.rate, concurrency=self.concurrency, breaker=self.breaker, retry=self.retry)
+
+
+class Destinations:
+    """All destinations by name. The longest prefix of a target URL wins; prefixes match whole components of the path."""
+
+    def __init__(self, settings: NotificationsSettings, place: str = "milepost.toml: [notifications]") -> None:
+        self._settings = settings
+        self._place = place
+        self._configured = {name: self.resolve(name, one) for name, one in settings.destinations.items()}
+        self._added: dict[str, Destination] = {}
+        self._by_origin: dict[tuple[str, str, int], list[Destination]] = {}
+        self.unregistered = self._resolved("", None, None)
+        self._index()
+
+    def put(self, name: str, settings: DestinationSettings) -> Destination:
+        """Add a destination at run time, or replace the one of this name; raises ConfigMistake if a setting is wrong."""
+        found = self._added[name] = self.resolve(name, settings)
+        self._index()
+        return found
+
+    def remove(self, name: str) -> bool:
+        """Remove a destination that was added at run time; one of the configuration holds again. False: there was none."""
+        there = self._added.pop(name, None) is not None
+        self._index()
+        return there
+
+    @property
+    def all(self) -> dict[str, Destination]:
+        """Every registered destination by name."""
+        return {**self._configured, **self._added}
+
+    def of(self, target: str) -> Destination | None:
+        """The destination of a target URL; None: it is unregistered, and such targets are refused. Raises net.InvalidRequest if the URL
+        is none."""
+        url = net.parse_url(target)
+        for found in self._by_origin.get(url.origin, ()):
+            if found.prefix is not None and _within(url, found.prefix):
+                return found
+        if self._settings.unregistered == "refuse":
+            return None
+        return _renamed(self.unregistered, origin_lane(url))
+
+    def lane_of(self, target: str) -> str:
+        """The lane of a target URL: the destination's name, or HOST:PORT."""
+        found = self.of(target)
+        return origin_lane(net.parse_url(target)) if found is None else found.name
+
+    def limits_of(self, lane: str) -> mp.Limits:
+        """The limits of a lane; one that is no destination has those of unregistered targets."""
+        return self.all.get(lane, self.unregistered).limits
+
+    def resolve(self, name: str, one: DestinationSettings) -> Destination:
+        """A destination's settings, checked, with the defaults of the application where it has none. Raises ConfigMistake that names
+        the setting."""
+        place = f"{self._place} destinations.{name}"
+        if not _NAME.match(name):
+            raise mp.ConfigMistake(f"{place}: a destination is named by 1 to 64 letters, digits, '-', '_' or '.', such as 'crm'")
+        try:
+            prefix = net.parse_url(one.url)
+        except net.InvalidRequest as error:
+            raise mp.ConfigMistake(f"{place}.url: {error}") from None
+        if "?" in prefix.target or "#" in one.url:
+            raise mp.ConfigMistake(f"{place}.url: {one.url} has a query or a fragment; give the beginning of the target URLs alone")
+        return self._resolved(name, prefix, one)
+
+    def _resolved(self, name: str, prefix: net.HttpUrl | None, one: DestinationSettings | None) -> Destination:
+        usual = self._settings
+        given = one or DestinationSettings(url="")
+        place = f"{self._place} destinations.{name}" if one else self._place
+        timeouts, breaker = given.timeouts or usual.timeouts, given.breaker or usual.breaker
+        cap = usual.retry_after_cap if given.retry_after_cap is None else given.retry_after_cap
+        try:
+            return Destination(
+                name=name,
+                prefix=prefix,
+                headers=net.checked_headers(given.headers),
+                auth=given.auth,
+                timeouts=net.Timeouts(*(mp.span_ms(getattr(timeouts, part), part) / 1000 for part in ("connect", "read", "total"))),
+                retry=(given.retry or usual.retry).backoff(),
+                retry_statuses=statuses(usual.retry_statuses if given.retry_statuses is None else given.retry_statuses, "retry_statuses"),
+                success_statuses=statuses(
+                    usual.success_statuses if given.success_statuses is None else given.success_statuses, "success_statuses"
+                ),
+                retry_after_cap_ms=mp.span_ms(cap, "retry_after_cap"),
+                gone=given.gone or usual.gone,
+                rate=usual.rate if given.rate is None else given.rate,
+                concurrency=given.concurrency or usual.destination_concurrency,
+                breaker=None if breaker is None else breaker.breaker(),
+                signing=tuple(
+                    pair
+                    for pair in (
+                        (given.signing_secret_env, given.signing_secret_file),
+                        (given.previous_signing_secret_env, given.previous_signing_secret_file),
+                    )
+                    if pair != (None, None)
+                ),
+                tls=None if given.tls is None else net.Tls(given.tls.ca_file, given.tls.certificate_file, given.tls.key_file),
+                redirects=None if given.redirects is None else net.Redirects(given.redirects.hosts, given.redirects.most),
+                response_bytes=usual.response_bytes if given.response_bytes is None else given.response_bytes,
+            )
+        except mp.MilepostError as error:
+            raise mp.ConfigMistake(f"{place}: {error}") from None
+
+    def _index(self) -> None:
+        by_origin: dict[tuple[str, str, int], list[Destination]] = {}
+        for found in self.all.values():
+            if found.prefix is not None:
+                by_origin.setdefault(found.prefix.origin, []).append(found)
+        for alike in by_origin.values():
+            alike.sort(key=lambda one: len(_path(one)), reverse=True)
+        self._by_origin = by_origin
+
+
+class LaneLimits(Mapping[str, mp.Limits]):
+    """The limits of every lane, as the registry has them now. Lanes of unregistered targets are not listed, but have limits too."""
+
+    def __init__(self, destinations: Destinations) -> None:
+        self._destinations = destinations
+
+    def __getitem__(self, lane: str) -> mp.Limits:
+        return self._destinations.limits_of(lane)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._destinations.all)
+
+    def __len__(self) -> int:
+        return len(self._destinations.all)
+
+
+def origin_lane(url: net.HttpUrl) -> str:
+    """The lane of an unregistered target: HOST:PORT, so that a destination's name is never one."""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{host}:{url.port}"
+
+
+def _renamed(one: Destination, name: str) -> Destination:
+    return Destination(**{field: getattr(one, field) for field in one.__struct_fields__} | {"name": name})
+
+
+def _path(one: Destination) -> str:
+    return "" if one.prefix is None else one.prefix.target
+
+
+def _within(url: net.HttpUrl, prefix: net.HttpUrl) -> bool:
+    """Does the URL's path begin with all components of the prefix's? /v1 is a prefix of /v1 and /v1/a, not of /v10."""
+    path = url.target.partition("?")[0]
+    start = prefix.target.rstrip("/")
+    return path == start or path.startswith(f"{start}/")

@@ -1,0 +1,123 @@
+"""Outcomes of a try: which answers and errors complete a message, which repeat it, and which end it. Pure rules."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import Struct
+
+import milepost as mp
+from milepost import net
+from milepost.applications.notifications.destinations import Destination
+
+NETWORK_ERROR = "NETWORK_ERROR"
+INVALID_TARGET = "INVALID_TARGET"
+GONE = 410
+TEXT_LIMIT = 500
+"""Characters of a text answer that are recorded as the error's details."""
+
+_NETWORK = {
+    "name-not-resolved": "DNS_FAILURE",
+    "connection-refused": "CONNECTION_REFUSED",
+    "unreachable": "UNREACHABLE",
+    "connect-timeout": "CONNECT_TIMEOUT",
+    "tls-failed": "TLS_FAILURE",
+    "certificate-refused": "CERTIFICATE_REFUSED",
+    "no-connection-free": "NO_CONNECTION_FREE",
+    "closed": "CONNECTION_RESET",
+    "cut": "CONNECTION_RESET",
+    "silent": "READ_TIMEOUT",
+    "timeout": "TIMEOUT",
+    "malformed": "INVALID_ANSWER",
+}
+"""Categories of network errors by the client's own kinds; each belongs to the family NETWORK_ERROR."""
+
+
+class DeliveryVerdict(Struct, frozen=True):
+    """What one try makes of the message; `pause` says why its destination is to be paused."""
+
+    outcome: mp.Outcome
+    pause: str | None = None
+
+
+def category_of(status: int) -> str:
+    """The seed's category of a status."""
+    if 200 <= status < 300:
+        return "SUCCESS"
+    return "CLIENT_ERROR" if 400 <= status < 500 else "SERVER_ERROR" if 500 <= status < 600 else "UNKNOWN_STATUS"
+
+
+def of_response(response: net.Response, destination: Destination, response_ms: int, received_at: str) -> DeliveryVerdict:
+    """The verdict on a whole answer."""
+    status = response.status
+    facts = {
+        "statusCode": status,
+        "responseTime": response_ms,
+        "httpResponseReceivedAt": received_at,
+        "response": recorded(response, destination.response_bytes),
+    }
+    if status in destination.success_statuses:
+        return DeliveryVerdict(mp.Done({"success": True, "category": "SUCCESS", "retryEligible": False, **facts}))
+    category, what = category_of(status), f"HTTP {status}"
+    if category == "SUCCESS":
+        category = "UNKNOWN_STATUS"  # a 2xx that this destination does not count as success
+    details = {**error_details(response.body), **facts}
+    if status in destination.retry_statuses:
+        after = retry_after_s(response, destination.retry_after_cap_ms)
+        return DeliveryVerdict(mp.Retry(what, after=after, category=category, details=details, http_status=status))
+    if status == GONE and destination.gone == "pause":
+        why = f"{destination.name} answered 410 Gone: it wants no more requests; resume it when that is mended, or cancel its messages"
+        return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status), pause=why)
+    return DeliveryVerdict(mp.Reject(what, category=category, details=details, http_status=status))
+
+
+def of_error(error: net.NetError, destination: Destination, response_ms: int) -> DeliveryVerdict:
+    """The verdict on a try without a whole answer."""
+    if isinstance(error, net.AnswerTooLarge) and error.response is not None:
+        # The partner has answered; what is too much of the body is not recorded.
+        return of_response(error.response, destination, response_ms, "")
+    details: dict[str, Any] = {"message": str(error), "kind": error.kind, "responseTime": response_ms}
+    if isinstance(error, (net.AddressRefused, net.InvalidRequest)):
+        return DeliveryVerdict(mp.Reject(str(error), category=INVALID_TARGET, details=details))
+    if isinstance(error, net.RedirectRefused):
+        return DeliveryVerdict(mp.Reject(str(error), category="UNKNOWN_STATUS", details=details, http_status=error.http_status))
+    category = _NETWORK.get(error.kind, NETWORK_ERROR)
+    details["family"] = NETWORK_ERROR
+    return DeliveryVerdict(mp.Retry(str(error), category=category, details=details, http_status=error.http_status, unknown=error.unknown))
+
+
+def retry_after_s(response: net.Response, cap_ms: int) -> float | None:
+    """The partner's minimum delay in seconds, capped; None: it gave none, or one that has passed."""
+    given = response.retry_after
+    return None if not given else min(given, cap_ms / 1000)
+
+
+def error_details(body: bytes) -> dict[str, Any]:
+    """The seed's error details: message, code and details of a JSON answer, or the first characters of a text."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {"message": text[:TEXT_LIMIT]} if text else {}
+    if not isinstance(found, dict):
+        return {"message": text[:TEXT_LIMIT]}
+    details: dict[str, Any] = {}
+    for name, names in (("message", ("message", "error")), ("code", ("code", "errorCode")), ("details", ("details", "errors"))):
+        value = next((found[one] for one in names if found.get(one) is not None), None)
+        if value is not None:
+            details[name] = value if len(str(value)) <= TEXT_LIMIT else str(value)[:TEXT_LIMIT]
+    return details or {"message": text[:TEXT_LIMIT]}
+
+
+def recorded(response: net.Response, limit: int) -> dict[str, Any]:
+    """What is kept of an answer: its headers, and its body up to the limit."""
+    kept = response.body[:limit]
+    found: dict[str, Any] = {
+        "headers": {name: value for name, value in response.headers if name.lower() not in ("set-cookie", "set-cookie2")},
+        "body": kept.decode("utf-8", "replace"),
+        "size": response.size,
+    }
+    if response.size > len(kept):
+        found["cut"] = True
+    return found

@@ -1,0 +1,184 @@
+"""Settings of the notifications application: the table [notifications] of milepost.toml and its tables of destinations."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import milepost as mp
+
+INLINE_BODY = 262_144
+"""The largest body, in bytes, that is accepted unless `largest_body` says otherwise."""
+_STATUS = re.compile(r"[1-5]xx\Z")
+
+
+class RetrySettings(mp.AppSettings, frozen=True):
+    """How failed tries are repeated: `base * factor**n` within `cap`, spread by ± `jitter`; at most `attempts` tries."""
+
+    attempts: int = 3
+    base: str | float = "1s"
+    factor: float = 2.0
+    cap: str | float = "60s"
+    jitter: float = 0.25
+
+    def backoff(self) -> mp.Backoff:
+        return mp.Backoff(attempts=self.attempts, base=self.base, factor=self.factor, cap=self.cap, jitter=self.jitter)
+
+
+class TimeoutSettings(mp.AppSettings, frozen=True):
+    """Time limits of one try: to connect, for the partner's silence, and for the whole try."""
+
+    connect: str | float = "5s"
+    read: str | float = "10s"
+    total: str | float = "10s"
+
+
+class BreakerSettings(mp.AppSettings, frozen=True):
+    """Circuit breaker: opens after this many failures in a row `within` the span, probes again after `cooldown`."""
+
+    failures: int = 5
+    within: str | float = "1m"
+    cooldown: str | float = "30s"
+    probes: int = 1
+
+    def breaker(self) -> mp.Breaker:
+        return mp.Breaker(failures=self.failures, within=self.within, cooldown=self.cooldown, probes=self.probes)
+
+
+class TlsSettings(mp.AppSettings, frozen=True):
+    """Files (PEM) of the authorities to trust, and of the client certificate for mutual TLS."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+
+class RedirectSettings(mp.AppSettings, frozen=True):
+    """Redirects of GET and HEAD that are followed: to these hosts, and to the host that was asked."""
+
+    hosts: tuple[str, ...] = ()
+    most: int = 5
+
+
+class HeadersAuth(mp.AppSettings, frozen=True, tag_field="kind", tag="headers"):
+    """Headers whose values are secrets: each names a variable of the environment, or a file."""
+
+    env: dict[str, str] = {}
+    file: dict[str, str] = {}
+
+
+class BearerAuth(mp.AppSettings, frozen=True, tag_field="kind", tag="bearer"):
+    """Authorization: Bearer, with a token from the environment or a file."""
+
+    token_env: str | None = None
+    token_file: str | None = None
+
+
+class BasicAuth(mp.AppSettings, frozen=True, tag_field="kind", tag="basic"):
+    """Authorization: Basic, with a password from the environment or a file."""
+
+    username: str
+    password_env: str | None = None
+    password_file: str | None = None
+
+
+class OAuth2Auth(mp.AppSettings, frozen=True, tag_field="kind", tag="oauth2"):
+    """OAuth 2.0 client credentials: a token is fetched from `token_url` and kept until shortly before it expires."""
+
+    token_url: str
+    client_id: str
+    client_secret_env: str | None = None
+    client_secret_file: str | None = None
+    scope: str | None = None
+    audience: str | None = None
+
+
+AuthSettings = HeadersAuth | BearerAuth | BasicAuth | OAuth2Auth
+
+
+class DestinationSettings(mp.AppSettings, frozen=True):
+    """A destination: target URLs that begin with `url`, and how they are called. What is not given here is as in [notifications]."""
+
+    url: str
+    headers: dict[str, str] = {}
+    auth: AuthSettings | None = None
+    timeouts: TimeoutSettings | None = None
+    retry: RetrySettings | None = None
+    retry_statuses: tuple[int | str, ...] | None = None
+    success_statuses: tuple[int | str, ...] | None = None
+    retry_after_cap: str | float | None = None
+    gone: Literal["pause", "reject"] | None = None
+    rate: str | float | None = None
+    concurrency: int | None = None
+    breaker: BreakerSettings | None = None
+    signing_secret_env: str | None = None
+    signing_secret_file: str | None = None
+    previous_signing_secret_env: str | None = None
+    previous_signing_secret_file: str | None = None
+    tls: TlsSettings | None = None
+    redirects: RedirectSettings | None = None
+    response_bytes: int | None = None
+
+
+class NotificationsSettings(mp.AppSettings, frozen=True):
+    """The table [notifications] of milepost.toml; see docs/guides/notifications.md."""
+
+    route: str = "notifications"
+    allow_cidrs: tuple[str, ...] = ()
+    destinations: dict[str, DestinationSettings] = {}
+    unregistered: Literal["allow", "refuse"] = "allow"
+    origins: tuple[str, ...] = ()
+    """Origins of web pages that may call POST /message."""
+    retention: str | float = "30d"
+    remember: str | float | None = None
+    largest_body: int = INLINE_BODY
+    concurrency: int = 128
+    """Tries that one process makes at the same time, for all destinations together."""
+    user_agent: str = "milepost"
+    # What follows holds for unregistered targets, and for destinations that say nothing else.
+    timeouts: TimeoutSettings = TimeoutSettings()
+    retry: RetrySettings = RetrySettings()
+    retry_statuses: tuple[int | str, ...] = (408, 425, 429, "5xx")
+    success_statuses: tuple[int | str, ...] = ("2xx",)
+    retry_after_cap: str | float = "1h"
+    gone: Literal["pause", "reject"] = "pause"
+    rate: str | float | None = None
+    destination_concurrency: int = 16
+    breaker: BreakerSettings | None = BreakerSettings()
+    response_bytes: int = 16_384
+
+
+def statuses(given: tuple[int | str, ...], place: str) -> frozenset[int]:
+    """The HTTP statuses that numbers and classes ("5xx") name; `place` names the setting in a mistake."""
+    found: set[int] = set()
+    for one in given:
+        if isinstance(one, str) and _STATUS.match(one):
+            first = int(one[0]) * 100
+            found.update(range(first, first + 100))
+        elif isinstance(one, int) and 100 <= one <= 599:
+            found.add(one)
+        else:
+            raise mp.ConfigMistake(f"{place}: {one!r} is no status; write a number such as 503, or a class such as '5xx'")
+    return frozenset(found)
+
+
+def read_secret(env: str | None, file: str | None, place: str, environment: Mapping[str, str] | None = None) -> str | None:
+    """A secret from a variable of the environment or from a file, read anew each time; None: neither is named. Raises ConfigMistake
+    that names the variable or the file, and never its content."""
+    if env is not None:
+        value = (os.environ if environment is None else environment).get(env, "").strip()
+        if not value:
+            raise mp.ConfigMistake(f"{place}_env: the variable {env} is not set; set it in the environment of 'milepost up'")
+        return value
+    if file is not None:
+        try:
+            value = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise mp.ConfigMistake(f"{place}_file: {file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+        if not value:
+            raise mp.ConfigMistake(f"{place}_file: {file} is empty")
+        return value
+    return None

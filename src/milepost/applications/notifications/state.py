@@ -1,0 +1,28 @@
+"""State that the parts of the notifications application share in one process: destinations, deliverer, and the open ledger."""
+
+from __future__ import annotations
+
+import milepost as mp
+from milepost.applications.notifications.deliver import Deliverer
+from milepost.applications.notifications.destinations import Destinations
+from milepost.applications.notifications.route import STAGE, notifications_route
+from milepost.applications.notifications.settings import NotificationsSettings
+
+PAUSED_BY = "notifications"
+"""The operator's name of pauses that a partner's 410 causes."""
+
+
+class NotificationsState:
+    """Made once from the settings. `destinations` may be changed at run time; `route` is made of the same objects."""
+
+    def __init__(self, settings: NotificationsSettings) -> None:
+        self.settings = settings
+        self.destinations = Destinations(settings)
+        self.deliverer = Deliverer(settings, self.destinations)
+        self.route = notifications_route(settings, self.destinations, self.deliverer)
+
+    def open(self, app: mp.AppContext[NotificationsSettings]) -> None:
+        """Use this ledger's clock and controls."""
+        route = self.settings.route
+        self.deliverer.clock = lambda: app.now().timestamp()
+        self.deliverer.pause = lambda lane, why: app.pause(route, STAGE, lane, by=PAUSED_BY, reason=why)

@@ -1,0 +1,81 @@
+"""A notifications service on loopback: a real server, a real ledger, and partners whose answers a test decides."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tests.http.visitor import Answered, Visitor
+from tests.net.partner import Line, Partner, Received
+
+import milepost as mp
+from milepost.applications.notifications import application
+from milepost.http.server.assembly import Door
+from milepost.testing.clock import VirtualClock
+
+LOOPBACK = ("127.0.0.0/8",)
+ROUTE = "notifications"
+TIME = "2026-01-31T08:00:00.000Z"
+
+
+class Service(Visitor):
+    """The service as a sender sees it, and its ledger."""
+
+    def __init__(self, milepost: mp.Milepost, door: Door, state: Any) -> None:
+        super().__init__(milepost, door)
+        self.state = state
+
+    def post(self, message: Mapping[str, Any] | bytes, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> Answered:
+        data = message if isinstance(message, bytes) else json.dumps(message).encode()
+        return self.call("POST", "/message", data, key=key, headers={"Content-Type": "application/json", **(headers or {})})
+
+    def item(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that the ledger knows of a message."""
+        found = self.milepost.show(ROUTE, key_of(message))
+        assert found is not None
+        return found
+
+
+def message(target: str, **fields: Any) -> dict[str, Any]:
+    """A message that can be accepted; a field of None is left out."""
+    usual = {"messageId": "m-1", "timestamp": TIME, "senderId": "shop", "targetUrl": target, "body": {"paid": True}}
+    return {name: value for name, value in {**usual, **fields}.items() if value is not None}
+
+
+def key_of(message: Mapping[str, Any]) -> str:
+    parts = [str(message[name]) for name in ("messageId", "senderId", "timestamp", "targetUrl")]
+    return "#".join(part.replace("%", "%25").replace("#", "%23") for part in parts)
+
+
+@contextmanager
+def service(ledger: str = "memory:", clock: Any = None, **settings: Any) -> Iterator[Service]:
+    """The service with these settings, on this ledger; it may call loopback."""
+    configured = application.configured({"allow_cidrs": list(LOOPBACK), **settings}, environment={})
+    with mp.open(ledger, applications=[configured], clock=clock) as desk:
+        door = Door(desk.context, "127.0.0.1", 0, applications=[configured])
+        door.open()
+        try:
+            yield Service(desk, door, configured.state)
+        finally:
+            door.close()
+
+
+def answers(*statuses: int | tuple[int, bytes] | tuple[int, bytes, str]) -> Callable[[Line], None]:
+    """Answer the first request with the first status, and so on; the last one is for all that follow."""
+    left, lock = list(statuses), threading.Lock()
+
+    def script(line: Line) -> None:
+        while line.read() is not None:
+            with lock:
+                one = left.pop(0) if len(left) > 1 else left[0]
+            status, *rest = one if isinstance(one, tuple) else (one,)
+            if not line.answer(status, *rest):
+                return
+
+    return script
+
+
+__all__ = ["LOOPBACK", "ROUTE", "TIME", "Partner", "Received", "Service", "VirtualClock", "answers", "key_of", "message", "service"]
