@@ -176,6 +176,9 @@ GROUPS = {
         "Finding",
         "Metric",
         "correlation_id",
+        "Histogram",
+        "redacted",
+        "key_parts",
     ),
     "Where items are, and why": ("Status", "Reason"),
 }

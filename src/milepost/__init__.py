@@ -33,14 +33,16 @@ if TYPE_CHECKING:
         RouteMistake,
         UsageError,
     )
-    from milepost.core.item import Item
+    from milepost.core.item import Item, key_parts
     from milepost.core.outcome import Done, HandedOver, NotYet, Outcome, Reject, Retry
     from milepost.core.routes.backoff import Backoff, Checks
     from milepost.core.routes.breaker import Breaker
     from milepost.core.routes.route import Limits, Route
     from milepost.core.status import Reason, Status
     from milepost.core.values.durations import span_ms
+    from milepost.core.values.redaction import redacted
     from milepost.engine.health.checks import Finding
+    from milepost.engine.metrics.collector import Histogram
     from milepost.engine.views.lanes import LaneView
     from milepost.http.protocol.endpoint import Answer, Call, Caller
     from milepost.http.protocol.problems import Problem
@@ -66,6 +68,7 @@ __all__ = [
     "EventRefused",
     "Finding",
     "HandedOver",
+    "Histogram",
     "Item",
     "LaneView",
     "LedgerError",
@@ -89,7 +92,9 @@ __all__ = [
     "Status",
     "UsageError",
     "correlation_id",
+    "key_parts",
     "open",
+    "redacted",
     "restore",
     "span_ms",
 ]
@@ -103,6 +108,7 @@ _HOMES = {
     "core.routes.backoff": ("Backoff", "Checks"),
     "core.routes.breaker": ("Breaker",),
     "core.values.durations": ("span_ms",),
+    "core.values.redaction": ("redacted",),
     "core.errors": (
         "ActRefused",
         "ConfigMistake",
@@ -114,11 +120,12 @@ _HOMES = {
         "RouteMistake",
         "UsageError",
     ),
-    "core.item": ("Item",),
+    "core.item": ("Item", "key_parts"),
     "core.outcome": ("Done", "HandedOver", "NotYet", "Outcome", "Reject", "Retry"),
     "core.routes.route": ("Limits", "Route"),
     "core.status": ("Reason", "Status"),
     "engine.health.checks": ("Finding",),
+    "engine.metrics.collector": ("Histogram",),
     "engine.views.lanes": ("LaneView",),
     "http.protocol.endpoint": ("Answer", "Call", "Caller"),
     "http.protocol.problems": ("Problem",),

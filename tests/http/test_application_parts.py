@@ -112,6 +112,23 @@ def test_a_page_has_the_layout_and_stands_in_the_menu(at: Visitor) -> None:
     assert b'<a href="/parcels-desk">Parcels</a>' in at.call("GET", "/").raw
 
 
+def test_a_histogram_of_an_application_is_in_the_metrics() -> None:
+    desk = mp.Application("desk", Settings)
+
+    @desk.metrics
+    def latency(app: mp.AppContext[Settings]) -> Iterator[mp.Metric]:
+        found = mp.Histogram.empty((0.5, 1.0))
+        for seconds in (0.25, 0.75, 3.0):
+            found.add(seconds)
+        yield mp.Metric("latency_seconds", "How long it takes.", {("shop",): found}, ("sender",), "histogram")
+
+    with served(desk) as at:
+        shown = at.call("GET", "/metrics").raw.decode()
+    assert 'milepost_desk_latency_seconds_bucket{sender="shop",le="1.0"} 2' in shown
+    assert 'milepost_desk_latency_seconds_bucket{sender="shop",le="+Inf"} 3' in shown
+    assert 'milepost_desk_latency_seconds_sum{sender="shop"} 4.0' in shown
+
+
 def test_a_form_is_read_and_leads_back_to_a_page(at: Visitor) -> None:
     sent = at.call("POST", "/parcels-desk/new", urlencode({"key": "a", "grams": "7"}).encode(), headers=FORM)
     assert (sent.status, sent.headers["location"]) == (303, "/parcels-desk")

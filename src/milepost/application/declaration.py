@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from milepost.application.context import AppContext, SharedSubmits
     from milepost.engine.context import Context
     from milepost.engine.health.checks import Finding
+    from milepost.engine.metrics.collector import Histogram
     from milepost.http.protocol.endpoint import Answer
     from milepost.http.protocol.problems import Problem
 
@@ -72,14 +73,14 @@ class EndpointPart(Struct, frozen=True):
 
 
 class Metric(Struct, frozen=True):
-    """Figures of one name for `/metrics`, where it is called milepost_APPLICATION_NAME. `kind` is "gauge" or "counter"; `samples` has a
-    number for each tuple of label values."""
+    """Figures of one name for `/metrics`, where it is called milepost_APPLICATION_NAME. `samples` has a number for each tuple of label
+    values, or a `Histogram` where that is the `kind`."""
 
     name: str
     help: str
-    samples: Mapping[tuple[str, ...], float]
+    samples: Mapping[tuple[str, ...], float | Histogram]
     labels: tuple[str, ...] = ()
-    kind: Literal["gauge", "counter"] = "gauge"
+    kind: Literal["gauge", "counter", "histogram"] = "gauge"
 
 
 class Page(Struct, frozen=True):

@@ -144,7 +144,7 @@ class Item(Struct, gc=False, eq=False):
     @property
     def key_parts(self) -> list[str]:
         """The parts of a key of several fields, unescaped."""
-        return [unescape_part(part) for part in self.row.key.split(SEPARATOR)]
+        return key_parts(self.row.key)
 
     @property
     def stage(self) -> str:
@@ -244,6 +244,11 @@ class KeyPart(Struct, frozen=True, array_like=True):
     def matches(self, key: str) -> bool:
         parts = key.split(SEPARATOR)
         return self.position < len(parts) and parts[self.position] == self.text
+
+
+def key_parts(key: str) -> list[str]:
+    """The parts of a key of several fields, unescaped."""
+    return [unescape_part(part) for part in key.split(SEPARATOR)]
 
 
 def escape_part(text: str) -> str:
